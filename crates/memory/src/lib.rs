@@ -1,1 +1,58 @@
-//! entresol-memory
+//! The ground floor: one door to persistence.
+//!
+//! A [`Pool`] is one database directory: a pool file, a journal beside it and a lock file. Everything that
+//! must survive lives in the pool and is reached by 8-byte pool-relative offsets ([`Ptr`]); all of it is seen
+//! as `&[AtomicU64]` words, so the floors above need no unsafe code.
+//!
+//! Structures say three things: [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. What they promise, on
+//! every [domain](DomainKind):
+//!
+//! - after `flush(a); fence(); flush(b)`, a crash never leaves `b` without `a`;
+//! - after `sync()`, all that was flushed before is durable;
+//! - a word (8 bytes, aligned) is never torn;
+//! - a [`Publication`] survives a crash whole or not at all.
+//!
+//! What is *not* promised: anything about words that were stored and not flushed. They may survive or not,
+//! each on its own, even without a flush (caches evict, checkpoints copy pages).
+//!
+//! ```text
+//!            flush / fence / sync / publish
+//!   structures ─────────────┐
+//!                           ▼
+//!   Pool ── allocator ── domain ──┬── dax       clwb + sfence on a MAP_SYNC mapping
+//!                                 ├── journal   redo log + private mapping, any file system
+//!                                 ├── volatile  DRAM only
+//!                                 └── crashing  DRAM + the image that a power failure would leave
+//! ```
+//!
+//! Memory: the pool's pages that were written since open stay in DRAM on `journal` (at most the pool's size),
+//! two journal buffers, and the allocator's free maps (about 0.2% of the pool).
+
+mod allocator;
+pub mod crash;
+mod domain;
+mod durability;
+pub mod env;
+mod error;
+mod layout;
+mod lock;
+mod mapping;
+mod pool;
+mod ptr;
+mod publication;
+mod stats;
+
+pub use allocator::{OBJECT_BYTES_MAX, Reservation};
+pub use domain::journal::JournalOptions;
+pub use domain::{DomainChoice, DomainKind};
+pub use durability::{Durability, ParseDurabilityError};
+pub use env::Env;
+pub use error::{Error, Result};
+pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
+pub use pool::{Pool, PoolOptions};
+pub use ptr::Ptr;
+pub use publication::{PUBLICATION_WORDS_MAX, Publication};
+pub use stats::PoolStats;
+
+/// Keeps freed objects from being reused while it lives; see [`Pool::pin`].
+pub use crossbeam_epoch::Guard;

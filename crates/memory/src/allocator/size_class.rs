@@ -1,0 +1,39 @@
+//! Size classes of slabs: multiples of 64 up to 512 bytes, then four per doubling, up to half a chunk.
+
+/// Bytes of each class.
+const CLASS_BYTES: [u32; 32] = [
+    64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584,
+    4096, 5120, 6144, 7168, 8192, 10_240, 12_288, 14_336, 16_384, 20_480, 24_576, 28_672, 32_768,
+];
+
+/// How many classes there are.
+pub(super) const CLASSES: usize = CLASS_BYTES.len();
+
+/// Bytes of an object of a class.
+pub(super) fn class_bytes(class: usize) -> u64 {
+    u64::from(CLASS_BYTES[class])
+}
+
+/// The smallest class whose objects hold `bytes`, or none if that takes whole chunks.
+pub(super) fn class_of(bytes: usize) -> Option<usize> {
+    if bytes <= 512 {
+        return Some(bytes.div_ceil(64).max(1) - 1);
+    }
+    let class = CLASS_BYTES.partition_point(|class_bytes| (*class_bytes as usize) < bytes);
+    (class < CLASSES).then_some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_a_size_is_the_smallest_that_holds_it() {
+        for bytes in 1..=32_768 {
+            let class = class_of(bytes).unwrap();
+            assert!(class_bytes(class) >= bytes as u64);
+            assert!(class == 0 || class_bytes(class - 1) < bytes as u64, "{bytes}");
+        }
+        assert_eq!(class_of(32_769), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Which pages of the pool differ from the pool file.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page: what a checkpoint copies at once.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// One bit a page, for the whole address range (the map's own untouched pages take no memory).
+pub(super) struct DirtyPages {
+    bits: Vec<AtomicU64>,
+}
+
+impl DirtyPages {
+    pub(super) fn new(capacity_bytes: u64) -> DirtyPages {
+        let words = capacity_bytes.div_ceil(PAGE_BYTES * 64) as usize;
+        DirtyPages { bits: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Marks the pages of a range.
+    #[inline]
+    pub(super) fn mark(&self, offset: u64, bytes: u64) {
+        let last = (offset + bytes - 1) / PAGE_BYTES;
+        for page in offset / PAGE_BYTES..=last {
+            let (word, bit) = (&self.bits[(page / 64) as usize], 1 << (page % 64));
+            // Most marks repeat; a load is cheaper than a locked instruction.
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes the marks of the pages below `end_bytes`: the pages, in order.
+    pub(super) fn take(&self, end_bytes: u64) -> Vec<u32> {
+        let words = (end_bytes.div_ceil(PAGE_BYTES * 64) as usize).min(self.bits.len());
+        let mut pages = Vec::new();
+        for (index, word) in self.bits[..words].iter().enumerate() {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                pages.push(index as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_cover_ranges_that_cross_pages_and_are_taken_once() {
+        let dirty = DirtyPages::new(1 << 20);
+        dirty.mark(4088, 16);
+        dirty.mark(70 * PAGE_BYTES, 8);
+        assert_eq!(dirty.take(1 << 20), [0, 1, 70]);
+        assert_eq!(dirty.take(1 << 20), [0u32; 0]);
+    }
+}

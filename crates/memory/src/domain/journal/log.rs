@@ -1,0 +1,271 @@
+//! The journal file: two header blocks and a row of slots that frames are written into.
+//!
+//! ```text
+//! byte              what
+//! 0                 header block A, 4 KiB
+//! 4096              header block B, 4 KiB; the valid one with the higher generation counts
+//! 8192 + i * slot   slot i: a header block, then frames
+//!
+//! header word   what                                   slot header word   what
+//! 0             magic "EJOURNAL"                       0                  magic "EJSLOT.."
+//! 1             format version                         1                  sequence number of the slot's use
+//! 2, 3          UUID of the pool                       2                  LSN of its first frame
+//! 4             generation                             3                  epoch
+//! 5             epoch: counts the opens                4, 5               UUID of the pool
+//! 6             replay LSN: a recovery starts here     6                  CRC-32C of words 0 to 5
+//! 7             bytes of a slot
+//! 8             CRC-32C of words 0 to 7
+//! ```
+//!
+//! Slots are used in order of their sequence numbers and recycled once a checkpoint has made all of their
+//! frames superfluous. Invariant: the slots in use hold all frames from the replay LSN to the end.
+
+use super::buffer::AlignedBuffer;
+use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, stored_bytes, words_crc};
+use crate::env::StorageFile;
+use crate::error::{Error, Result};
+use crate::layout::FORMAT_VERSION;
+use std::path::{Path, PathBuf};
+
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EJOURNAL");
+pub(super) const SLOT_MAGIC: u64 = u64::from_le_bytes(*b"EJSLOT..");
+pub(super) const SLOTS_START: u64 = 2 * BLOCK_BYTES as u64;
+
+/// The part of the journal header that changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogHeader {
+    pub(crate) uuid: [u64; 2],
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) replay_lsn: u64,
+    pub(crate) slot_bytes: u64,
+}
+
+impl LogHeader {
+    fn encode(&self) -> [u64; 9] {
+        let mut words = [
+            MAGIC,
+            u64::from(FORMAT_VERSION),
+            self.uuid[0],
+            self.uuid[1],
+            self.generation,
+            self.epoch,
+            self.replay_lsn,
+            self.slot_bytes,
+            0,
+        ];
+        words[8] = u64::from(words_crc(&words[..8]));
+        words
+    }
+
+    fn decode(words: &[u64]) -> Option<LogHeader> {
+        let words: &[u64; 9] = words.first_chunk()?;
+        (words[0] == MAGIC && words[8] == u64::from(words_crc(&words[..8]))).then_some(LogHeader {
+            uuid: [words[2], words[3]],
+            generation: words[4],
+            epoch: words[5],
+            replay_lsn: words[6],
+            slot_bytes: words[7],
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    Free,
+    Used { sequence: u64, end_lsn: u64 },
+}
+
+/// The open journal file, at its writing end.
+pub(crate) struct Log {
+    pub(super) file: Box<dyn StorageFile>,
+    pub(super) path: PathBuf,
+    pub(super) header: LogHeader,
+    pub(super) slots: Vec<Slot>,
+    /// The slot being written and the next byte in it.
+    pub(super) current: Option<(usize, u64)>,
+    pub(super) next_sequence: u64,
+    block: AlignedBuffer,
+}
+
+impl Log {
+    /// Lays out a new journal with `slots` preallocated (written with zeros, so that later writes need no
+    /// allocation on the way to the disk).
+    pub(crate) fn create(
+        file: Box<dyn StorageFile>,
+        path: &Path,
+        uuid: [u64; 2],
+        slot_bytes: u64,
+        slots: usize,
+    ) -> Result<Log> {
+        let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn: 0, slot_bytes };
+        let mut log = Log::assemble(file, path, header);
+        let io = |e: &std::io::Error| Error::io("preallocate", path, e);
+        let bytes = SLOTS_START + slots as u64 * slot_bytes;
+        log.file.allocate(0, bytes).map_err(|e| io(&e))?;
+        let zeros = AlignedBuffer::new(1 << 20);
+        let mut at = 0;
+        while at < bytes {
+            let step = (bytes - at).min(1 << 20);
+            log.file.write_at(&zeros.bytes()[..step as usize], at).map_err(|e| io(&e))?;
+            at += step;
+        }
+        log.slots = vec![Slot::Free; slots];
+        log.write_header(log.header)?;
+        Ok(log)
+    }
+
+    /// Reads the header of an existing journal; the slots are for recovery to fill in.
+    pub(super) fn open(file: Box<dyn StorageFile>, path: &Path) -> Result<Log> {
+        let mut block = AlignedBuffer::new(2 * BLOCK_BYTES);
+        file.read_at(block.bytes_mut(), 0)
+            .map_err(|_| Error::corrupt(path, 0, "the journal is shorter than its header"))?;
+        let header =
+            {
+                let words = block.words();
+                let version = (words[1] & 0xFFFF_FFFF) as u32;
+                if words[0] == MAGIC && version > FORMAT_VERSION {
+                    let file = path.to_path_buf();
+                    return Err(Error::NewerVersion { file, found: version, supported: FORMAT_VERSION });
+                }
+                let blocks = [LogHeader::decode(words), LogHeader::decode(&words[BLOCK_BYTES / 8..])];
+                blocks.into_iter().flatten().max_by_key(|header| header.generation).ok_or_else(|| {
+                    Error::corrupt(path, 0, "both header blocks of the journal are unreadable")
+                })?
+            };
+        let slot_bytes_ok = header.slot_bytes >= 2 * BLOCK_BYTES as u64
+            && header.slot_bytes.is_multiple_of(BLOCK_BYTES as u64);
+        if !slot_bytes_ok {
+            return Err(Error::corrupt(path, 56, format!("slot size {}", header.slot_bytes)));
+        }
+        Ok(Log::assemble(file, path, header))
+    }
+
+    fn assemble(file: Box<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
+        Log {
+            file,
+            path: path.to_path_buf(),
+            header,
+            slots: Vec::new(),
+            current: None,
+            next_sequence: 1,
+            block: AlignedBuffer::new(BLOCK_BYTES),
+        }
+    }
+
+    pub(super) fn slot_offset(&self, slot: usize) -> u64 {
+        SLOTS_START + slot as u64 * self.header.slot_bytes
+    }
+
+    /// The largest payload of one frame.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.header.slot_bytes as usize - BLOCK_BYTES - FRAME_HEADER_WORDS * 8
+    }
+
+    /// Writes the header block that is not in force, and makes it durable: from then on it is.
+    pub(super) fn write_header(&mut self, mut header: LogHeader) -> Result<()> {
+        header.generation = self.header.generation + 1;
+        let words = self.block.words_mut();
+        words.fill(0);
+        words[..9].copy_from_slice(&header.encode());
+        let at = (header.generation % 2) * BLOCK_BYTES as u64;
+        self.file
+            .write_at(self.block.bytes(), at)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|e| Error::io("write the header of", &self.path, &e))?;
+        self.header = header;
+        Ok(())
+    }
+
+    /// Writes the payload as one frame. The buffer holds the header's room and the payload; not durable until
+    /// [`Log::sync`].
+    pub(super) fn write_frame(
+        &mut self,
+        buffer: &mut AlignedBuffer,
+        payload_words: usize,
+        lsn: u64,
+        durable_lsn: u64,
+    ) -> Result<()> {
+        let payload_bytes = payload_words * 8;
+        let stored = stored_bytes(payload_bytes);
+        let position = match self.current {
+            Some((slot, at)) if at + stored as u64 <= self.header.slot_bytes => (slot, at),
+            _ => self.start_slot(lsn)?,
+        };
+        let frame_words = FRAME_HEADER_WORDS + payload_words;
+        let payload = FRAME_HEADER_WORDS * 8..frame_words * 8;
+        let header = FrameHeader {
+            lsn,
+            payload_bytes: payload_bytes as u32,
+            payload_crc: crc32c::crc32c(&buffer.bytes()[payload]),
+            epoch: self.header.epoch,
+            durable_lsn,
+            uuid: self.header.uuid,
+        };
+        buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
+        buffer.words_mut()[frame_words..stored / 8].fill(0);
+        let (slot, at) = position;
+        self.file
+            .write_at(&buffer.bytes()[..stored], self.slot_offset(slot) + at)
+            .map_err(|e| Error::io("write to", &self.path, &e))?;
+        self.current = Some((slot, at + stored as u64));
+        let Slot::Used { end_lsn, .. } = &mut self.slots[slot] else {
+            unreachable!("frames are written into used slots only");
+        };
+        *end_lsn = lsn + payload_bytes as u64;
+        Ok(())
+    }
+
+    /// Takes a free slot, or makes the file longer by one, and writes its header.
+    fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
+        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free) {
+            Some(slot) => slot,
+            None => {
+                let offset = self.slot_offset(self.slots.len());
+                self.file
+                    .allocate(offset, self.header.slot_bytes)
+                    .map_err(|e| Error::io("extend", &self.path, &e))?;
+                self.slots.push(Slot::Free);
+                self.slots.len() - 1
+            }
+        };
+        let sequence = self.next_sequence;
+        let words = self.block.words_mut();
+        words.fill(0);
+        words[..6].copy_from_slice(&[
+            SLOT_MAGIC,
+            sequence,
+            lsn,
+            self.header.epoch,
+            self.header.uuid[0],
+            self.header.uuid[1],
+        ]);
+        words[6] = u64::from(words_crc(&words[..6]));
+        self.file
+            .write_at(self.block.bytes(), self.slot_offset(slot))
+            .map_err(|e| Error::io("write to", &self.path, &e))?;
+        self.next_sequence += 1;
+        self.slots[slot] = Slot::Used { sequence, end_lsn: lsn };
+        Ok((slot, BLOCK_BYTES as u64))
+    }
+
+    /// Makes all written frames durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
+    }
+
+    /// Moves the start of recovery to `replay_lsn` and frees the slots that lie before it.
+    pub(super) fn advance_replay(&mut self, replay_lsn: u64) -> Result<()> {
+        self.write_header(LogHeader { replay_lsn, ..self.header })?;
+        let current = self.current.map(|(slot, _)| slot);
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if let Slot::Used { end_lsn, .. } = *slot
+                && end_lsn <= replay_lsn
+                && Some(index) != current
+            {
+                *slot = Slot::Free;
+            }
+        }
+        Ok(())
+    }
+}

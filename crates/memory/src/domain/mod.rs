@@ -1,0 +1,136 @@
+//! Persistence domains: what a flush, a fence and a sync mean on the medium at hand.
+
+pub(crate) mod crashing;
+pub(crate) mod dax;
+pub(crate) mod journal;
+pub(crate) mod redo;
+
+use crate::durability::Durability;
+use crate::error::Result;
+use crate::mapping::Mapping;
+use crate::publication::Update;
+use crate::stats::PoolStats;
+use crashing::Crashing;
+use dax::Dax;
+use journal::Journal;
+use std::sync::atomic::{Ordering, fence};
+
+/// Which domain to use when a pool is created or opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DomainChoice {
+    /// `dax` if the file system can map persistent memory, else `journal`.
+    #[default]
+    Auto,
+    /// Persistent memory behind a DAX file system, or an error.
+    Dax,
+    /// The instructions of `dax` on an ordinary shared mapping: survives the process, **not** the power.
+    /// For measurements and tests.
+    DaxEmulated,
+    /// A redo journal on any file system.
+    Journal,
+    /// DRAM only: nothing survives.
+    Volatile,
+}
+
+/// The domain that a pool runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainKind {
+    /// Persistent memory: cache-line flushes and fences.
+    Dax,
+    /// The same instructions on ordinary memory; see [`DomainChoice::DaxEmulated`].
+    DaxEmulated,
+    /// A redo journal.
+    Journal,
+    /// DRAM only.
+    Volatile,
+    /// The crash checker's.
+    Crashing,
+}
+
+impl std::fmt::Display for DomainKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DomainKind::Dax => "dax",
+            DomainKind::DaxEmulated => "dax (emulated)",
+            DomainKind::Journal => "journal",
+            DomainKind::Volatile => "volatile",
+            DomainKind::Crashing => "crashing",
+        })
+    }
+}
+
+/// A pool's domain.
+pub(crate) enum Domain {
+    Dax(Dax),
+    Journal(Journal),
+    Volatile,
+    Crashing(Box<Crashing>),
+}
+
+impl Domain {
+    pub(crate) fn kind(&self) -> DomainKind {
+        match self {
+            Domain::Dax(dax) => dax.kind(),
+            Domain::Journal(_) => DomainKind::Journal,
+            Domain::Volatile => DomainKind::Volatile,
+            Domain::Crashing(_) => DomainKind::Crashing,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+        match self {
+            Domain::Dax(dax) => dax.flush(mapping, ranges),
+            Domain::Journal(journal) => journal.flush(ranges),
+            Domain::Volatile => {}
+            Domain::Crashing(crashing) => crashing.flush(mapping, ranges),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fence(&self, mapping: &Mapping) {
+        match self {
+            Domain::Dax(dax) => dax.fence(),
+            // Flushes are appended in order under one lock, so the order holds already.
+            Domain::Journal(_) | Domain::Volatile => fence(Ordering::Release),
+            Domain::Crashing(crashing) => crashing.fence(mapping),
+        }
+    }
+
+    /// Carries out the updates so that a crash leaves all or none of them.
+    pub(crate) fn publish(&self, mapping: &Mapping, updates: &[Update]) {
+        match self {
+            Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),
+            Domain::Journal(journal) => journal.publish(updates),
+            Domain::Volatile => {
+                for update in updates {
+                    update.apply(mapping);
+                }
+            }
+            Domain::Crashing(crashing) => redo::publish(mapping, updates, crashing.lanes(), self),
+        }
+    }
+
+    pub(crate) fn persist(&self, durability: Durability) -> Result<()> {
+        match self {
+            Domain::Journal(journal) => journal.persist(durability),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_healthy(&self) -> Result<()> {
+        match self {
+            Domain::Journal(journal) => journal.check_healthy(),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
+        match self {
+            Domain::Dax(dax) => dax.add_stats(stats),
+            Domain::Journal(journal) => journal.add_stats(stats),
+            Domain::Volatile => {}
+            Domain::Crashing(crashing) => crashing.add_stats(stats),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Redo lanes: how a publication of several words is made atomic where single words are all that the medium
+//! gives (`dax`, and `crashing`, which stands for it).
+//!
+//! ```text
+//! lane word   what
+//! 0           number of entries (low 32 bits) and CRC-32C of the entries (high 32 bits); 0: lane idle
+//! 1 + 2i      entry i: offset (low 56 bits) and operation (high 8 bits)
+//! 2 + 2i      entry i: value
+//! ```
+//!
+//! 0. Fence: a lane that is whole commits its updates, so all that they make reachable comes before it.
+//! 1. Entries and word 0 are written and flushed; fence. The checksum makes a half-written lane idle.
+//! 2. The updates are carried out and flushed; fence.
+//! 3. Word 0 is cleared and flushed; fence. Without that last fence a later crash could replay old values over
+//!    newer ones.
+//!
+//! A crash before 1 completes leaves nothing; after it, [`recover`] carries out all updates again. They set
+//! words or bits, so doing it twice, or crashing while doing it, changes nothing.
+
+use super::Domain;
+use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
+use crate::mapping::Mapping;
+use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const _: () = assert!(8 + PUBLICATION_WORDS_MAX as u64 * 16 <= REDO_LANE_BYTES);
+const OFFSET_MASK: u64 = (1 << 56) - 1;
+
+/// Who uses which lane; DRAM only.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    locks: [Mutex<()>; REDO_LANES_COUNT],
+    next: AtomicUsize,
+}
+
+/// Carries out the updates atomically; orders all earlier flushes before them.
+pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, domain: &Domain) {
+    if let [single] = updates
+        && single.operation == Operation::Set
+    {
+        domain.fence(mapping);
+        single.apply(mapping);
+        domain.flush(mapping, &[(single.offset, 8)]);
+        domain.fence(mapping);
+        return;
+    }
+    let start = lanes.next.fetch_add(1, Ordering::Relaxed);
+    let free = (0..REDO_LANES_COUNT).find_map(|i| {
+        let lane = (start + i) % REDO_LANES_COUNT;
+        lanes.locks[lane].try_lock().map(|held| (lane, held))
+    });
+    let (lane, _held) = free.unwrap_or_else(|| {
+        let lane = start % REDO_LANES_COUNT;
+        (lane, lanes.locks[lane].lock())
+    });
+    let offset = REDO_LANES + lane as u64 * REDO_LANE_BYTES;
+    domain.fence(mapping);
+    write_lane(mapping, offset, updates);
+    domain.flush(mapping, &[(offset, 8 + updates.len() * 16)]);
+    domain.fence(mapping);
+    carry_out(mapping, updates, domain);
+    mapping.words(offset, 1)[0].store(0, Ordering::Release);
+    domain.flush(mapping, &[(offset, 8)]);
+    domain.fence(mapping);
+}
+
+fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
+    for update in updates {
+        update.apply(mapping);
+        domain.flush(mapping, &[(update.offset, 8)]);
+    }
+    domain.fence(mapping);
+}
+
+fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
+    let words = mapping.words(offset, 1 + 2 * updates.len());
+    let mut crc = 0;
+    for (update, pair) in updates.iter().zip(words[1..].chunks_exact(2)) {
+        let target = update.offset | (update.operation as u64) << 56;
+        crc = entry_crc(crc, target, update.value);
+        pair[0].store(target, Ordering::Relaxed);
+        pair[1].store(update.value, Ordering::Relaxed);
+    }
+    words[0].store(updates.len() as u64 | u64::from(crc) << 32, Ordering::Release);
+}
+
+fn entry_crc(crc: u32, target: u64, value: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(crc, &target.to_le_bytes()), &value.to_le_bytes())
+}
+
+/// Finishes the publications that a crash interrupted. Returns how many there were.
+pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
+    let mut finished = 0;
+    for lane in 0..REDO_LANES_COUNT as u64 {
+        let offset = REDO_LANES + lane * REDO_LANE_BYTES;
+        let head = &mapping.words(offset, 1)[0];
+        if head.load(Ordering::Acquire) == 0 {
+            continue;
+        }
+        if let Some(updates) = read_lane(mapping, offset) {
+            carry_out(mapping, &updates, domain);
+            finished += 1;
+        }
+        head.store(0, Ordering::Release);
+        domain.flush(mapping, &[(offset, 8)]);
+        domain.fence(mapping);
+    }
+    finished
+}
+
+/// The lane's updates, if it was written whole.
+fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
+    let head = mapping.words(offset, 1)[0].load(Ordering::Acquire);
+    let count = (head & 0xFFFF_FFFF) as usize;
+    if count == 0 || count > PUBLICATION_WORDS_MAX {
+        return None;
+    }
+    let mut crc = 0;
+    let mut updates = Vec::with_capacity(count);
+    for pair in mapping.words(offset + 8, 2 * count).chunks_exact(2) {
+        let (target, value) = (pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed));
+        crc = entry_crc(crc, target, value);
+        let operation = match target >> 56 {
+            0 => Operation::Set,
+            1 => Operation::SetBits,
+            2 => Operation::ClearBits,
+            _ => return None,
+        };
+        updates.push(Update { offset: target & OFFSET_MASK, operation, value });
+    }
+    (u64::from(crc) == head >> 32).then_some(updates)
+}

@@ -1,0 +1,140 @@
+//! The pool's address range: reserved once, mapped extent by extent, never moved.
+//!
+//! All of the mapped range is seen as atomic words and nothing else; no reference to plain data ever points
+//! into it. That is what makes shared access from safe code sound, whatever the bytes are.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Extents start at multiples of this, so that huge pages fit.
+const ALIGNMENT: usize = 2 * 1024 * 1024;
+
+/// How an extent is backed.
+pub(crate) enum Backing<'f> {
+    /// Zeroed DRAM.
+    Anonymous,
+    /// The file's bytes; stores stay in DRAM.
+    Private(BorrowedFd<'f>),
+    /// The file itself; stores reach it through the page cache.
+    Shared(BorrowedFd<'f>),
+    /// The persistent memory behind the file; a flushed line is durable. Fails if the file has none.
+    SharedSync(BorrowedFd<'f>),
+}
+
+/// A reserved address range whose front part is mapped.
+pub(crate) struct Mapping {
+    base: *mut u8,
+    reservation: *mut libc::c_void,
+    reservation_bytes: usize,
+    capacity_bytes: u64,
+    mapped_bytes: AtomicU64,
+}
+
+// SAFETY: the range is owned by this value, lives until drop, and is accessed as atomics only.
+unsafe impl Send for Mapping {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves addresses for `capacity_bytes`; takes no memory.
+    pub(crate) fn reserve(capacity_bytes: u64) -> io::Result<Mapping> {
+        let capacity = usize::try_from(capacity_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let reservation_bytes = capacity.checked_add(ALIGNMENT).ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: asks for a fresh range, touches no existing mapping.
+        let reservation =
+            unsafe { libc::mmap(std::ptr::null_mut(), reservation_bytes, libc::PROT_NONE, flags, -1, 0) };
+        if reservation == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let padding = (reservation as usize).next_multiple_of(ALIGNMENT) - reservation as usize;
+        // SAFETY: `padding` < ALIGNMENT, which the reservation has on top of the capacity.
+        let base = unsafe { reservation.cast::<u8>().add(padding) };
+        Ok(Mapping { base, reservation, reservation_bytes, capacity_bytes, mapped_bytes: AtomicU64::new(0) })
+    }
+
+    /// How far it is mapped.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.mapped_bytes.load(Ordering::Acquire)
+    }
+
+    /// How far the mapping can grow.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Maps `bytes` more, directly behind what is mapped; for files, from the same offset of the file.
+    pub(crate) fn grow(&self, bytes: u64, backing: &Backing<'_>) -> io::Result<()> {
+        let start = self.mapped_bytes.load(Ordering::Acquire);
+        let end = start.checked_add(bytes).filter(|end| *end <= self.capacity_bytes);
+        let end = end.ok_or(io::ErrorKind::OutOfMemory)?;
+        let (flags, descriptor, file_offset) = match backing {
+            Backing::Anonymous => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            Backing::Private(fd) => (libc::MAP_PRIVATE, fd.as_raw_fd(), start),
+            Backing::Shared(fd) => (libc::MAP_SHARED, fd.as_raw_fd(), start),
+            Backing::SharedSync(fd) => (libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC, fd.as_raw_fd(), start),
+        };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: `start` is inside the reservation.
+        let address = unsafe { self.base.add(start as usize) }.cast::<libc::c_void>();
+        // SAFETY: replaces a part of our own reservation that nobody has a reference into yet.
+        let mapped = unsafe {
+            libc::mmap(
+                address,
+                bytes as usize,
+                protection,
+                flags | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                descriptor,
+                file_offset.cast_signed(),
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        if matches!(backing, Backing::Anonymous) {
+            // Only a hint: a kernel without huge pages refuses, and nothing depends on it.
+            // SAFETY: advice on the range just mapped.
+            unsafe { libc::madvise(mapped, bytes as usize, libc::MADV_HUGEPAGE) };
+        }
+        self.mapped_bytes.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    /// The words at a byte offset. Panics outside the mapped range or off the 8-byte grid: such an offset is
+    /// a bug or damage, and must never become a stray store.
+    #[inline]
+    pub(crate) fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        let bytes = (count as u64) * 8;
+        let end = offset.wrapping_add(bytes);
+        assert!(
+            offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
+            "pool offset {offset:#x} (+{bytes}) is outside the pool"
+        );
+        // SAFETY: the offset is inside the mapped range (asserted).
+        let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
+        // SAFETY: aligned (asserted), mapped readable and writable until drop, and only ever seen as atomics.
+        unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// Asks the processor to fetch the cache line.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let address = self.base.wrapping_add(offset as usize);
+            // SAFETY: a prefetch never faults, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `reserve` got, with all that was mapped inside; no borrow outlives self.
+        unsafe { libc::munmap(self.reservation, self.reservation_bytes) };
+    }
+}

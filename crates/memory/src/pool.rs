@@ -1,0 +1,352 @@
+//! The pool: one growing range of persistent words with a root directory and an allocator.
+//!
+//! Invariants:
+//! - the extents that the header counts are mapped, and backed by blocks of the pool file;
+//! - addresses never change while the pool is open;
+//! - a word outside the allocator's and the header's own is changed by the structure that owns its object.
+//!
+//! Closing in order sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
+//! [`Pool::close`] is safe: it is opened again as after a crash.
+
+mod lifecycle;
+
+use crate::allocator::{Allocator, Reservation, Space};
+use crate::domain::journal::JournalOptions;
+use crate::domain::{Domain, DomainChoice, DomainKind};
+use crate::durability::Durability;
+use crate::env::{Env, StorageFile};
+use crate::error::{Error, Result};
+use crate::layout::{
+    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY, ROOT_ENTRY_BYTES,
+    ROOT_NAME_BYTES_MAX, ROOTS_MAX,
+};
+use crate::lock::DirectoryLock;
+use crate::mapping::{Backing, Mapping};
+use crate::publication::{Publication, Update};
+use crate::stats::PoolStats;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How to create or open a pool.
+#[derive(Debug, Clone)]
+pub struct PoolOptions {
+    /// The persistence domain.
+    pub domain: DomainChoice,
+    /// Bytes by which a new pool grows: a power of two, 256 KiB to 16 MiB. An existing pool keeps its own.
+    pub extent_bytes: u64,
+    /// Address range to reserve: the most that the pool can grow to while it is open. Takes no memory.
+    pub address_space_bytes: u64,
+    /// The journal's sizes.
+    pub journal: JournalOptions,
+    /// Clock, randomness, files.
+    pub env: Env,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            domain: DomainChoice::Auto,
+            extent_bytes: EXTENT_BYTES_MAX,
+            address_space_bytes: 1 << 40,
+            journal: JournalOptions::default(),
+            env: Env::real(),
+        }
+    }
+}
+
+impl PoolOptions {
+    fn validate(&self) -> Result<()> {
+        let in_range = (EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&self.extent_bytes);
+        if !in_range || !self.extent_bytes.is_power_of_two() {
+            return Err(Error::Invalid(format!(
+                "extent_bytes is {}; it must be a power of two from {EXTENT_BYTES_MIN} to {EXTENT_BYTES_MAX}",
+                self.extent_bytes
+            )));
+        }
+        if self.address_space_bytes < self.extent_bytes {
+            return Err(Error::Invalid(format!(
+                "address_space_bytes ({}) must be at least extent_bytes ({})",
+                self.address_space_bytes, self.extent_bytes
+            )));
+        }
+        self.journal.validate()
+    }
+}
+
+/// The files behind a pool.
+struct Files {
+    pool: Arc<dyn StorageFile>,
+    pool_path: PathBuf,
+    _lock: DirectoryLock,
+}
+
+/// An open pool; see the [module](self).
+pub struct Pool {
+    // Before the mapping and the files: its threads use both until it is dropped.
+    domain: Domain,
+    mapping: Arc<Mapping>,
+    allocator: Arc<Allocator>,
+    files: Option<Files>,
+    env: Env,
+    extent_bytes: u64,
+    growing: Mutex<()>,
+    was_clean: bool,
+    closed: AtomicBool,
+}
+
+impl Pool {
+    /// The domain that the pool runs on.
+    pub fn domain(&self) -> DomainKind {
+        self.domain.kind()
+    }
+
+    /// Whether the run before this one closed the pool in order. True for a new pool.
+    pub fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    /// Clock, randomness, files.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The words at an offset. Panics outside the pool or off the 8-byte grid.
+    #[inline]
+    pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.words(offset, count)
+    }
+
+    /// One word; see [`Pool::words`].
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        &self.mapping.words(offset, 1)[0]
+    }
+
+    /// Asks the processor to fetch the cache line at an offset. Never fails.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        self.mapping.prefetch(offset);
+    }
+
+    /// Starts to make the words that overlap the range durable. Cost: on `dax` one instruction a line; on
+    /// `journal` a copy of the words under a lock. A failure latches and shows in [`Pool::persist`].
+    #[inline]
+    pub fn flush(&self, offset: u64, bytes: usize) {
+        self.domain.flush(&self.mapping, &[rounded_out(offset, bytes)]);
+    }
+
+    /// As [`Pool::flush`] for several ranges that need no order among themselves: cheaper than one by one.
+    #[inline]
+    pub fn flush_ranges<const N: usize>(&self, ranges: [(u64, usize); N]) {
+        self.domain.flush(&self.mapping, &ranges.map(|(offset, bytes)| rounded_out(offset, bytes)));
+    }
+
+    /// Orders all flushes before it before all flushes after it.
+    #[inline]
+    pub fn fence(&self) {
+        self.domain.fence(&self.mapping);
+    }
+
+    /// Returns when all that this thread flushed before is durable.
+    pub fn sync(&self) -> Result<()> {
+        self.persist(Durability::Sync)
+    }
+
+    /// As [`Pool::sync`] for `Sync`; for the other levels arranges that it becomes durable in time, and
+    /// reports an earlier failure.
+    pub fn persist(&self, durability: Durability) -> Result<()> {
+        self.check_healthy()?;
+        self.fence();
+        self.domain.persist(durability)
+    }
+
+    /// An error once the pool is closed or a write has failed.
+    pub fn check_healthy(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        self.domain.check_healthy()
+    }
+
+    /// Brings the pool file up to date, so that a recovery has little to replay. Only `journal` has work.
+    pub fn checkpoint(&self) -> Result<()> {
+        match &self.domain {
+            Domain::Journal(journal) => journal.checkpoint(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
+    /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
+    /// carries it.
+    pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
+        self.check_healthy()?;
+        self.allocator.reserve(bytes)
+    }
+
+    /// An empty publication.
+    pub fn publication(&self) -> Publication<'_> {
+        Publication::new(self)
+    }
+
+    /// Usable bytes of an allocated object. Panics if there is none at the offset.
+    pub fn object_bytes(&self, offset: u64) -> usize {
+        self.allocator.object_bytes(offset) as usize
+    }
+
+    /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile.
+    pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
+        self.allocator.for_each_object(self.extents(), visit);
+    }
+
+    /// The offset of a root object.
+    pub fn root(&self, name: &str) -> Option<u64> {
+        let entry = self.root_entry(name)?;
+        Some(self.word(entry).load(Ordering::Acquire))
+    }
+
+    /// The directory entry of a name that is in use.
+    pub(crate) fn root_entry(&self, name: &str) -> Option<u64> {
+        (0..ROOTS_MAX as u64).map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES).find(|&entry| {
+            let words = self.words(entry, 8);
+            if words[0].load(Ordering::Acquire) == 0 {
+                return false;
+            }
+            let mut stored = [0u8; ROOT_NAME_BYTES_MAX];
+            for (bytes, word) in stored.chunks_exact_mut(8).zip(&words[2..]) {
+                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+            let length = words[1].load(Ordering::Relaxed) as usize;
+            stored.get(..length) == Some(name.as_bytes())
+        })
+    }
+
+    /// Keeps objects that are freed from now on from being reused while the guard lives. Cheap, and may be
+    /// nested; holding one for long keeps memory from being reused.
+    #[inline]
+    pub fn pin(&self) -> crossbeam_epoch::Guard {
+        crossbeam_epoch::pin()
+    }
+
+    /// Counters. Counting allocated bytes looks at every allocation bitmap.
+    pub fn stats(&self) -> PoolStats {
+        let mut stats = PoolStats { pool_bytes: self.extents() * self.extent_bytes, ..PoolStats::default() };
+        self.domain.add_stats(&mut stats);
+        self.for_each_object(|_, bytes| stats.allocated_bytes += bytes);
+        stats
+    }
+
+    /// Marks the pool clean, makes everything durable and refuses all further changes. All writers must have
+    /// stopped. Calling it again does nothing.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.domain.check_healthy()?;
+        self.fence();
+        self.set_clean(true);
+        self.persist(Durability::Sync)?;
+        if let Domain::Journal(journal) = &self.domain {
+            journal.checkpoint()?;
+            journal.close();
+        }
+        self.closed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn set_clean(&self, clean: bool) {
+        self.word(HEADER_CLEAN).store(u64::from(clean), Ordering::Release);
+        self.flush(HEADER_CLEAN, 8);
+        self.fence();
+    }
+
+    fn extents(&self) -> u64 {
+        self.word(HEADER_EXTENTS).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    pub(crate) fn domain_publish(&self, updates: &[Update]) {
+        self.domain.publish(&self.mapping, updates);
+    }
+
+    /// Makes the pool one extent longer: blocks on the disk first, then the mapping, then the header's count.
+    fn grow_by_one(&self) -> Result<u64> {
+        let _alone = self.growing.lock();
+        let extents = self.extents();
+        let start = extents * self.extent_bytes;
+        let end = start + self.extent_bytes;
+        let limit = self.mapping.capacity_bytes();
+        if end > limit {
+            let what = format!("the pool has {start} bytes and its address range ends at {limit}");
+            return Err(Error::OutOfSpace { what });
+        }
+        if let Some(files) = &self.files {
+            files
+                .pool
+                .allocate(start, self.extent_bytes)
+                .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
+        }
+        // A crash between growing the file and counting the extent left it mapped at open.
+        if self.mapping.mapped_bytes() < end {
+            let mapped = match (&self.domain, &self.files) {
+                (Domain::Dax(dax), Some(files)) => {
+                    let descriptor = files.pool.descriptor();
+                    let backing = match dax.kind() {
+                        DomainKind::Dax => Backing::SharedSync(descriptor),
+                        _ => Backing::Shared(descriptor),
+                    };
+                    self.mapping.grow(self.extent_bytes, &backing)
+                }
+                // New extents are zero on the file too; DRAM pages save reading them.
+                _ => self.mapping.grow(self.extent_bytes, &Backing::Anonymous),
+            };
+            mapped
+                .map_err(|e| Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) })?;
+        }
+        if let Domain::Crashing(crashing) = &self.domain {
+            crashing.grow(end);
+        }
+        // Publishes the extent: nothing in it is used before this word, and its flush comes before theirs.
+        self.word(HEADER_EXTENTS).store(extents + 1, Ordering::Release);
+        self.flush(HEADER_EXTENTS, 8);
+        self.fence();
+        Ok(extents + 1)
+    }
+}
+
+impl Space for Pool {
+    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.words(offset, count)
+    }
+
+    fn flush(&self, offset: u64, bytes: usize) {
+        Pool::flush(self, offset, bytes);
+    }
+
+    fn fence(&self) {
+        Pool::fence(self);
+    }
+
+    fn grow(&self) -> Result<u64> {
+        self.grow_by_one()
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("domain", &self.domain()).field("extents", &self.extents()).finish()
+    }
+}
+
+/// The range, extended to whole words.
+#[inline]
+fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
+    let start = offset & !7;
+    let end = (offset + bytes as u64).next_multiple_of(8);
+    (start, (end - start) as usize)
+}

@@ -1,0 +1,350 @@
+//! Creating and opening pools.
+//!
+//! A new pool is laid out under a temporary name and renamed when it is whole, so a crash while creating
+//! leaves no half database. Opening: lock, header, mapping, recovery of the domain, allocation maps.
+
+use super::{Files, Pool, PoolOptions};
+use crate::allocator::Allocator;
+use crate::crash::Observer;
+use crate::domain::crashing::Crashing;
+use crate::domain::dax::Dax;
+use crate::domain::journal::{Journal, JournalParts};
+use crate::domain::{Domain, DomainChoice, DomainKind, redo};
+use crate::env::{Env, OpenMode, StorageFile};
+use crate::error::{Error, Result};
+use crate::layout::{
+    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC, HEADER_CRC_BYTES,
+    HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID, HEADER_VERSION,
+    JOURNAL_FILE, MAGIC, POOL_FILE,
+};
+use crate::lock::DirectoryLock;
+use crate::mapping::{Backing, Mapping};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The part of the header that never changes.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    uuid: [u64; 2],
+    extent_bytes: u64,
+    /// As the file says; the journal may know better.
+    extents: u64,
+    has_journal: bool,
+}
+
+impl Header {
+    fn new(env: &Env, extent_bytes: u64) -> Header {
+        Header { uuid: [env.random_u64(), env.random_u64()], extent_bytes, extents: 1, has_journal: false }
+    }
+
+    /// The first 4 KiB of a pool file.
+    fn encode(&self) -> [u8; 4096] {
+        let mut bytes = [0; 4096];
+        let mut put = |offset: u64, word: u64| {
+            bytes[offset as usize..offset as usize + 8].copy_from_slice(&word.to_le_bytes());
+        };
+        put(HEADER_MAGIC, MAGIC);
+        put(HEADER_VERSION, u64::from(FORMAT_VERSION));
+        put(HEADER_UUID, self.uuid[0]);
+        put(HEADER_UUID + 8, self.uuid[1]);
+        put(HEADER_EXTENT_BYTES, self.extent_bytes);
+        put(HEADER_EXTENTS, self.extents);
+        put(HEADER_CLEAN, 1);
+        let crc = crc32c::crc32c(&bytes[..HEADER_CRC_BYTES]);
+        bytes[HEADER_CRC as usize..HEADER_CRC as usize + 8].copy_from_slice(&u64::from(crc).to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; 4096], path: &Path) -> Result<Header> {
+        let word = |offset: u64| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[offset as usize..offset as usize + 8]);
+            u64::from_le_bytes(word)
+        };
+        if word(HEADER_MAGIC) != MAGIC {
+            return Err(Error::corrupt(
+                path,
+                HEADER_MAGIC,
+                "this is not an Entresol pool (wrong magic number)",
+            ));
+        }
+        let version = (word(HEADER_VERSION) & 0xFFFF_FFFF) as u32;
+        if version > FORMAT_VERSION {
+            let file = path.to_path_buf();
+            return Err(Error::NewerVersion { file, found: version, supported: FORMAT_VERSION });
+        }
+        let (stored, computed) = (word(HEADER_CRC), u64::from(crc32c::crc32c(&bytes[..HEADER_CRC_BYTES])));
+        if stored != computed {
+            let what = format!("the header's checksum is {stored:#x}, its content gives {computed:#x}");
+            return Err(Error::corrupt(path, HEADER_CRC, what));
+        }
+        let extent_bytes = word(HEADER_EXTENT_BYTES);
+        if !extent_bytes.is_power_of_two() || !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) {
+            return Err(Error::corrupt(path, HEADER_EXTENT_BYTES, format!("extent size {extent_bytes}")));
+        }
+        let uuid = [word(HEADER_UUID), word(HEADER_UUID + 8)];
+        Ok(Header {
+            uuid,
+            extent_bytes,
+            extents: word(HEADER_EXTENTS),
+            has_journal: word(HEADER_JOURNAL) == 1,
+        })
+    }
+
+    /// Lays the header out in fresh memory.
+    fn store(&self, mapping: &Mapping) {
+        for (word, bytes) in mapping.words(0, 512).iter().zip(self.encode().chunks_exact(8)) {
+            let mut value = [0; 8];
+            value.copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+}
+
+fn reserve(bytes: u64) -> Result<Mapping> {
+    Mapping::reserve(bytes)
+        .map_err(|e| Error::OutOfSpace { what: format!("reserve an address range of {bytes} bytes: {e}") })
+}
+
+fn mapping_failed(path: &Path, error: &std::io::Error) -> Error {
+    Error::io("map", path, error)
+}
+
+impl Pool {
+    /// Creates a pool in a directory (made if it is missing).
+    pub fn create(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
+        let lock = Pool::prepare(dir, options)?;
+        if dir.join(POOL_FILE).exists() {
+            return Err(Error::AlreadyExists { dir: dir.to_path_buf() });
+        }
+        Pool::lay_out(dir, options)?;
+        Pool::open_locked(dir, options, lock)
+    }
+
+    /// Opens the pool of a directory, and recovers it if it was not closed in order.
+    pub fn open(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
+        if !dir.join(POOL_FILE).exists() {
+            return Err(Error::NotFound { dir: dir.to_path_buf() });
+        }
+        let lock = Pool::prepare(dir, options)?;
+        Pool::open_locked(dir, options, lock)
+    }
+
+    /// Opens the pool of a directory, or creates it.
+    pub fn open_or_create(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
+        let lock = Pool::prepare(dir, options)?;
+        if !dir.join(POOL_FILE).exists() {
+            Pool::lay_out(dir, options)?;
+        }
+        Pool::open_locked(dir, options, lock)
+    }
+
+    /// A pool in DRAM.
+    pub fn volatile(options: &PoolOptions) -> Result<Arc<Pool>> {
+        options.validate()?;
+        let mapping = Pool::fresh_memory(options)?;
+        Pool::assemble(options, Arc::new(mapping), Domain::Volatile, None, Path::new("memory"))
+    }
+
+    /// A pool for the crash checker: fresh, or as a crash left it. The observer is called before every fence
+    /// from the recovery on. See [`crate::crash`].
+    pub fn crashing(
+        options: &PoolOptions,
+        image: Option<Vec<u64>>,
+        observer: Option<Observer>,
+    ) -> Result<Arc<Pool>> {
+        options.validate()?;
+        let mapping = match &image {
+            None => Pool::fresh_memory(options)?,
+            Some(image) => {
+                let mapping = reserve(options.address_space_bytes)?;
+                mapping
+                    .grow(image.len() as u64 * 8, &Backing::Anonymous)
+                    .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
+                for (word, value) in mapping.words(0, image.len()).iter().zip(image) {
+                    word.store(*value, Ordering::Relaxed);
+                }
+                mapping
+            }
+        };
+        let domain = Domain::Crashing(Box::new(Crashing::new(&mapping, mapping.mapped_bytes(), observer)));
+        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
+    }
+
+    fn fresh_memory(options: &PoolOptions) -> Result<Mapping> {
+        let mapping = reserve(options.address_space_bytes)?;
+        mapping
+            .grow(options.extent_bytes, &Backing::Anonymous)
+            .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
+        Header::new(&options.env, options.extent_bytes).store(&mapping);
+        Ok(mapping)
+    }
+
+    fn prepare(dir: &Path, options: &PoolOptions) -> Result<DirectoryLock> {
+        options.validate()?;
+        if options.domain == DomainChoice::Volatile {
+            return Err(Error::Invalid("a volatile pool has no directory; use Pool::volatile".to_string()));
+        }
+        std::fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, &e))?;
+        DirectoryLock::acquire(dir)
+    }
+
+    /// Writes a whole empty pool file under a temporary name and renames it. Without a pool file there is no
+    /// database, so leftovers of an interrupted creation are removed first.
+    fn lay_out(dir: &Path, options: &PoolOptions) -> Result<()> {
+        let path = dir.join(POOL_FILE);
+        let unfinished = dir.join(format!("{POOL_FILE}.new"));
+        for leftover in [&unfinished, &dir.join(JOURNAL_FILE)] {
+            match std::fs::remove_file(leftover) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", leftover, &e));
+                }
+                _ => {}
+            }
+        }
+        let io = |e: &std::io::Error| Error::io("create", &path, e);
+        let files = options.env.files();
+        let file = files.open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?;
+        let written = file
+            .allocate(0, options.extent_bytes)
+            .and_then(|()| file.write_at(&Header::new(&options.env, options.extent_bytes).encode(), 0))
+            .and_then(|()| file.sync_data())
+            .and_then(|()| std::fs::rename(&unfinished, &path))
+            .and_then(|()| files.sync_directory(dir));
+        written.map_err(|e| {
+            // Best effort: the next creation removes it as well.
+            let _ = std::fs::remove_file(&unfinished);
+            io(&e)
+        })
+    }
+
+    fn open_locked(dir: &Path, options: &PoolOptions, lock: DirectoryLock) -> Result<Arc<Pool>> {
+        let path = dir.join(POOL_FILE);
+        let file =
+            options.env.files().open(&path, OpenMode::Open).map_err(|e| Error::io("open", &path, &e))?;
+        let header = read_header(&*file, &path)?;
+        let file_bytes = file.len().map_err(|e| Error::io("look at", &path, &e))?;
+        // A file cut short is found here; an extent beyond the count is what a crash while growing leaves.
+        let whole_bytes = file_bytes / header.extent_bytes * header.extent_bytes;
+        check_length(&path, header.extents, header.extent_bytes, whole_bytes)?;
+        let file: Arc<dyn StorageFile> = Arc::from(file);
+        let (mapping, domain) = open_domain(dir, &path, options, &header, &file, whole_bytes)?;
+        let files = Files { pool: file, pool_path: path.clone(), _lock: lock };
+        let options = PoolOptions { extent_bytes: header.extent_bytes, ..options.clone() };
+        Pool::assemble(&options, mapping, domain, Some(files), &path)
+    }
+
+    fn assemble(
+        options: &PoolOptions,
+        mapping: Arc<Mapping>,
+        domain: Domain,
+        files: Option<Files>,
+        path: &Path,
+    ) -> Result<Arc<Pool>> {
+        let finished = redo::recover(&mapping, &domain);
+        if finished > 0 {
+            tracing::info!(finished, "finished publications that a crash had interrupted");
+        }
+        let pool = Arc::new(Pool {
+            was_clean: mapping.words(HEADER_CLEAN, 1)[0].load(Ordering::Acquire) == 1,
+            domain,
+            mapping,
+            allocator: Arc::new(Allocator::new(options.extent_bytes)),
+            files,
+            env: options.env.clone(),
+            extent_bytes: options.extent_bytes,
+            growing: Mutex::new(()),
+            closed: AtomicBool::new(false),
+        });
+        let extents = pool.extents();
+        check_length(path, extents, options.extent_bytes, pool.mapping.mapped_bytes())?;
+        let space: std::sync::Weak<Pool> = Arc::downgrade(&pool);
+        pool.allocator.attach(space);
+        pool.allocator
+            .load(&*pool, 0..extents)
+            .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
+        pool.set_clean(false);
+        Ok(pool)
+    }
+}
+
+fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
+    let mut bytes = [0; 4096];
+    file.read_at(&mut bytes, 0)
+        .map_err(|_| Error::corrupt(path, 0, "the file is shorter than a pool's header"))?;
+    Header::decode(&bytes, path)
+}
+
+fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -> Result<()> {
+    let need = extents.saturating_mul(extent_bytes);
+    if extents == 0 || need > have_bytes {
+        let what = format!("the pool has {extents} extents ({need} bytes), the file holds {have_bytes}");
+        return Err(Error::corrupt(path, HEADER_EXTENTS, what));
+    }
+    Ok(())
+}
+
+/// Maps the file and starts the domain that was asked for, or that fits.
+fn open_domain(
+    dir: &Path,
+    path: &PathBuf,
+    options: &PoolOptions,
+    header: &Header,
+    file: &Arc<dyn StorageFile>,
+    bytes: u64,
+) -> Result<(Arc<Mapping>, Domain)> {
+    let journal_path = dir.join(JOURNAL_FILE);
+    let address_space_bytes = options.address_space_bytes.max(bytes);
+    // A journal beside the pool may hold what the pool file lacks: it is always read.
+    let has_journal = journal_path.exists();
+    if header.has_journal && !has_journal {
+        let what = "the pool needs its journal, but the file is missing; put it back or restore a backup";
+        return Err(Error::corrupt(&journal_path, 0, what));
+    }
+    let may_dax = matches!(options.domain, DomainChoice::Auto | DomainChoice::Dax) && !has_journal;
+    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax) {
+        let mapping = reserve(address_space_bytes)?;
+        match mapping.grow(bytes, &Backing::SharedSync(file.descriptor())) {
+            Ok(()) => return Ok((Arc::new(mapping), Domain::Dax(dax))),
+            Err(e) if options.domain == DomainChoice::Dax => return Err(mapping_failed(path, &e)),
+            Err(_) => {}
+        }
+    }
+    if options.domain == DomainChoice::Dax || (options.domain == DomainChoice::DaxEmulated && has_journal) {
+        let why = if has_journal { "its journal must be used" } else { "this machine cannot flush lines" };
+        return Err(Error::Unsupported(format!("{} cannot be opened as dax: {why}", path.display())));
+    }
+    let mapping = Arc::new(reserve(address_space_bytes)?);
+    if options.domain == DomainChoice::DaxEmulated {
+        let dax = Dax::detect(DomainKind::DaxEmulated).ok_or_else(|| {
+            Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
+        })?;
+        mapping.grow(bytes, &Backing::Shared(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
+        return Ok((mapping, Domain::Dax(dax)));
+    }
+    mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
+    let parts = JournalParts {
+        mapping: mapping.clone(),
+        pool_file: file.clone(),
+        pool_path: path.clone(),
+        options: options.journal.clone(),
+    };
+    let journal = if has_journal {
+        Journal::open(parts, &journal_path, header.uuid, &options.env)?
+    } else {
+        let journal = Journal::create(parts, &journal_path, header.uuid, &options.env)?;
+        // From here on the pool file alone is not the whole pool.
+        let marked = options
+            .env
+            .files()
+            .sync_directory(dir)
+            .and_then(|()| file.write_at(&1u64.to_le_bytes(), HEADER_JOURNAL))
+            .and_then(|()| file.sync_data());
+        marked.map_err(|e| Error::io("write the header of", path, &e))?;
+        mapping.words(HEADER_JOURNAL, 1)[0].store(1, Ordering::Release);
+        journal
+    };
+    Ok((mapping, Domain::Journal(journal)))
+}

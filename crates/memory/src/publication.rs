@@ -1,0 +1,165 @@
+//! Publishing: several words change together, or none does.
+//!
+//! What makes an object reachable and what marks it allocated are different words. A [`Publication`] carries
+//! both, so that no crash leaks an object or leaves a pointer to free memory.
+//!
+//! On `journal` it is one record of the redo journal; on `dax` and `crashing` it goes through a small redo
+//! lane in the pool header ([`crate::domain::redo`]).
+
+use crate::allocator::Reservation;
+use crate::error::{Error, Result};
+use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
+use crate::mapping::Mapping;
+use crate::pool::Pool;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+/// The most updates that one publication can carry: what fits a redo lane.
+pub const PUBLICATION_WORDS_MAX: usize = 64;
+
+/// How an update changes its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Operation {
+    /// The word becomes the value. Whoever publishes it has the word to itself.
+    Set = 0,
+    /// The value's bits are set. Others may change other bits at the same time.
+    SetBits = 1,
+    /// The value's bits are cleared. Others may change other bits at the same time.
+    ClearBits = 2,
+}
+
+/// A change of one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) offset: u64,
+    pub(crate) operation: Operation,
+    pub(crate) value: u64,
+}
+
+impl Update {
+    pub(crate) fn apply(&self, mapping: &Mapping) {
+        let word = &mapping.words(self.offset, 1)[0];
+        match self.operation {
+            Operation::Set => word.store(self.value, Ordering::Release),
+            Operation::SetBits => {
+                word.fetch_or(self.value, Ordering::AcqRel);
+            }
+            Operation::ClearBits => {
+                word.fetch_and(!self.value, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+/// A set of changes that become visible and durable together. Dropped unpublished, nothing has happened and
+/// its reservations are given back.
+#[must_use = "a publication that is not published changes nothing"]
+pub struct Publication<'p> {
+    pool: &'p Pool,
+    updates: SmallVec<[Update; 6]>,
+    reservations: SmallVec<[Reservation<'p>; 2]>,
+    frees: SmallVec<[(u64, u64); 2]>,
+}
+
+impl<'p> Publication<'p> {
+    pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
+        Publication { pool, updates: SmallVec::new(), reservations: SmallVec::new(), frees: SmallVec::new() }
+    }
+
+    /// How many updates it carries.
+    pub fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    /// Whether it carries nothing.
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    fn push(&mut self, update: Update) {
+        assert!(self.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
+        self.updates.push(update);
+    }
+
+    /// Sets the word at `offset`. The caller keeps others from changing that word meanwhile.
+    pub fn set(&mut self, offset: u64, value: u64) {
+        self.push(Update { offset, operation: Operation::Set, value });
+    }
+
+    /// Makes the reserved object allocated; returns its offset.
+    pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
+        let offset = reservation.offset();
+        self.push(reservation.allocation());
+        self.reservations.push(reservation);
+        offset
+    }
+
+    /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
+    /// gone.
+    pub fn free(&mut self, offset: u64) {
+        let bytes = self.pool.object_bytes(offset) as u64;
+        let update = self.pool.allocator().release(offset);
+        self.push(update);
+        self.frees.push((offset, bytes));
+    }
+
+    /// Names a root object; offset 0 takes the name out of the directory.
+    pub fn set_root(&mut self, name: &str, offset: u64) -> Result<()> {
+        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "root name '{name}' has {} bytes, allowed are 1 to {ROOT_NAME_BYTES_MAX}",
+                name.len()
+            )));
+        }
+        let entry = match self.pool.root_entry(name) {
+            Some(entry) => entry,
+            None => self.new_root_entry(name)?,
+        };
+        self.set(entry, offset);
+        Ok(())
+    }
+
+    /// Writes the name into a free entry; the entry counts only once its offset word is published.
+    fn new_root_entry(&self, name: &str) -> Result<u64> {
+        let pending = |entry: u64| self.updates.iter().any(|u| u.offset == entry);
+        let entry = (0..ROOTS_MAX as u64)
+            .map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES)
+            .find(|&entry| self.pool.words(entry, 1)[0].load(Ordering::Acquire) == 0 && !pending(entry))
+            .ok_or_else(|| Error::OutOfSpace {
+                what: format!("the root directory is full ({ROOTS_MAX} names)"),
+            })?;
+        let words = self.pool.words(entry + 8, 7);
+        words[0].store(name.len() as u64, Ordering::Relaxed);
+        for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
+            word.store(bytes, Ordering::Relaxed);
+        }
+        self.pool.flush(entry + 8, 56);
+        Ok(entry)
+    }
+
+    /// Carries out the changes. All flushes that this thread did before are ordered before them, and whatever
+    /// it flushes afterwards comes after them.
+    pub fn publish(self) -> Result<()> {
+        self.pool.check_healthy()?;
+        self.pool.domain_publish(&self.updates);
+        for reservation in self.reservations {
+            reservation.consume();
+        }
+        for (offset, bytes) in self.frees {
+            self.pool.allocator().retire(offset, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// The bytes as little-endian words, zero padded to the length of a root's name.
+fn padded_words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let mut padded = [0u8; ROOT_NAME_BYTES_MAX];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    (0..ROOT_NAME_BYTES_MAX / 8).map(move |i| {
+        let mut word = [0u8; 8];
+        word.copy_from_slice(&padded[8 * i..8 * i + 8]);
+        u64::from_le_bytes(word)
+    })
+}

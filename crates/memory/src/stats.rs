@@ -1,0 +1,26 @@
+//! Counters that a user may look at.
+
+/// What a pool holds and has done since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Size of the pool file (or of the DRAM that stands for it).
+    pub pool_bytes: u64,
+    /// Bytes of objects that are allocated, by size class (what they occupy, not what was asked for).
+    pub allocated_bytes: u64,
+    /// Bytes of journal that a recovery would have to replay now.
+    pub journal_bytes: u64,
+    /// Bytes appended to the journal since open.
+    pub journal_appended_bytes: u64,
+    /// Bytes that checkpoints copied to the pool file since open.
+    pub checkpoint_bytes: u64,
+    /// Checkpoints since open.
+    pub checkpoints: u64,
+    /// Ranges flushed since open.
+    pub flushes: u64,
+    /// Fences since open.
+    pub fences: u64,
+    /// Device syncs since open.
+    pub syncs: u64,
+    /// Bytes of journal replayed when the pool was opened.
+    pub replayed_bytes: u64,
+}
