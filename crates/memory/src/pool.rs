@@ -230,9 +230,14 @@ impl Pool {
         crossbeam_epoch::pin()
     }
 
+    /// Bytes of the pool: what its offsets can reach.
+    pub fn bytes(&self) -> u64 {
+        self.extents() * self.extent_bytes
+    }
+
     /// Counters. Counting allocated bytes looks at every allocation bitmap.
     pub fn stats(&self) -> PoolStats {
-        let mut stats = PoolStats { pool_bytes: self.extents() * self.extent_bytes, ..PoolStats::default() };
+        let mut stats = PoolStats { pool_bytes: self.bytes(), ..PoolStats::default() };
         self.domain.add_stats(&mut stats);
         self.for_each_object(|_, bytes| stats.allocated_bytes += bytes);
         stats

@@ -1,5 +1,7 @@
 //! Allocation and publication under the crash checker, and the checker against a bug.
 
+#![allow(clippy::unwrap_used)]
+
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::{Pool, Result};
 use std::collections::BTreeSet;

@@ -1,5 +1,7 @@
 //! A pool as its users see it: what is there after closing, dropping and failing.
 
+#![allow(clippy::unwrap_used)]
+
 use entresol_memory::env::{Env, Fault, FaultyFiles};
 use entresol_memory::{DomainChoice, DomainKind, Error, JournalOptions, Pool, PoolOptions};
 use std::fs::{self, OpenOptions};

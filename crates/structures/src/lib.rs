@@ -1,1 +1,46 @@
-//! entresol-structures
+//! Persistent index structures.
+//!
+//! What stands: the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner
+//! nodes in DRAM that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one
+//! word. [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order.
+//!
+//! ```
+//! use entresol_memory::{Pool, PoolOptions};
+//! use entresol_structures::{KeyWidth, OrderedIndex};
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let mut publication = pool.publication();
+//! let root = OrderedIndex::create(&pool, KeyWidth::Eight, &mut publication)?;
+//! publication.set_root("index", root)?;
+//! publication.publish()?;
+//! let index = OrderedIndex::open(&pool, root)?;
+//! index.insert(&7u64.to_be_bytes(), 49, pool.publication())?;
+//! assert_eq!(index.get(&7u64.to_be_bytes()), Some(49));
+//! # Ok::<(), entresol_structures::Error>(())
+//! ```
+//!
+//! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the order
+//! of its own stores and one publication.
+
+mod error;
+mod fptree;
+mod index;
+mod key;
+mod latch;
+mod leaf;
+mod simd;
+
+pub use error::{Error, Result};
+pub use fptree::{FpTree, TreeStats};
+pub use index::{KeyWidth, OrderedIndex};
+pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
+pub use leaf::LEAF_BYTES;
+
+/// What [`OrderedIndex::insert`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The key is new and now there.
+    New,
+    /// The key was there, with this value; nothing was changed.
+    Exists(u64),
+}

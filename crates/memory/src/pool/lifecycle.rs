@@ -20,7 +20,7 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
 use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -289,7 +289,7 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
 /// Maps the file and starts the domain that was asked for, or that fits.
 fn open_domain(
     dir: &Path,
-    path: &PathBuf,
+    path: &Path,
     options: &PoolOptions,
     header: &Header,
     file: &Arc<dyn StorageFile>,
@@ -328,7 +328,7 @@ fn open_domain(
     let parts = JournalParts {
         mapping: mapping.clone(),
         pool_file: file.clone(),
-        pool_path: path.clone(),
+        pool_path: path.to_path_buf(),
         options: options.journal.clone(),
     };
     let journal = if has_journal {

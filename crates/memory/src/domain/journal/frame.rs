@@ -90,7 +90,7 @@ pub(crate) fn words_crc(words: &[u64]) -> u32 {
 /// The first word of a record.
 pub(crate) fn record_head(offset: u64, words: usize) -> u64 {
     debug_assert!((1..=RECORD_WORDS_MAX).contains(&words) && offset / 8 < 1 << INDEX_BITS);
-    offset / 8 | (words as u64 - 1) << INDEX_BITS
+    (offset / 8) | ((words as u64 - 1) << INDEX_BITS)
 }
 
 /// Calls `apply` with the pool offset and the words of every record.

@@ -1,0 +1,93 @@
+//! Looking a tree over: sizes and invariants.
+
+use super::{FpTree, TreeStats};
+use crate::error::{Error, Result};
+use crate::key::TreeKey;
+use crate::leaf::bits;
+use std::cmp::Ordering;
+
+impl<K: TreeKey> FpTree<K> {
+    /// Sizes. Cost: one line of every leaf. Others may write meanwhile; then it is an estimate.
+    pub fn stats(&self) -> TreeStats {
+        let mut stats =
+            TreeStats { levels: self.levels(), inner_bytes: self.inner.bytes(), ..TreeStats::default() };
+        let _pinned = self.pool.pin();
+        let mut at = self.first_leaf();
+        while at != 0 {
+            let leaf = self.leaf(at);
+            stats.leaves += 1;
+            stats.keys += u64::from(leaf.bitmap().count_ones());
+            at = leaf.next();
+        }
+        stats
+    }
+
+    /// Verifies all invariants of the tree; nobody may write meanwhile. `object` is called with the offset of
+    /// every pool object that the tree consists of (not those that its values may refer to).
+    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+        let corrupt = |offset: u64, what: String| Err(Error::Corrupt { offset, what });
+        object(self.header);
+        let mut at = self.first_leaf();
+        let mut previous: Option<K::Stored> = None;
+        let mut is_first = true;
+        while at != 0 {
+            object(at);
+            let leaf = self.leaf(at);
+            if !is_first {
+                self.objects_of_key(leaf.low(), &mut object);
+                if previous.is_some_and(|key| self.order(key, leaf.low()) != Ordering::Less) {
+                    return corrupt(at, "its low key is not above the keys before".to_string());
+                }
+            }
+            if leaf.bitmap() & !crate::leaf::Leaf::<K>::FULL != 0 {
+                return corrupt(
+                    at,
+                    format!("its bitmap {:#x} names slots that are not there", leaf.bitmap()),
+                );
+            }
+            for (key, slot) in leaf.sorted_slots(&self.pool) {
+                self.objects_of_key(key, &mut object);
+                if !is_first && self.order(key, leaf.low()) == Ordering::Less {
+                    return corrupt(at, format!("the key in slot {slot} is below the leaf's low key"));
+                }
+                if previous.is_some_and(|before| self.order(before, key) != Ordering::Less) {
+                    return corrupt(at, format!("the key in slot {slot} is not above the one before"));
+                }
+                previous = Some(key);
+                let bytes = K::to_bytes(&self.pool, key);
+                if self.get_pinned(K::from_bytes(&bytes)?) != Some(leaf.value(slot)) {
+                    return corrupt(at, format!("the key in slot {slot} is not found from the root"));
+                }
+            }
+            is_first = false;
+            at = leaf.next();
+        }
+        Ok(())
+    }
+
+    fn order(&self, left: K::Stored, right: K::Stored) -> Ordering {
+        K::compare_stored(&self.pool, left, right)
+    }
+
+    /// Names the objects that a stored key has outside the node.
+    fn objects_of_key(&self, key: K::Stored, object: &mut impl FnMut(u64)) {
+        if let Some(record) = K::record_offset(key) {
+            object(record);
+        }
+    }
+
+    /// The number of bits set in all leaves' bitmaps.
+    pub fn count(&self) -> u64 {
+        self.stats().keys
+    }
+
+    /// Calls `visit` with every valid slot's value; nobody may write meanwhile.
+    pub fn for_each_value(&self, mut visit: impl FnMut(u64)) {
+        let mut at = self.first_leaf();
+        while at != 0 {
+            let leaf = self.leaf(at);
+            bits(leaf.bitmap()).for_each(|slot| visit(leaf.value(slot)));
+            at = leaf.next();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Creating, opening and destroying trees.
+//!
+//! ```text
+//! header word   what
+//! 0             "FPTREE", then the words of a key
+//! 1             offset of the first leaf
+//! ```
+
+use super::FpTree;
+use super::inner::{Arena, Child, Inner};
+use crate::error::{Error, Result};
+use crate::key::TreeKey;
+use crate::latch::LatchStripes;
+use crate::leaf::{LEAF_BYTES, Leaf, bits};
+use entresol_memory::{Pool, Publication};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const HEADER_BYTES: usize = 64;
+const FIRST_LEAF: u64 = 8;
+/// How full inner nodes are when they are rebuilt: room for some splits.
+const REBUILD_FILL_PERCENT: usize = 85;
+
+impl<K: TreeKey> FpTree<K> {
+    fn magic(tag: u8) -> u64 {
+        u64::from_le_bytes([b'F', b'P', b'T', b'R', b'E', b'E', tag, K::WORDS as u8])
+    }
+
+    /// Lays out an empty tree; it exists once the publication is published, with a reference to the returned
+    /// offset. `tag` tells kinds of keys apart that take as many words.
+    pub fn create<'p>(pool: &'p Pool, tag: u8, publication: &mut Publication<'p>) -> Result<u64> {
+        let first = pool.reserve(LEAF_BYTES)?;
+        Leaf::<K>::at(pool, first.offset()).clear();
+        pool.flush(first.offset(), LEAF_BYTES / 8);
+        let header = pool.reserve(HEADER_BYTES)?;
+        let words = pool.words(header.offset(), 2);
+        words[0].store(Self::magic(tag), Ordering::Relaxed);
+        words[1].store(first.offset(), Ordering::Relaxed);
+        pool.flush(header.offset(), 16);
+        publication.allocate(first);
+        Ok(publication.allocate(header))
+    }
+
+    /// Opens a tree and rebuilds its inner nodes. Cost: one cache line of every leaf.
+    pub fn open(pool: &Arc<Pool>, header: u64, tag: u8) -> Result<FpTree<K>> {
+        let words = pool.words(header, 2);
+        let magic = words[0].load(Ordering::Acquire);
+        if magic != Self::magic(tag) {
+            let what = format!("its header starts with {magic:#018x}, not {:#018x}", Self::magic(tag));
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        let tree = FpTree {
+            pool: pool.clone(),
+            header,
+            root: AtomicU64::new(words[1].load(Ordering::Acquire)),
+            root_latch: AtomicU64::new(0),
+            inner: Arena::new(),
+            stripes: LatchStripes::new(),
+            structure: Mutex::new(()),
+        };
+        tree.rebuild()?;
+        Ok(tree)
+    }
+
+    pub(super) fn first_leaf(&self) -> u64 {
+        self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
+    }
+
+    /// Builds the inner nodes bottom-up from the chain of leaves.
+    fn rebuild(&self) -> Result<()> {
+        let mut children = vec![Child::Leaf(self.first_leaf())];
+        let mut separators = Vec::new();
+        let leaves_max = self.pool.bytes() / LEAF_BYTES as u64;
+        let mut next = self.leaf(self.first_leaf()).next();
+        while next != 0 {
+            let leaf = self.leaf(next);
+            separators.push(leaf.low());
+            children.push(Child::Leaf(next));
+            if children.len() as u64 > leaves_max {
+                let what = "its leaves form a ring".to_string();
+                return Err(Error::Corrupt { offset: self.header, what });
+            }
+            next = leaf.next();
+        }
+        let fan_out = (Inner::<K>::CAPACITY * REBUILD_FILL_PERCENT / 100).max(2) + 1;
+        while children.len() > 1 {
+            let (mut upper_children, mut upper_separators) = (Vec::new(), Vec::new());
+            let mut start = 0;
+            while start < children.len() {
+                let mut end = (start + fan_out).min(children.len());
+                // A node needs two children; take the last one along if it would be alone.
+                if children.len() - end == 1 {
+                    end = children.len();
+                }
+                let (id, node) = self.inner.allocate();
+                node.fill(&separators[start..end - 1], &children[start..end]);
+                upper_children.push(Child::Inner(id));
+                if end < children.len() {
+                    upper_separators.push(separators[end - 1]);
+                }
+                start = end;
+            }
+            (children, separators) = (upper_children, upper_separators);
+        }
+        self.root.store(children[0].encode(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Frees a part of a tree that is not open any more: leaves, records of keys and, if asked, the objects
+    /// that its values are the offsets of. True when only the header is left, which the caller frees together
+    /// with its reference to it. A crash in between leaves a smaller tree; call it again.
+    pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+        for _ in 0..leaves_max {
+            let first = pool.word(header + FIRST_LEAF).load(Ordering::Acquire);
+            if first == 0 {
+                return Ok(true);
+            }
+            let leaf = Leaf::<K>::at(pool, first);
+            let mut publication = pool.publication();
+            for slot in bits(leaf.bitmap()) {
+                K::release(leaf.key(slot), &mut publication);
+                if free_values {
+                    publication.free(leaf.value(slot));
+                }
+            }
+            let next = leaf.next();
+            if next != 0 {
+                // The low key of the leaf that becomes the first is not needed any more.
+                K::release(Leaf::<K>::at(pool, next).low(), &mut publication);
+            }
+            publication.free(first);
+            publication.set(header + FIRST_LEAF, next);
+            publication.publish()?;
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,250 @@
+//! The FPTree (dissertation 3.2.2): hashing leaves in persistent memory, inner nodes in DRAM.
+//!
+//! ```text
+//!            root latch ── inner ── inner ── ...        DRAM, rebuilt at open
+//!                            │        │
+//!   header ── first leaf ── leaf ── leaf ── ... ── 0    pool, singly linked in key order
+//! ```
+//!
+//! Invariants:
+//! 1. The chain from the header holds every leaf once; each key is in the leaf with the greatest low key that
+//!    is not greater than it (the first leaf has no low key: it takes everything below the second's).
+//! 2. The separators in the inner nodes are exactly the low keys of all leaves but the first.
+//! 3. A leaf's bitmap says which entries count; each key counts once.
+//!
+//! Persistent changes, each one publication, so a crash leaves the tree before or after it:
+//! - insert: entry and fingerprint flushed, then the bit (with the caller's allocations);
+//! - replace: the value word; remove: the bit cleared;
+//! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
+//! - release of an empty leaf: the predecessor's next pointer and the freed leaf together.
+//!
+//! Concurrency: readers validate versions (optimistic lock coupling) and never write. A writer latches the one
+//! leaf that it changes; splits and releases hold it until the inner nodes say so too, and change inner nodes
+//! one at a time (`structure`). A leaf's version is a latch from a DRAM stripe.
+//!
+//! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes 128 KiB a tree.
+
+mod batch;
+mod check;
+mod inner;
+mod lifecycle;
+mod scan;
+mod structure;
+
+use crate::Inserted;
+use crate::error::Result;
+use crate::key::TreeKey;
+use crate::latch::{self, LatchStripes};
+use crate::leaf::{BITMAP_WORD, Leaf};
+use entresol_memory::{Pool, Publication};
+use inner::{Arena, Child};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A persistent B+-tree from keys to words; see the [module](self).
+pub struct FpTree<K: TreeKey> {
+    pool: Arc<Pool>,
+    header: u64,
+    root: AtomicU64,
+    root_latch: AtomicU64,
+    inner: Arena<K>,
+    stripes: LatchStripes,
+    /// Held while inner nodes change. Whoever waits for it may hold leaf latches; its holder only tries them.
+    structure: Mutex<()>,
+}
+
+/// Sizes of a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Keys.
+    pub keys: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Inner levels.
+    pub levels: u32,
+    /// Bytes of inner nodes in DRAM.
+    pub inner_bytes: usize,
+}
+
+/// A leaf that a descent ended in, and its version then.
+struct Found {
+    leaf: u64,
+    version: u64,
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// The pool offset of the tree's header: what [`FpTree::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.header
+    }
+
+    fn leaf(&self, offset: u64) -> Leaf<'_, K> {
+        Leaf::at(&self.pool, offset)
+    }
+
+    /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
+    #[inline]
+    fn find_leaf(&self, key: K::Key<'_>) -> Found {
+        self.descend(|node| node.position(&self.pool, key), |(), _, _| {}).0
+    }
+
+    /// Walks down by `choose`; `passed` gathers what it needs of every inner node and the chosen child's index.
+    /// Each attempt gathers anew.
+    #[inline]
+    fn descend<S: Default>(
+        &self,
+        choose: impl Fn(&inner::Inner<'_, K>) -> usize,
+        passed: impl Fn(&mut S, &inner::Inner<'_, K>, usize),
+    ) -> (Found, S) {
+        let mut spins = 0;
+        'restart: loop {
+            let mut gathered = S::default();
+            let mut parent_latch = &self.root_latch;
+            let mut parent_version = latch::read(parent_latch);
+            let mut child = Child::decode(self.root.load(Ordering::Relaxed));
+            if !latch::validate(parent_latch, parent_version) {
+                continue 'restart;
+            }
+            loop {
+                match child {
+                    Child::Leaf(leaf) => {
+                        self.pool.prefetch(leaf);
+                        let version = latch::read(self.stripes.of(leaf));
+                        // The leaf's range changes under its latch and its parent's: both versions agree.
+                        if latch::validate(parent_latch, parent_version) {
+                            return (Found { leaf, version }, gathered);
+                        }
+                        break;
+                    }
+                    Child::Inner(id) => {
+                        let node = self.inner.node(id);
+                        let version = latch::read(node.latch());
+                        if !latch::validate(parent_latch, parent_version) {
+                            break;
+                        }
+                        let index = choose(&node);
+                        child = node.child(index);
+                        passed(&mut gathered, &node, index);
+                        if !latch::validate(node.latch(), version) {
+                            break;
+                        }
+                        (parent_latch, parent_version) = (node.latch(), version);
+                    }
+                }
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// The value of a key. Cost: one descent in DRAM, two lines of persistent memory.
+    pub fn get(&self, key: K::Key<'_>) -> Option<u64> {
+        let _pinned = self.pool.pin();
+        self.get_pinned(key)
+    }
+
+    #[inline]
+    fn get_pinned(&self, key: K::Key<'_>) -> Option<u64> {
+        let mut spins = 0;
+        loop {
+            let found = self.find_leaf(key);
+            let leaf = self.leaf(found.leaf);
+            let value = leaf.find(&self.pool, key).map(|slot| leaf.value(slot));
+            if latch::validate(self.stripes.of(found.leaf), found.version) {
+                return value;
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Latches the leaf of a key.
+    fn lock_leaf(&self, key: K::Key<'_>) -> Latched<'_, K> {
+        let mut spins = 0;
+        loop {
+            let found = self.find_leaf(key);
+            let latch = self.stripes.of(found.leaf);
+            if latch::try_lock_at(latch, found.version) {
+                return Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch };
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Cost: two flushed ranges and one publication; every 14 to 28 inserts a split.
+    pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
+        let _pinned = self.pool.pin();
+        loop {
+            let latched = self.lock_leaf(key);
+            let leaf = &latched.leaf;
+            if let Some(slot) = leaf.find(&self.pool, key) {
+                return Ok(Inserted::Exists(leaf.value(slot)));
+            }
+            let bitmap = leaf.bitmap();
+            if bitmap == Leaf::<K>::FULL {
+                self.split(&latched)?;
+                continue;
+            }
+            let slot = bitmap.trailing_ones() as usize;
+            let stored = K::place(&self.pool, key, &mut with)?;
+            leaf.write_entry(slot, stored, value, K::fingerprint(key));
+            self.pool.flush_ranges([
+                (leaf.entry_offset(slot), Leaf::<K>::entry_bytes()),
+                (leaf.fingerprint_offset(slot), 8),
+            ]);
+            // The publication comes after the flushes: a crash keeps the entry whole, or without its bit.
+            with.set(leaf.word_offset(BITMAP_WORD), bitmap | 1 << slot);
+            with.publish()?;
+            return Ok(Inserted::New);
+        }
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
+    /// key, `with` is dropped.
+    pub fn replace<'p>(
+        &'p self,
+        key: K::Key<'_>,
+        value: u64,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        let latched = self.lock_leaf(key);
+        let leaf = &latched.leaf;
+        let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
+        let old = leaf.value(slot);
+        with.set(leaf.value_offset(slot), value);
+        with.publish()?;
+        Ok(Some(old))
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
+    /// dropped. A leaf that becomes empty is freed.
+    pub fn remove<'p>(&'p self, key: K::Key<'_>, mut with: Publication<'p>) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        let latched = self.lock_leaf(key);
+        let leaf = &latched.leaf;
+        let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
+        let value = leaf.value(slot);
+        let bitmap = leaf.bitmap() & !(1 << slot);
+        K::release(leaf.key(slot), &mut with);
+        with.set(leaf.word_offset(BITMAP_WORD), bitmap);
+        with.publish()?;
+        if bitmap == 0 {
+            self.release_leaf(&latched)?;
+        }
+        Ok(Some(value))
+    }
+}
+
+/// A leaf whose latch this thread holds; dropping it lets go.
+struct Latched<'t, K: TreeKey> {
+    leaf: Leaf<'t, K>,
+    offset: u64,
+    latch: &'t AtomicU64,
+}
+
+impl<K: TreeKey> Drop for Latched<'_, K> {
+    fn drop(&mut self) {
+        latch::unlock(self.latch);
+    }
+}

@@ -1,0 +1,189 @@
+//! Splitting and releasing leaves, and what that changes in the inner nodes.
+//!
+//! Inner nodes change one operation at a time, under the `structure` mutex. All nodes that an operation
+//! touches are latched before the first changes and let go after the last has: a reader sees them all before
+//! or all after, or starts again.
+
+use super::inner::{Child, Inner};
+use super::{FpTree, Latched};
+use crate::error::Result;
+use crate::key::TreeKey;
+use crate::latch;
+use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The inner nodes from the root to above the leaves, with the index of the child that the way goes on to.
+type Path = Vec<(u32, usize)>;
+
+impl<K: TreeKey> FpTree<K> {
+    /// Moves the upper half of a full, latched leaf to a new one.
+    pub(super) fn split(&self, latched: &Latched<'_, K>) -> Result<()> {
+        let (leaf, pool) = (&latched.leaf, &*self.pool);
+        let sorted = leaf.sorted_slots(pool);
+        let (lower, upper) = sorted.split_at(sorted.len() / 2);
+        let upper_slots: Vec<usize> = upper.iter().map(|(_, slot)| *slot).collect();
+        let keep = lower.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
+        let mut publication = pool.publication();
+        let low = K::duplicate(pool, upper[0].0, &mut publication)?;
+        let reservation = pool.reserve(LEAF_BYTES)?;
+        let fresh = Leaf::<K>::at(pool, reservation.offset());
+        fresh.fill_from(leaf, &upper_slots, low, leaf.next());
+        let used = fresh.entry_offset(upper_slots.len()) - reservation.offset();
+        pool.flush(reservation.offset(), used as usize);
+        // One publication: a crash leaves all entries in the old leaf, or each in its new place.
+        let right = publication.allocate(reservation);
+        publication.set(leaf.word_offset(BITMAP_WORD), keep);
+        publication.set(leaf.word_offset(NEXT_WORD), right);
+        publication.publish()?;
+        self.add_separator(low, right);
+        Ok(())
+    }
+
+    /// Takes an empty, latched leaf out of the chain and frees it, unless it is the first, or its predecessor
+    /// is busy: then it stays, empty, until the next time.
+    pub(super) fn release_leaf(&self, latched: &Latched<'_, K>) -> Result<()> {
+        let leaf = &latched.leaf;
+        debug_assert!(leaf.bitmap() == 0);
+        if self.first_leaf() == latched.offset {
+            return Ok(());
+        }
+        let _structure = self.structure.lock();
+        let low = leaf.low();
+        let path = self.path_to(low);
+        let Some(before) = self.leaf_before(&path) else { return Ok(()) };
+        let before_latch = self.stripes.of(before);
+        let shared_stripe = std::ptr::eq(before_latch, latched.latch);
+        if !shared_stripe && !latch::try_lock(before_latch) {
+            return Ok(());
+        }
+        let previous = self.leaf(before);
+        assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
+        let mut publication = self.pool.publication();
+        publication.set(previous.word_offset(NEXT_WORD), leaf.next());
+        K::release(low, &mut publication);
+        publication.free(latched.offset);
+        let published = publication.publish();
+        if published.is_ok() {
+            self.remove_child(&path);
+        }
+        if !shared_stripe {
+            latch::unlock(before_latch);
+        }
+        Ok(published?)
+    }
+
+    fn path_to(&self, key: K::Stored) -> Path {
+        let mut path = Path::new();
+        let mut child = Child::decode(self.root.load(Ordering::Acquire));
+        while let Child::Inner(id) = child {
+            let node = self.inner.node(id);
+            let index = node.position_of_stored(&self.pool, key);
+            child = node.child(index);
+            path.push((id, index));
+        }
+        path
+    }
+
+    /// The leaf to the left of the one that the path leads to.
+    fn leaf_before(&self, path: &Path) -> Option<u64> {
+        let (id, index) = path.iter().rev().find(|(_, index)| *index > 0)?;
+        let mut child = self.inner.node(*id).child(index - 1);
+        loop {
+            match child {
+                Child::Leaf(leaf) => return Some(leaf),
+                Child::Inner(id) => {
+                    let node = self.inner.node(id);
+                    child = node.child(node.count());
+                }
+            }
+        }
+    }
+
+    /// Makes a new leaf reachable: its low key and its offset go beside the leaf that was split.
+    fn add_separator(&self, low: K::Stored, leaf: u64) {
+        let _structure = self.structure.lock();
+        let path = self.path_to(low);
+        let full = path.iter().rev().take_while(|(id, _)| self.is_full(*id)).count();
+        let root_grows = full == path.len();
+        let touched = path.len() - full - usize::from(!root_grows);
+        let latches = self.latch_path(&path[touched..], root_grows);
+        let (mut key, mut right) = (low, Child::Leaf(leaf));
+        let mut placed = false;
+        for (id, index) in path.iter().rev() {
+            let node = self.inner.node(*id);
+            if node.count() < Inner::<K>::CAPACITY {
+                node.insert(*index, key, right);
+                placed = true;
+                break;
+            }
+            let (fresh_id, fresh) = self.inner.allocate();
+            key = node.split_insert(&fresh, *index, key, right);
+            right = Child::Inner(fresh_id);
+        }
+        if !placed {
+            let left = Child::decode(self.root.load(Ordering::Relaxed));
+            let (id, node) = self.inner.allocate();
+            node.fill(&[key], &[left, right]);
+            self.root.store(Child::Inner(id).encode(), Ordering::Release);
+        }
+        unlatch(&latches);
+    }
+
+    fn is_full(&self, id: u32) -> bool {
+        self.inner.node(id).count() == Inner::<K>::CAPACITY
+    }
+
+    /// Takes the leaf at the end of the path out of the inner nodes. It is not the first leaf, so some node on
+    /// the path has a child to the left of the path.
+    fn remove_child(&self, path: &Path) {
+        // Nodes that only lead to the leaf go as well: the lowest with another child loses one child.
+        let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 0);
+        let lowest = lowest.expect("the tree has another leaf");
+        let (id, index) = path[lowest];
+        // If the first child goes, the keys between its low key and the next child's belong to the left
+        // neighbour: the separator above must say so.
+        let above = (index == 0).then(|| {
+            let turn = path[..lowest].iter().rposition(|(_, index)| *index > 0);
+            turn.expect("only the first leaf has nothing to its left")
+        });
+        let root_shrinks = self.inner.node(path[0].0).count() == 1 && lowest == 0;
+        let mut latches = self.latch_path(&path[above.unwrap_or(lowest)..], root_shrinks);
+        let new_low = self.inner.node(id).remove(index);
+        if let (Some(above), Some(new_low)) = (above, new_low) {
+            let (id, index) = path[above];
+            self.inner.node(id).set_key(index - 1, new_low);
+        }
+        let mut given_back: Vec<u32> = path[lowest + 1..].iter().map(|(id, _)| *id).collect();
+        if root_shrinks {
+            given_back.push(path[0].0);
+            let mut only = self.inner.node(path[0].0).child(0);
+            // Nodes below that have a single child as well are of no use at the top either.
+            while let Child::Inner(id) = only
+                && self.inner.node(id).count() == 0
+            {
+                let node = self.inner.node(id);
+                latch::lock_alone(node.latch());
+                latches.push(node.latch());
+                given_back.push(id);
+                only = node.child(0);
+            }
+            self.root.store(only.encode(), Ordering::Release);
+        }
+        unlatch(&latches);
+        for id in given_back {
+            self.inner.give_back(id);
+        }
+    }
+
+    fn latch_path(&self, path: &[(u32, usize)], with_root: bool) -> Vec<&AtomicU64> {
+        let root = with_root.then_some(&self.root_latch);
+        let nodes = path.iter().map(|(id, _)| self.inner.node(*id).latch());
+        let latches: Vec<&AtomicU64> = root.into_iter().chain(nodes).collect();
+        latches.iter().for_each(|latch| latch::lock_alone(latch));
+        latches
+    }
+}
+
+fn unlatch(latches: &[&AtomicU64]) {
+    latches.iter().for_each(|latch| latch::unlock(latch));
+}

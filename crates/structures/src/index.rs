@@ -1,0 +1,217 @@
+//! Byte keys in memcmp order over the tree that fits their width.
+
+use crate::Inserted;
+use crate::error::{Error, Result};
+use crate::fptree::{FpTree, TreeStats};
+use crate::key::{ByteKey, KeyBytes, PairKey, TreeKey, WordKey};
+use entresol_memory::{Pool, Publication};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// How long the keys of an index are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum KeyWidth {
+    /// At most 8 bytes; shorter keys are zero padded at the end.
+    Eight = 1,
+    /// At most 16 bytes; shorter keys are zero padded at the end.
+    Sixteen = 2,
+    /// Any length up to [`crate::KEY_BYTES_MAX`].
+    Variable = 3,
+}
+
+impl KeyWidth {
+    /// The width with this number, as it is stored.
+    pub fn from_number(number: u8) -> Option<KeyWidth> {
+        match number {
+            1 => Some(KeyWidth::Eight),
+            2 => Some(KeyWidth::Sixteen),
+            3 => Some(KeyWidth::Variable),
+            _ => None,
+        }
+    }
+}
+
+enum Tree {
+    Eight(FpTree<WordKey>),
+    Sixteen(FpTree<PairKey>),
+    Variable(FpTree<ByteKey>),
+}
+
+/// A persistent ordered map from byte keys to words, for many readers and writers at once.
+pub struct OrderedIndex {
+    tree: Tree,
+}
+
+/// Calls a generic method on whichever tree it is.
+macro_rules! on_tree {
+    ($self:expr, $tree:ident => $call:expr) => {
+        match &$self.tree {
+            Tree::Eight($tree) => $call,
+            Tree::Sixteen($tree) => $call,
+            Tree::Variable($tree) => $call,
+        }
+    };
+}
+
+impl OrderedIndex {
+    /// Lays out an empty index; it exists once the publication is published. Returns its root offset.
+    pub fn create<'p>(pool: &'p Arc<Pool>, width: KeyWidth, with: &mut Publication<'p>) -> Result<u64> {
+        match width {
+            KeyWidth::Eight => FpTree::<WordKey>::create(pool, width as u8, with),
+            KeyWidth::Sixteen => FpTree::<PairKey>::create(pool, width as u8, with),
+            KeyWidth::Variable => FpTree::<ByteKey>::create(pool, width as u8, with),
+        }
+    }
+
+    /// Opens an index by its root offset; rebuilds what it keeps in DRAM.
+    pub fn open(pool: &Arc<Pool>, root: u64) -> Result<OrderedIndex> {
+        let tree = match OrderedIndex::stored_width(pool, root)? {
+            KeyWidth::Eight => Tree::Eight(FpTree::open(pool, root, KeyWidth::Eight as u8)?),
+            KeyWidth::Sixteen => Tree::Sixteen(FpTree::open(pool, root, KeyWidth::Sixteen as u8)?),
+            KeyWidth::Variable => Tree::Variable(FpTree::open(pool, root, KeyWidth::Variable as u8)?),
+        };
+        Ok(OrderedIndex { tree })
+    }
+
+    fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
+        if root == 0 || !root.is_multiple_of(64) || root + 64 > pool.bytes() {
+            let what = "no index can be there".to_string();
+            return Err(Error::Corrupt { offset: root, what });
+        }
+        let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
+        KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
+            offset: root,
+            what: format!("its header names key width {}", magic[6]),
+        })
+    }
+
+    /// The width of its keys.
+    pub fn width(&self) -> KeyWidth {
+        match &self.tree {
+            Tree::Eight(_) => KeyWidth::Eight,
+            Tree::Sixteen(_) => KeyWidth::Sixteen,
+            Tree::Variable(_) => KeyWidth::Variable,
+        }
+    }
+
+    /// The value of a key. A key that does not fit is not there.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Option<u64> {
+        fn get<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Option<u64> {
+            tree.get(K::from_bytes(key).ok()?)
+        }
+        on_tree!(self, tree => get(tree, key))
+    }
+
+    /// The values of keys, fetched together; `values` is cleared first.
+    pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B], values: &mut Vec<Option<u64>>) {
+        fn get_many<K: TreeKey, B: AsRef<[u8]>>(tree: &FpTree<K>, keys: &[B], values: &mut Vec<Option<u64>>) {
+            if keys.iter().any(|key| K::from_bytes(key.as_ref()).is_err()) {
+                values.clear();
+                let one = |key: &B| K::from_bytes(key.as_ref()).ok().and_then(|key| tree.get(key));
+                values.extend(keys.iter().map(one));
+                return;
+            }
+            tree.get_many(keys.iter().filter_map(|key| K::from_bytes(key.as_ref()).ok()), values);
+        }
+        on_tree!(self, tree => get_many(tree, keys, values));
+    }
+
+    /// Adds a key, together with all that `with` carries.
+    pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
+        fn insert<'p, K: TreeKey>(
+            tree: &'p FpTree<K>,
+            key: &[u8],
+            value: u64,
+            with: Publication<'p>,
+        ) -> Result<Inserted> {
+            tree.insert(K::from_bytes(key)?, value, with)
+        }
+        on_tree!(self, tree => insert(tree, key, value, with))
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old one.
+    pub fn replace<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        fn replace<'p, K: TreeKey>(
+            tree: &'p FpTree<K>,
+            key: &[u8],
+            value: u64,
+            with: Publication<'p>,
+        ) -> Result<Option<u64>> {
+            tree.replace(K::from_bytes(key)?, value, with)
+        }
+        on_tree!(self, tree => replace(tree, key, value, with))
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value.
+    pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
+        fn remove<'p, K: TreeKey>(
+            tree: &'p FpTree<K>,
+            key: &[u8],
+            with: Publication<'p>,
+        ) -> Result<Option<u64>> {
+            tree.remove(K::from_bytes(key)?, with)
+        }
+        on_tree!(self, tree => remove(tree, key, with))
+    }
+
+    /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from.
+    /// A bound that is longer than the keys is cut and excluded: keys that are prefixes of it come before it.
+    pub fn scan_batch(&self, from: Bound<&[u8]>, entries: &mut Vec<(KeyBytes, u64)>) -> Option<KeyBytes> {
+        fn scan<K: TreeKey>(
+            tree: &FpTree<K>,
+            from: Bound<&[u8]>,
+            width_bytes: usize,
+            entries: &mut Vec<(KeyBytes, u64)>,
+        ) -> Option<KeyBytes> {
+            let cut = |bytes: &[u8]| bytes.len() > width_bytes;
+            let key = |bytes| K::from_bytes(bytes).expect("cut to the width");
+            let bound = match from {
+                Bound::Unbounded => Bound::Unbounded,
+                Bound::Included(bytes) | Bound::Excluded(bytes) if cut(bytes) => {
+                    Bound::Excluded(key(&bytes[..width_bytes]))
+                }
+                Bound::Included(bytes) => Bound::Included(key(bytes)),
+                Bound::Excluded(bytes) => Bound::Excluded(key(bytes)),
+            };
+            tree.scan_batch(bound, entries)
+        }
+        let width_bytes = self.key_bytes_max();
+        on_tree!(self, tree => scan(tree, from, width_bytes, entries))
+    }
+
+    /// The longest key that fits.
+    pub fn key_bytes_max(&self) -> usize {
+        match &self.tree {
+            Tree::Eight(_) => 8,
+            Tree::Sixteen(_) => 16,
+            Tree::Variable(_) => crate::KEY_BYTES_MAX,
+        }
+    }
+
+    /// The greatest key.
+    pub fn last_key(&self) -> Option<KeyBytes> {
+        on_tree!(self, tree => tree.last_key())
+    }
+
+    /// Sizes; see [`FpTree::stats`].
+    pub fn stats(&self) -> TreeStats {
+        on_tree!(self, tree => tree.stats())
+    }
+
+    /// Verifies all invariants; see [`FpTree::check`].
+    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+        on_tree!(self, tree => tree.check(object))
+    }
+
+    /// Frees a part of an index that is not open any more; see [`FpTree::destroy_step`]. True when only its
+    /// root object is left.
+    pub fn destroy_step(pool: &Arc<Pool>, root: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
+        match OrderedIndex::stored_width(pool, root)? {
+            KeyWidth::Eight => FpTree::<WordKey>::destroy_step(pool, root, free_values, leaves_max),
+            KeyWidth::Sixteen => FpTree::<PairKey>::destroy_step(pool, root, free_values, leaves_max),
+            KeyWidth::Variable => FpTree::<ByteKey>::destroy_step(pool, root, free_values, leaves_max),
+        }
+    }
+}

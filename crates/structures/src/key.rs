@@ -1,0 +1,351 @@
+//! Keys: how they are stored in nodes and compared.
+//!
+//! Every kind of key takes a fixed number of words in a node. Fixed keys are the words themselves, big-endian,
+//! so that word order is byte order. A key of variable length is its first eight bytes (order-preserving
+//! prefix) and the offset of a record with the whole key:
+//!
+//! ```text
+//! record word   what
+//! 0             bytes of the key
+//! 1..           the key, zero padded
+//! ```
+
+use crate::error::{Error, Result};
+use entresol_memory::{Pool, Publication};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// An encoded key.
+pub type KeyBytes = SmallVec<[u8; 16]>;
+
+/// The longest key of variable length.
+pub const KEY_BYTES_MAX: usize = 4096;
+
+/// A kind of key.
+pub trait TreeKey: Sized + Send + Sync + 'static {
+    /// Words that a key takes in a node.
+    const WORDS: usize;
+    /// A key as it is in a node.
+    type Stored: Copy + Send + Sync + Debug;
+    /// A key as it is searched for.
+    type Key<'k>: Copy;
+
+    /// The key with these bytes.
+    fn from_bytes(bytes: &[u8]) -> Result<Self::Key<'_>>;
+    /// The stored key's bytes.
+    fn to_bytes(pool: &Pool, stored: Self::Stored) -> KeyBytes;
+    /// Reads a key from its words.
+    fn load(words: &[AtomicU64]) -> Self::Stored;
+    /// Writes a key to its words.
+    fn store(words: &[AtomicU64], stored: Self::Stored);
+    /// One byte of hash.
+    fn fingerprint(key: Self::Key<'_>) -> u8;
+    /// Stored key against wanted key.
+    fn compare(pool: &Pool, stored: Self::Stored, key: Self::Key<'_>) -> Ordering;
+    /// Two stored keys.
+    fn compare_stored(pool: &Pool, left: Self::Stored, right: Self::Stored) -> Ordering;
+    /// Makes the stored form; what lies outside the node is flushed, and allocated by `with`.
+    fn place<'p>(pool: &'p Pool, key: Self::Key<'_>, with: &mut Publication<'p>) -> Result<Self::Stored>;
+    /// A stored form of its own for the same key.
+    fn duplicate<'p>(
+        pool: &'p Pool,
+        stored: Self::Stored,
+        with: &mut Publication<'p>,
+    ) -> Result<Self::Stored>;
+    /// Frees what lies outside the node.
+    fn release(stored: Self::Stored, with: &mut Publication<'_>);
+    /// The object outside the node, if there is one.
+    fn record_offset(_stored: Self::Stored) -> Option<u64> {
+        None
+    }
+}
+
+/// A multiplicative hash; the top byte is well mixed.
+#[inline]
+fn mix(word: u64) -> u64 {
+    (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Up to eight bytes as a word that compares like them.
+#[inline]
+fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(whole) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*whole);
+    }
+    let mut padded = [0; 8];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u64::from_be_bytes(padded)
+}
+
+fn check_length(bytes: &[u8], limit_bytes: usize) -> Result<()> {
+    if bytes.len() > limit_bytes {
+        return Err(Error::KeyTooLong { found_bytes: bytes.len(), limit_bytes });
+    }
+    Ok(())
+}
+
+/// Keys of up to 8 bytes.
+#[derive(Debug)]
+pub struct WordKey;
+
+impl TreeKey for WordKey {
+    const WORDS: usize = 1;
+    type Stored = u64;
+    type Key<'k> = u64;
+
+    #[inline]
+    fn from_bytes(bytes: &[u8]) -> Result<u64> {
+        check_length(bytes, 8)?;
+        Ok(word_of(bytes))
+    }
+
+    #[inline]
+    fn to_bytes(_pool: &Pool, stored: u64) -> KeyBytes {
+        KeyBytes::from_slice(&stored.to_be_bytes())
+    }
+
+    #[inline]
+    fn load(words: &[AtomicU64]) -> u64 {
+        words[0].load(Relaxed)
+    }
+
+    #[inline]
+    fn store(words: &[AtomicU64], stored: u64) {
+        words[0].store(stored, Relaxed);
+    }
+
+    #[inline]
+    fn fingerprint(key: u64) -> u8 {
+        (mix(key) >> 56) as u8
+    }
+
+    #[inline]
+    fn compare(_pool: &Pool, stored: u64, key: u64) -> Ordering {
+        stored.cmp(&key)
+    }
+
+    #[inline]
+    fn compare_stored(_pool: &Pool, left: u64, right: u64) -> Ordering {
+        left.cmp(&right)
+    }
+
+    #[inline]
+    fn place<'p>(_pool: &'p Pool, key: u64, _with: &mut Publication<'p>) -> Result<u64> {
+        Ok(key)
+    }
+
+    fn duplicate<'p>(_pool: &'p Pool, stored: u64, _with: &mut Publication<'p>) -> Result<u64> {
+        Ok(stored)
+    }
+
+    fn release(_stored: u64, _with: &mut Publication<'_>) {}
+}
+
+/// Keys of up to 16 bytes.
+#[derive(Debug)]
+pub struct PairKey;
+
+impl TreeKey for PairKey {
+    const WORDS: usize = 2;
+    type Stored = [u64; 2];
+    type Key<'k> = [u64; 2];
+
+    fn from_bytes(bytes: &[u8]) -> Result<[u64; 2]> {
+        check_length(bytes, 16)?;
+        let (first, rest) = bytes.split_at(bytes.len().min(8));
+        Ok([word_of(first), word_of(rest)])
+    }
+
+    fn to_bytes(_pool: &Pool, stored: [u64; 2]) -> KeyBytes {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&stored[0].to_be_bytes());
+        bytes[8..].copy_from_slice(&stored[1].to_be_bytes());
+        KeyBytes::from_slice(&bytes)
+    }
+
+    fn load(words: &[AtomicU64]) -> [u64; 2] {
+        [words[0].load(Relaxed), words[1].load(Relaxed)]
+    }
+
+    fn store(words: &[AtomicU64], stored: [u64; 2]) {
+        words[0].store(stored[0], Relaxed);
+        words[1].store(stored[1], Relaxed);
+    }
+
+    fn fingerprint(key: [u64; 2]) -> u8 {
+        (mix(key[0].rotate_left(23) ^ mix(key[1])) >> 56) as u8
+    }
+
+    fn compare(_pool: &Pool, stored: [u64; 2], key: [u64; 2]) -> Ordering {
+        stored.cmp(&key)
+    }
+
+    fn compare_stored(_pool: &Pool, left: [u64; 2], right: [u64; 2]) -> Ordering {
+        left.cmp(&right)
+    }
+
+    fn place<'p>(_pool: &'p Pool, key: [u64; 2], _with: &mut Publication<'p>) -> Result<[u64; 2]> {
+        Ok(key)
+    }
+
+    fn duplicate<'p>(_pool: &'p Pool, stored: [u64; 2], _: &mut Publication<'p>) -> Result<[u64; 2]> {
+        Ok(stored)
+    }
+
+    fn release(_stored: [u64; 2], _with: &mut Publication<'_>) {}
+}
+
+/// Keys of any length up to [`KEY_BYTES_MAX`].
+#[derive(Debug)]
+pub struct ByteKey;
+
+/// The stored form of a [`ByteKey`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredBytes {
+    prefix: u64,
+    record: u64,
+}
+
+impl ByteKey {
+    /// The words of a record's bytes, and their number.
+    fn record(pool: &Pool, offset: u64) -> (&[AtomicU64], usize) {
+        let length = pool.word(offset).load(Relaxed) as usize;
+        assert!(length <= KEY_BYTES_MAX, "the key record at {offset:#x} says it has {length} bytes");
+        (pool.words(offset + 8, length.div_ceil(8)), length)
+    }
+
+    /// Writes a record of these big-endian words.
+    fn write_record<'p>(
+        pool: &'p Pool,
+        length: usize,
+        words: impl Iterator<Item = u64>,
+        with: &mut Publication<'p>,
+    ) -> Result<u64> {
+        let record = pool.reserve(8 + length.next_multiple_of(8))?;
+        let to = pool.words(record.offset(), 1 + length.div_ceil(8));
+        to[0].store(length as u64, Relaxed);
+        for (to, word) in to[1..].iter().zip(words) {
+            to.store(word.swap_bytes(), Relaxed);
+        }
+        pool.flush(record.offset(), 8 + length);
+        Ok(with.allocate(record))
+    }
+}
+
+impl TreeKey for ByteKey {
+    const WORDS: usize = 2;
+    type Stored = StoredBytes;
+    type Key<'k> = &'k [u8];
+
+    fn from_bytes(bytes: &[u8]) -> Result<&[u8]> {
+        check_length(bytes, KEY_BYTES_MAX)?;
+        Ok(bytes)
+    }
+
+    fn to_bytes(pool: &Pool, stored: StoredBytes) -> KeyBytes {
+        let (words, length) = ByteKey::record(pool, stored.record);
+        let mut bytes = KeyBytes::with_capacity(length.next_multiple_of(8));
+        for word in words {
+            bytes.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        bytes.truncate(length);
+        bytes
+    }
+
+    fn load(words: &[AtomicU64]) -> StoredBytes {
+        StoredBytes { prefix: words[0].load(Relaxed), record: words[1].load(Relaxed) }
+    }
+
+    fn store(words: &[AtomicU64], stored: StoredBytes) {
+        words[0].store(stored.prefix, Relaxed);
+        words[1].store(stored.record, Relaxed);
+    }
+
+    fn fingerprint(key: &[u8]) -> u8 {
+        let hash = key.chunks(8).fold(key.len() as u64, |hash, chunk| mix(hash ^ word_of(chunk)));
+        (mix(hash) >> 56) as u8
+    }
+
+    fn compare(pool: &Pool, stored: StoredBytes, key: &[u8]) -> Ordering {
+        let by_prefix = stored.prefix.cmp(&word_of(key));
+        if by_prefix != Ordering::Equal {
+            return by_prefix;
+        }
+        let (words, length) = ByteKey::record(pool, stored.record);
+        let rest = key.get(8..).unwrap_or(&[]);
+        for (word, chunk) in words.iter().skip(1).zip(rest.chunks(8)) {
+            let order = word.load(Relaxed).swap_bytes().cmp(&word_of(chunk));
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        length.cmp(&key.len())
+    }
+
+    fn compare_stored(pool: &Pool, left: StoredBytes, right: StoredBytes) -> Ordering {
+        if left.prefix != right.prefix {
+            return left.prefix.cmp(&right.prefix);
+        }
+        ByteKey::compare(pool, left, &ByteKey::to_bytes(pool, right))
+    }
+
+    fn place<'p>(pool: &'p Pool, key: &[u8], with: &mut Publication<'p>) -> Result<StoredBytes> {
+        let record = ByteKey::write_record(pool, key.len(), key.chunks(8).map(word_of), with)?;
+        Ok(StoredBytes { prefix: word_of(key), record })
+    }
+
+    fn duplicate<'p>(pool: &'p Pool, stored: StoredBytes, with: &mut Publication<'p>) -> Result<StoredBytes> {
+        let (words, length) = ByteKey::record(pool, stored.record);
+        let words = words.iter().map(|word| word.load(Relaxed).swap_bytes());
+        let record = ByteKey::write_record(pool, length, words, with)?;
+        Ok(StoredBytes { prefix: stored.prefix, record })
+    }
+
+    fn release(stored: StoredBytes, with: &mut Publication<'_>) {
+        with.free(stored.record);
+    }
+
+    fn record_offset(stored: StoredBytes) -> Option<u64> {
+        Some(stored.record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_memory::PoolOptions;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stored_keys_compare_like_their_bytes(
+            left in prop::collection::vec(0u8..3, 0..40),
+            right in prop::collection::vec(0u8..3, 0..40),
+        ) {
+            let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..Default::default() }).unwrap();
+            let mut with = pool.publication();
+            let stored = ByteKey::place(&pool, &left, &mut with).unwrap();
+            let other = ByteKey::place(&pool, &right, &mut with).unwrap();
+            let copy = ByteKey::duplicate(&pool, stored, &mut with).unwrap();
+            prop_assert_eq!(ByteKey::to_bytes(&pool, stored).to_vec(), left.clone());
+            prop_assert_eq!(ByteKey::to_bytes(&pool, copy).to_vec(), left.clone());
+            prop_assert_eq!(ByteKey::compare(&pool, stored, &right), left.cmp(&right));
+            prop_assert_eq!(ByteKey::compare_stored(&pool, stored, other), left.cmp(&right));
+        }
+
+        #[test]
+        fn pairs_compare_like_their_bytes(left: [u8; 16], right: [u8; 16]) {
+            let (a, b) = (PairKey::from_bytes(&left).unwrap(), PairKey::from_bytes(&right).unwrap());
+            prop_assert_eq!(a.cmp(&b), left.cmp(&right));
+        }
+    }
+
+    #[test]
+    fn keys_that_are_too_long_are_refused() {
+        assert!(WordKey::from_bytes(&[0; 9]).is_err());
+        assert!(PairKey::from_bytes(&[0; 17]).is_err());
+        assert!(ByteKey::from_bytes(&[0; KEY_BYTES_MAX + 1]).is_err());
+    }
+}

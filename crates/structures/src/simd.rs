@@ -1,0 +1,88 @@
+//! Searching fingerprints with vector instructions, and prefetching DRAM.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The positions (bits) at which 32 fingerprints, given as four words, equal `wanted`.
+#[inline]
+pub(crate) fn matching_fingerprints(words: [u64; 4], wanted: u8) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: SSE2 is part of every x86-64 processor.
+        unsafe { sse2_matches(words, wanted) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    portable_matches(words, wanted)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse2")]
+fn sse2_matches(words: [u64; 4], wanted: u8) -> u64 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+    let [a, b, c, d] = words.map(u64::cast_signed);
+    let (low, high) = (_mm_set_epi64x(b, a), _mm_set_epi64x(d, c));
+    let wanted = _mm_set1_epi8(wanted.cast_signed());
+    let low = _mm_movemask_epi8(_mm_cmpeq_epi8(low, wanted)).cast_unsigned();
+    let high = _mm_movemask_epi8(_mm_cmpeq_epi8(high, wanted)).cast_unsigned();
+    u64::from(low) | (u64::from(high) << 16)
+}
+
+/// The same, a byte at a time.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn portable_matches(words: [u64; 4], wanted: u8) -> u64 {
+    let mut matches = 0;
+    for (i, word) in words.iter().enumerate() {
+        for (j, byte) in word.to_le_bytes().iter().enumerate() {
+            matches |= u64::from(*byte == wanted) << (i * 8 + j);
+        }
+    }
+    matches
+}
+
+/// Asks the processor to fetch the line of a word.
+#[inline]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the address is that of a live word, and a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.as_ptr().cast::<i8>()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
+/// Four words, read one by one; torn across words only, which callers validate.
+#[inline]
+pub(crate) fn load_four(words: &[AtomicU64; 4]) -> [u64; 4] {
+    [
+        words[0].load(Ordering::Relaxed),
+        words[1].load(Ordering::Relaxed),
+        words[2].load(Ordering::Relaxed),
+        words[3].load(Ordering::Relaxed),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vector_and_portable_search_agree() {
+        let mut word = 0x0123_4567_89AB_CDEF_u64;
+        for round in 0..1000 {
+            let words = std::array::from_fn(|i| {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i as u64 | 1);
+                // Few distinct bytes, so that there are matches.
+                word & 0x0303_0303_0303_0303
+            });
+            for wanted in 0..5 {
+                assert_eq!(
+                    matching_fingerprints(words, wanted),
+                    portable_matches(words, wanted),
+                    "round {round}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Several threads on one index: nothing is lost, nothing is seen that was not written.
+
+#![allow(clippy::unwrap_used)]
+
+use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SEED: u64 = 20_261;
+
+fn create(pool: &Arc<Pool>, width: KeyWidth) -> OrderedIndex {
+    let mut publication = pool.publication();
+    let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
+    publication.set_root("index", root).unwrap();
+    publication.publish().unwrap();
+    OrderedIndex::open(pool, root).unwrap()
+}
+
+fn key(width: KeyWidth, number: u64) -> Vec<u8> {
+    match width {
+        KeyWidth::Eight => number.to_be_bytes().to_vec(),
+        KeyWidth::Sixteen => [number.to_be_bytes(), [7; 8]].concat(),
+        KeyWidth::Variable => format!("number {number:08}").into_bytes(),
+    }
+}
+
+/// Writers own the keys of one residue class each, so each knows what its keys must hold; readers check that
+/// every value belongs to its key.
+fn churn(width: KeyWidth, operations: u64) {
+    const WRITERS: u64 = 3;
+    const KEYS: u64 = 3000;
+    println!("seed {SEED}");
+    let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+    let index = create(&pool, width);
+    let stop = AtomicBool::new(false);
+    let models: Vec<BTreeMap<Vec<u8>, u64>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (index, pool) = (&index, &pool);
+                scope.spawn(move || {
+                    let env = Env::simulated(SEED + writer);
+                    let mut model = BTreeMap::new();
+                    for operation in 0..operations {
+                        let number = env.random_u64() % KEYS / WRITERS * WRITERS + writer;
+                        let key = key(width, number);
+                        let value = number << 32 | operation;
+                        // Phases of growth and of decay, so that leaves split and are released.
+                        let decays = operation / 4000 % 2 == 1;
+                        if env.random_u64() % 10 < if decays { 7 } else { 2 } {
+                            let old = index.remove(&key, pool.publication()).unwrap();
+                            assert_eq!(old, model.remove(&key));
+                        } else if model.contains_key(&key) {
+                            let old = index.replace(&key, value, pool.publication()).unwrap();
+                            assert_eq!(old, model.insert(key, value));
+                        } else {
+                            let inserted = index.insert(&key, value, pool.publication()).unwrap();
+                            assert_eq!(inserted, Inserted::New);
+                            model.insert(key, value);
+                        }
+                    }
+                    model
+                })
+            })
+            .collect();
+        for reader in 0..2 {
+            let (index, stop) = (&index, &stop);
+            scope.spawn(move || read_along(index, width, KEYS, SEED ^ reader, stop));
+        }
+        let models = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        stop.store(true, Ordering::Relaxed);
+        models
+    });
+    let model: BTreeMap<Vec<u8>, u64> = models.into_iter().flatten().collect();
+    index.check(|_| {}).unwrap();
+    for number in 0..KEYS {
+        let key = key(width, number);
+        assert_eq!(index.get(&key), model.get(&key).copied(), "key {number}");
+    }
+    let rebuilt = OrderedIndex::open(&pool, pool.root("index").unwrap()).unwrap();
+    rebuilt.check(|_| {}).unwrap();
+    assert_eq!(rebuilt.stats().keys, model.len() as u64);
+}
+
+fn read_along(index: &OrderedIndex, width: KeyWidth, keys: u64, seed: u64, stop: &AtomicBool) {
+    let env = Env::simulated(seed);
+    let mut values = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let numbers: Vec<u64> = (0..40).map(|_| env.random_u64() % keys).collect();
+        let wanted: Vec<Vec<u8>> = numbers.iter().map(|number| key(width, *number)).collect();
+        index.get_many(&wanted, &mut values);
+        for (number, value) in numbers.iter().zip(&values) {
+            assert!(value.is_none_or(|value| value >> 32 == *number), "key {number} has value {value:?}");
+        }
+        let mut entries = Vec::new();
+        index.scan_batch(Bound::Included(&wanted[0]), &mut entries);
+        assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
+        for (found, value) in &entries {
+            assert_eq!(found.as_slice(), key(width, value >> 32));
+        }
+    }
+}
+
+#[test]
+fn writers_and_readers_agree_on_eight_byte_keys() {
+    churn(KeyWidth::Eight, 60_000);
+}
+
+#[test]
+fn writers_and_readers_agree_on_sixteen_byte_keys() {
+    churn(KeyWidth::Sixteen, 20_000);
+}
+
+#[test]
+fn writers_and_readers_agree_on_keys_of_any_length() {
+    churn(KeyWidth::Variable, 20_000);
+}
