@@ -1,1 +1,57 @@
-//! entresol-lab
+//! The lab: measurements that anyone can repeat. One experiment per figure or table of the papers, under the
+//! paper's own name, and one race per peer; peers run in the same process on the same data, in turn.
+
+pub mod experiments;
+pub mod measure;
+pub mod report;
+
+use std::path::PathBuf;
+
+/// What a user may choose for a run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Small sizes.
+    pub quick: bool,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Where databases go; none: a temporary directory.
+    pub dir: Option<PathBuf>,
+}
+
+impl RunOptions {
+    /// A fresh directory for one database; it is removed when dropped.
+    pub fn database_dir(&self) -> Result<tempfile::TempDir, Error> {
+        let dir = match &self.dir {
+            Some(dir) => tempfile::TempDir::new_in(dir),
+            None => tempfile::TempDir::new(),
+        };
+        dir.map_err(|error| Error::Io { what: "make a directory for the database".to_string(), error })
+    }
+}
+
+/// What can end a run early.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such experiment.
+    #[error("no experiment '{name}'; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Reading or writing a file failed.
+    #[error("cannot {what}: {error}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Why it failed.
+        error: std::io::Error,
+    },
+    /// From the memory floor.
+    #[error(transparent)]
+    Memory(#[from] entresol_memory::Error),
+    /// From the structures floor.
+    #[error(transparent)]
+    Structures(#[from] entresol_structures::Error),
+}

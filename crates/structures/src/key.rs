@@ -27,6 +27,8 @@ pub const KEY_BYTES_MAX: usize = 4096;
 pub trait TreeKey: Sized + Send + Sync + 'static {
     /// Words that a key takes in a node.
     const WORDS: usize;
+    /// Whether the words are all of the key, so that any words may be compared.
+    const PLAIN: bool;
     /// A key as it is in a node.
     type Stored: Copy + Send + Sync + Debug;
     /// A key as it is searched for.
@@ -92,6 +94,7 @@ pub struct WordKey;
 
 impl TreeKey for WordKey {
     const WORDS: usize = 1;
+    const PLAIN: bool = true;
     type Stored = u64;
     type Key<'k> = u64;
 
@@ -149,6 +152,7 @@ pub struct PairKey;
 
 impl TreeKey for PairKey {
     const WORDS: usize = 2;
+    const PLAIN: bool = true;
     type Stored = [u64; 2];
     type Key<'k> = [u64; 2];
 
@@ -236,6 +240,7 @@ impl ByteKey {
 
 impl TreeKey for ByteKey {
     const WORDS: usize = 2;
+    const PLAIN: bool = false;
     type Stored = StoredBytes;
     type Key<'k> = &'k [u8];
 

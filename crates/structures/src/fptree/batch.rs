@@ -1,12 +1,13 @@
 //! Many lookups at once: while one key's cache line is on its way, the others' are asked for too.
 //!
-//! All keys of a group go down level by level. Each step first finishes with the lines that were asked for in
-//! the step before. A key whose way was changed by a writer is looked up again alone.
+//! All keys of a group go down level by level, two steps a level: find the part of the node to look at, then
+//! the child. Each step asks for the lines that the next one reads. A key whose way was changed by a writer is looked up again alone.
 
 use super::FpTree;
 use super::inner::Child;
 use crate::key::TreeKey;
 use crate::latch;
+use std::cmp::Ordering as CmpOrdering;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the leaf's two steps.
@@ -18,8 +19,10 @@ struct Way<'t> {
     child: Child,
     parent: &'t AtomicU64,
     parent_version: u64,
-    leaf_version: u64,
-    candidates: u64,
+    /// Of the node or leaf that is being looked at.
+    version: u64,
+    /// The group of a node's children, or the candidate slots of a leaf.
+    selection: u64,
     lost: bool,
 }
 
@@ -45,8 +48,8 @@ impl<K: TreeKey> FpTree<K> {
             child: Child::decode(self.root.load(Ordering::Relaxed)),
             parent: &self.root_latch,
             parent_version: version,
-            leaf_version: 0,
-            candidates: 0,
+            version: 0,
+            selection: 0,
             lost: !latch::validate(&self.root_latch, version),
         };
         let mut ways = [start; GROUP];
@@ -63,20 +66,26 @@ impl<K: TreeKey> FpTree<K> {
     /// Moves every key that is still above the leaves one level down; false when none is.
     fn step_down<'t>(&'t self, keys: &[K::Key<'_>], ways: &mut [Way<'t>]) -> bool {
         let mut moved = false;
-        for (key, way) in keys.iter().zip(ways) {
-            let Child::Inner(id) = way.child else { continue };
-            if way.lost {
-                continue;
-            }
+        for (key, way) in keys.iter().zip(ways.iter_mut()) {
+            let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
             moved = true;
             let node = self.inner.node(id);
-            let version = latch::read(node.latch());
-            let child = node.child(node.position(&self.pool, *key));
-            if !latch::validate(way.parent, way.parent_version) || !latch::validate(node.latch(), version) {
+            way.version = latch::read(node.latch());
+            way.lost = !latch::validate(way.parent, way.parent_version);
+            let group = node.group(|stored| K::compare(&self.pool, stored, *key) != CmpOrdering::Greater);
+            node.prefetch_group(group);
+            way.selection = group as u64;
+        }
+        for (key, way) in keys.iter().zip(ways) {
+            let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
+            let node = self.inner.node(id);
+            let goes_right = |stored| K::compare(&self.pool, stored, *key) != CmpOrdering::Greater;
+            let child = node.child(node.position_in_group(way.selection as usize, goes_right));
+            if !latch::validate(node.latch(), way.version) {
                 way.lost = true;
                 continue;
             }
-            (way.parent, way.parent_version, way.child) = (node.latch(), version, child);
+            (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
             match child {
                 Child::Inner(id) => self.inner.node(id).prefetch(),
                 Child::Leaf(leaf) => self.pool.prefetch(leaf),
@@ -91,24 +100,24 @@ impl<K: TreeKey> FpTree<K> {
         if way.lost {
             return;
         }
-        way.leaf_version = latch::read(self.stripes.of(offset));
+        way.version = latch::read(self.stripes.of(offset));
         if !latch::validate(way.parent, way.parent_version) {
             way.lost = true;
             return;
         }
         let leaf = self.leaf(offset);
-        way.candidates = leaf.candidates(K::fingerprint(key));
-        if way.candidates != 0 {
-            self.pool.prefetch(leaf.entry_offset(way.candidates.trailing_zeros() as usize));
+        way.selection = leaf.candidates(K::fingerprint(key));
+        if way.selection != 0 {
+            self.pool.prefetch(leaf.entry_offset(way.selection.trailing_zeros() as usize));
         }
     }
 
     fn finish(&self, key: K::Key<'_>, way: &Way<'_>) -> Option<u64> {
         if let (Child::Leaf(offset), false) = (way.child, way.lost) {
             let leaf = self.leaf(offset);
-            let slot = leaf.confirm(&self.pool, way.candidates, key);
+            let slot = leaf.confirm(&self.pool, way.selection, key);
             let value = slot.map(|slot| leaf.value(slot));
-            if latch::validate(self.stripes.of(offset), way.leaf_version) {
+            if latch::validate(self.stripes.of(offset), way.version) {
                 return value;
             }
         }

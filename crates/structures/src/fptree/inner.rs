@@ -1,12 +1,16 @@
 //! Inner nodes: sorted, in DRAM, read without locks.
 //!
 //! ```text
-//! word (of 128)     what (W = words of a key, N = keys that fit)
+//! word (of 128)     what (W = words of a key)
 //! 0                 version latch
-//! 1                 number of keys
-//! 2..2+N*W          separators: child i+1 holds the keys that are not smaller than separator i
-//! 2+N*W..           children: references to inner nodes (odd) or offsets of leaves (even)
+//! 1                 number of children
+//! 2..8              pivots: the low keys of the second, third, ... group (6 or 3 of them)
+//! 8..               groups of 8 children each (7 or 4 of them): 8 low keys, then 8 children
 //! ```
+//!
+//! A child is a reference to an inner node (odd) or the offset of a leaf (even). It holds the keys from its low
+//! key up to the next child's; the first child's low key is not looked at. A search touches the first line,
+//! then the two or three lines of one group, which can be asked for together: that is what it is laid out for.
 //!
 //! Nodes live in an arena that only grows; a node that is given back keeps being a node with a version, so a
 //! reader that still holds its number reads stale words at worst and notices when it validates.
@@ -22,7 +26,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use entresol_memory::Pool;
 
 const NODE_WORDS: usize = 128;
-const KEYS: usize = 2;
+const PIVOTS: usize = 2;
+const GROUPS: usize = 8;
+/// Children of a group: a line of child references.
+const GROUP: usize = 8;
 
 /// A child: an inner node or a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +46,7 @@ impl Child {
 
     pub(super) fn encode(self) -> u64 {
         match self {
-            Child::Inner(id) => u64::from(id) << 1 | 1,
+            Child::Inner(id) => (u64::from(id) << 1) | 1,
             Child::Leaf(offset) => offset,
         }
     }
@@ -55,132 +62,173 @@ pub(super) struct Inner<'a, K: TreeKey> {
 }
 
 impl<'a, K: TreeKey> Inner<'a, K> {
-    /// Keys that fit.
-    pub(super) const CAPACITY: usize = (NODE_WORDS - KEYS - 1) / (K::WORDS + 1);
-    const CHILDREN: usize = KEYS + Self::CAPACITY * K::WORDS;
+    const PIVOT_COUNT: usize = 6 / K::WORDS;
+    const GROUP_WORDS: usize = GROUP * (K::WORDS + 1);
+    /// Children that fit.
+    pub(super) const CAPACITY: usize = GROUP * (Self::PIVOT_COUNT + 1);
+
+    const LAYOUT_FITS: () =
+        assert!(GROUPS + (Self::PIVOT_COUNT + 1) * Self::GROUP_WORDS <= NODE_WORDS, "groups fit the node");
 
     #[inline]
     pub(super) fn latch(&self) -> &'a AtomicU64 {
         &self.words[0]
     }
 
-    /// Number of keys; never more than fit, even when read while a writer is inside.
+    /// Number of children; in range even when read while a writer is inside.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        (self.words[1].load(Relaxed) as usize).min(Self::CAPACITY)
+        (self.words[1].load(Relaxed) as usize).clamp(1, Self::CAPACITY)
     }
 
+    const fn key_word(index: usize) -> usize {
+        GROUPS + index / GROUP * Self::GROUP_WORDS + index % GROUP * K::WORDS
+    }
+
+    const fn child_word(index: usize) -> usize {
+        GROUPS + index / GROUP * Self::GROUP_WORDS + GROUP * K::WORDS + index % GROUP
+    }
+
+    /// The low key of a child other than the first.
     #[inline]
     pub(super) fn key(&self, index: usize) -> K::Stored {
-        let word = KEYS + index * K::WORDS;
+        let word = Self::key_word(index);
         K::load(&self.words[word..word + K::WORDS])
     }
 
     pub(super) fn set_key(&self, index: usize, key: K::Stored) {
-        let word = KEYS + index * K::WORDS;
+        let word = Self::key_word(index);
         K::store(&self.words[word..word + K::WORDS], key);
+        if index.is_multiple_of(GROUP) && index > 0 {
+            let pivot = PIVOTS + (index / GROUP - 1) * K::WORDS;
+            K::store(&self.words[pivot..pivot + K::WORDS], key);
+        }
     }
 
     #[inline]
     pub(super) fn child(&self, index: usize) -> Child {
-        Child::decode(self.words[Self::CHILDREN + index].load(Relaxed))
+        Child::decode(self.words[Self::child_word(index)].load(Relaxed))
     }
 
-    /// How many separators are not greater than the key: the child to go to.
+    fn set_child(&self, index: usize, child: Child) {
+        self.words[Self::child_word(index)].store(child.encode(), Relaxed);
+    }
+
+    fn pivot(&self, group: usize) -> K::Stored {
+        let word = PIVOTS + (group - 1) * K::WORDS;
+        K::load(&self.words[word..word + K::WORDS])
+    }
+
+    /// The group of the child that holds the key: reads the first line only.
+    #[inline]
+    pub(super) fn group(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
+        let used = self.count().div_ceil(GROUP);
+        (1..=Self::PIVOT_COUNT).map(|g| counted::<K>(g < used, || goes_right(self.pivot(g)))).sum()
+    }
+
+    /// The child that holds the key, given its group.
+    #[inline]
+    pub(super) fn position_in_group(&self, group: usize, goes_right: impl Fn(K::Stored) -> bool) -> usize {
+        let first = group * GROUP;
+        let used = self.count().saturating_sub(first).min(GROUP);
+        let steps = (1..GROUP).map(|i| counted::<K>(i < used, || goes_right(self.key(first + i))));
+        first + steps.sum::<usize>()
+    }
+
+    /// The child that holds the key.
     #[inline]
     pub(super) fn position(&self, pool: &Pool, key: K::Key<'_>) -> usize {
-        self.partition(|stored| K::compare(pool, stored, key) != Ordering::Greater)
+        let goes_right = |stored| K::compare(pool, stored, key) != Ordering::Greater;
+        let group = self.group(goes_right);
+        self.prefetch_group(group);
+        self.position_in_group(group, goes_right)
     }
 
     pub(super) fn position_of_stored(&self, pool: &Pool, key: K::Stored) -> usize {
-        self.partition(|stored| K::compare_stored(pool, stored, key) != Ordering::Greater)
+        let goes_right = |stored| K::compare_stored(pool, stored, key) != Ordering::Greater;
+        self.position_in_group(self.group(goes_right), goes_right)
     }
 
-    /// Binary search without branches that the processor could mispredict.
-    #[inline]
-    fn partition(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
-        let mut length = self.count();
-        let mut base = 0;
-        while length > 1 {
-            let half = length / 2;
-            base += if goes_right(self.key(base + half - 1)) { half } else { 0 };
-            length -= half;
-        }
-        base + usize::from(length == 1 && goes_right(self.key(base)))
-    }
-
-    /// Asks for the lines that a search touches first.
+    /// Asks for the first line.
     #[inline]
     pub(super) fn prefetch(&self) {
-        for line in [0, 2, 4, 6] {
-            prefetch(&self.words[line * 8]);
+        prefetch(&self.words[0]);
+    }
+
+    /// Asks for the lines of a group.
+    #[inline]
+    pub(super) fn prefetch_group(&self, group: usize) {
+        let first = GROUPS + group * Self::GROUP_WORDS;
+        for line in 0..=K::WORDS {
+            prefetch(&self.words[first + line * 8]);
         }
     }
 
-    fn store_all(&self, keys: &[K::Stored], children: &[u64]) {
-        for (index, key) in keys.iter().enumerate() {
-            self.set_key(index, *key);
-        }
-        for (word, child) in self.words[Self::CHILDREN..].iter().zip(children) {
-            word.store(*child, Relaxed);
-        }
-        self.words[1].store(keys.len() as u64, Relaxed);
+    /// The children with their low keys; the first low key means nothing.
+    fn load_all(&self) -> Vec<(K::Stored, Child)> {
+        (0..self.count()).map(|i| (self.key(i), self.child(i))).collect()
     }
 
-    fn load_all(&self) -> (Vec<K::Stored>, Vec<u64>) {
+    fn store_all(&self, children: &[(K::Stored, Child)]) {
+        let () = Self::LAYOUT_FITS;
+        for (index, (low, child)) in children.iter().enumerate() {
+            self.set_key(index, *low);
+            self.set_child(index, *child);
+        }
+        self.words[1].store(children.len() as u64, Relaxed);
+    }
+
+    /// Makes a fresh node of these children with their low keys.
+    pub(super) fn fill(&self, children: &[(K::Stored, Child)]) {
+        debug_assert!((1..=Self::CAPACITY).contains(&children.len()));
+        self.store_all(children);
+    }
+
+    /// Adds a child behind the one at `index`. The node is latched and has room.
+    pub(super) fn insert_after(&self, index: usize, low: K::Stored, child: Child) {
         let count = self.count();
-        let children = &self.words[Self::CHILDREN..=Self::CHILDREN + count];
-        ((0..count).map(|i| self.key(i)).collect(), children.iter().map(|w| w.load(Relaxed)).collect())
-    }
-
-    /// Makes a fresh node of these children and the separators between them.
-    pub(super) fn fill(&self, keys: &[K::Stored], children: &[Child]) {
-        debug_assert!(children.len() == keys.len() + 1 && keys.len() <= Self::CAPACITY);
-        self.store_all(keys, &children.iter().map(|child| child.encode()).collect::<Vec<_>>());
-    }
-
-    /// Adds a separator and the child to its right. The node is latched and has room.
-    pub(super) fn insert(&self, index: usize, key: K::Stored, right: Child) {
-        let count = self.count();
-        debug_assert!(count < Self::CAPACITY && index <= count);
-        for i in (index..count).rev() {
+        debug_assert!(count < Self::CAPACITY && index < count);
+        for i in (index + 1..count).rev() {
             self.set_key(i + 1, self.key(i));
-            let child = self.words[Self::CHILDREN + i + 1].load(Relaxed);
-            self.words[Self::CHILDREN + i + 2].store(child, Relaxed);
+            self.set_child(i + 1, self.child(i));
         }
-        self.set_key(index, key);
-        self.words[Self::CHILDREN + index + 1].store(right.encode(), Relaxed);
+        self.set_key(index + 1, low);
+        self.set_child(index + 1, child);
         self.words[1].store(count as u64 + 1, Relaxed);
     }
 
-    /// Adds a separator and child to a full, latched node by moving the upper half to a fresh one; returns the
-    /// separator between the two.
+    /// Adds a child to a full, latched node by moving the upper half to a fresh one; returns the low key of the
+    /// fresh one.
     pub(super) fn split_insert(
         &self,
         fresh: &Inner<'_, K>,
         index: usize,
-        key: K::Stored,
-        right: Child,
+        low: K::Stored,
+        child: Child,
     ) -> K::Stored {
-        let (mut keys, mut children) = self.load_all();
-        keys.insert(index, key);
-        children.insert(index + 1, right.encode());
-        let middle = keys.len() / 2;
-        fresh.store_all(&keys[middle + 1..], &children[middle + 1..]);
-        self.store_all(&keys[..middle], &children[..=middle]);
-        keys[middle]
+        let mut children = self.load_all();
+        children.insert(index + 1, (low, child));
+        let (left, right) = children.split_at(children.len() / 2);
+        fresh.store_all(right);
+        self.store_all(left);
+        right[0].0
     }
 
-    /// Takes out a child and the separator beside it: the one on its left, or for the first child the one on
-    /// its right, which is returned. The node is latched and has at least two children.
+    /// Takes out a child. If it was the first, returns the low key of the one that is the first now. The node
+    /// is latched and has at least two children.
     pub(super) fn remove(&self, index: usize) -> Option<K::Stored> {
-        let (mut keys, mut children) = self.load_all();
+        let mut children = self.load_all();
         children.remove(index);
-        let right_of_first = (index == 0).then(|| keys[0]);
-        keys.remove(index.saturating_sub(1));
-        self.store_all(&keys, &children);
-        right_of_first
+        self.store_all(&children);
+        (index == 0).then(|| children[0].0)
     }
+}
+
+/// 1 if the key at a place in use goes right. Keys that are plain words are compared even where the place is
+/// not in use, which costs no branch; others must not be, since what they refer to may be gone.
+#[inline]
+fn counted<K: TreeKey>(in_use: bool, goes_right: impl FnOnce() -> bool) -> usize {
+    if K::PLAIN { usize::from(in_use & goes_right()) } else { usize::from(in_use && goes_right()) }
 }
 
 /// Chunks double in size, so their number is small and nodes never move.

@@ -69,41 +69,31 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Builds the inner nodes bottom-up from the chain of leaves.
     fn rebuild(&self) -> Result<()> {
-        let mut children = vec![Child::Leaf(self.first_leaf())];
-        let mut separators = Vec::new();
+        let first = self.leaf(self.first_leaf());
+        // The first low key of all is not looked at.
+        let mut children = vec![(first.low(), Child::Leaf(self.first_leaf()))];
         let leaves_max = self.pool.bytes() / LEAF_BYTES as u64;
-        let mut next = self.leaf(self.first_leaf()).next();
+        let mut next = first.next();
         while next != 0 {
             let leaf = self.leaf(next);
-            separators.push(leaf.low());
-            children.push(Child::Leaf(next));
+            children.push((leaf.low(), Child::Leaf(next)));
             if children.len() as u64 > leaves_max {
                 let what = "its leaves form a ring".to_string();
                 return Err(Error::Corrupt { offset: self.header, what });
             }
             next = leaf.next();
         }
-        let fan_out = (Inner::<K>::CAPACITY * REBUILD_FILL_PERCENT / 100).max(2) + 1;
+        let fan_out = Inner::<K>::CAPACITY * REBUILD_FILL_PERCENT / 100;
         while children.len() > 1 {
-            let (mut upper_children, mut upper_separators) = (Vec::new(), Vec::new());
-            let mut start = 0;
-            while start < children.len() {
-                let mut end = (start + fan_out).min(children.len());
-                // A node needs two children; take the last one along if it would be alone.
-                if children.len() - end == 1 {
-                    end = children.len();
-                }
+            let mut upper = Vec::with_capacity(children.len().div_ceil(fan_out));
+            for group in children.chunks(fan_out) {
                 let (id, node) = self.inner.allocate();
-                node.fill(&separators[start..end - 1], &children[start..end]);
-                upper_children.push(Child::Inner(id));
-                if end < children.len() {
-                    upper_separators.push(separators[end - 1]);
-                }
-                start = end;
+                node.fill(group);
+                upper.push((group[0].0, Child::Inner(id)));
             }
-            (children, separators) = (upper_children, upper_separators);
+            children = upper;
         }
-        self.root.store(children[0].encode(), Ordering::Release);
+        self.root.store(children[0].1.encode(), Ordering::Release);
         Ok(())
     }
 

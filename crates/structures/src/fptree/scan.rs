@@ -40,8 +40,8 @@ impl<K: TreeKey> FpTree<K> {
                 },
                 // Lower nodes have the tighter bound, if they have one.
                 |upper: &mut Option<K::Stored>, node, index| {
-                    if index < node.count() {
-                        *upper = Some(node.key(index));
+                    if index + 1 < node.count() {
+                        *upper = Some(node.key(index + 1));
                     }
                 },
             );
@@ -69,7 +69,7 @@ impl<K: TreeKey> FpTree<K> {
         let _pinned = self.pool.pin();
         let mut spins = 0;
         let last_leaf = loop {
-            let (found, ()) = self.descend(inner_count, |(), _, _| {});
+            let (found, ()) = self.descend(last_child, |(), _, _| {});
             let leaf = self.leaf(found.leaf);
             let keys: Vec<K::Stored> = bits(leaf.bitmap()).map(|slot| leaf.key(slot)).collect();
             if latch::validate(self.stripes.of(found.leaf), found.version) {
@@ -112,6 +112,6 @@ impl<K: TreeKey> FpTree<K> {
     }
 }
 
-fn inner_count<K: TreeKey>(node: &super::inner::Inner<'_, K>) -> usize {
-    node.count()
+fn last_child<K: TreeKey>(node: &super::inner::Inner<'_, K>) -> usize {
+    node.count() - 1
 }

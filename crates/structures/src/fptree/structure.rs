@@ -93,7 +93,7 @@ impl<K: TreeKey> FpTree<K> {
                 Child::Leaf(leaf) => return Some(leaf),
                 Child::Inner(id) => {
                     let node = self.inner.node(id);
-                    child = node.child(node.count());
+                    child = node.child(node.count() - 1);
                 }
             }
         }
@@ -112,7 +112,7 @@ impl<K: TreeKey> FpTree<K> {
         for (id, index) in path.iter().rev() {
             let node = self.inner.node(*id);
             if node.count() < Inner::<K>::CAPACITY {
-                node.insert(*index, key, right);
+                node.insert_after(*index, key, right);
                 placed = true;
                 break;
             }
@@ -123,7 +123,8 @@ impl<K: TreeKey> FpTree<K> {
         if !placed {
             let left = Child::decode(self.root.load(Ordering::Relaxed));
             let (id, node) = self.inner.allocate();
-            node.fill(&[key], &[left, right]);
+            // The first low key is not looked at; any will do.
+            node.fill(&[(key, left), (key, right)]);
             self.root.store(Child::Inner(id).encode(), Ordering::Release);
         }
         unlatch(&latches);
@@ -137,7 +138,7 @@ impl<K: TreeKey> FpTree<K> {
     /// the path has a child to the left of the path.
     fn remove_child(&self, path: &Path) {
         // Nodes that only lead to the leaf go as well: the lowest with another child loses one child.
-        let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 0);
+        let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 1);
         let lowest = lowest.expect("the tree has another leaf");
         let (id, index) = path[lowest];
         // If the first child goes, the keys between its low key and the next child's belong to the left
@@ -146,12 +147,12 @@ impl<K: TreeKey> FpTree<K> {
             let turn = path[..lowest].iter().rposition(|(_, index)| *index > 0);
             turn.expect("only the first leaf has nothing to its left")
         });
-        let root_shrinks = self.inner.node(path[0].0).count() == 1 && lowest == 0;
+        let root_shrinks = self.inner.node(path[0].0).count() == 2 && lowest == 0;
         let mut latches = self.latch_path(&path[above.unwrap_or(lowest)..], root_shrinks);
         let new_low = self.inner.node(id).remove(index);
         if let (Some(above), Some(new_low)) = (above, new_low) {
             let (id, index) = path[above];
-            self.inner.node(id).set_key(index - 1, new_low);
+            self.inner.node(id).set_key(index, new_low);
         }
         let mut given_back: Vec<u32> = path[lowest + 1..].iter().map(|(id, _)| *id).collect();
         if root_shrinks {
@@ -159,7 +160,7 @@ impl<K: TreeKey> FpTree<K> {
             let mut only = self.inner.node(path[0].0).child(0);
             // Nodes below that have a single child as well are of no use at the top either.
             while let Child::Inner(id) = only
-                && self.inner.node(id).count() == 0
+                && self.inner.node(id).count() == 1
             {
                 let node = self.inner.node(id);
                 latch::lock_alone(node.latch());

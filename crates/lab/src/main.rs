@@ -1,0 +1,72 @@
+//! `lab`: the experiments, each one command.
+
+use clap::{Parser, Subcommand};
+use entresol_lab::{Error, RunOptions, experiments, report::Report};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Experiments of the papers and races against peers, with the results checked inside the run.
+#[derive(Parser)]
+#[command(version, after_help = "Example:\n  lab run basics --quick --json basics.json --plot basics.svg")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Lists the experiments.
+    List,
+    /// Runs one; the exit status is 0 only if every check holds.
+    Run {
+        /// Its name, as `lab list` gives it.
+        name: String,
+        /// Small sizes: ends within a minute. Figures are then no statement about speed.
+        #[arg(long)]
+        quick: bool,
+        /// Where to put the results as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Where to draw the ratios as SVG.
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
+        /// The directory to put databases in; by default one under the system's temporary directory.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// Seed of all randomness.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("lab: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<bool, Error> {
+    let Command::Run { name, quick, json, plot, dir, seed } = command else {
+        for experiment in experiments::ALL {
+            println!("{:12} {}", experiment.name, experiment.about);
+        }
+        return Ok(true);
+    };
+    let experiment = experiments::find(&name)?;
+    let options = RunOptions { quick, seed, dir };
+    let mut report = Report::new(experiment.name, quick);
+    (experiment.run)(&options, &mut report)?;
+    print!("{report}");
+    if let Some(path) = json {
+        report.write_json(&path)?;
+    }
+    if let Some(path) = plot {
+        report.write_plot(&path)?;
+    }
+    Ok(report.passed())
+}
