@@ -1,1 +1,116 @@
-//! entresol-streams
+//! Transactional streams: topologies of continuous queries over tables (dissertation 5.1, 5.3.3, 5.5).
+//!
+//! A [`Topology`] reads sources, pushes batches of tuples through operators and writes tables (TO_TABLE); changes
+//! of tables flow on (TO_STREAM). A bounded part of the stream is a transaction ([`Boundary`]): all that the
+//! topology writes for it, operator state and source positions included, becomes visible and durable at once.
+//!
+//! ```text
+//!   source ── filter ── window + aggregate ── TO_TABLE ─ ─ ─ TO_STREAM ── lookup join ── TO_TABLE
+//!     │                        │                 │         (on commit)                      │
+//!     ▼                        ▼                 ▼                                          ▼
+//!  streams_positions      state table          table                                      table
+//!  └───────────────────────── one transaction ──────────────────────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - Exactly once: a source that can be read again from a position contributes every tuple once to the tables,
+//!   whatever crashes, stops, conflicts and aborts happen.
+//! - A punctuation reaches every operator once, after all operators before it.
+//! - External sinks see committed tuples only, at most once.
+//! - Operator state is in tables: DRAM only caches it.
+//!
+//! # What a crash leaves
+//!
+//! The last committed transaction: positions, windows, tables of one moment. Starting the topology again goes on
+//! from there.
+//!
+//! # What bounds memory
+//!
+//! [`BATCH_TUPLES`], [`TRANSACTION_TUPLES_MAX`] (input kept for replay), [`GROUPS_IN_DRAM_MAX`] and
+//! [`OPEN_WINDOWS_MAX`] per window operator, [`READ_AHEAD_BATCHES_MAX`] per CSV source,
+//! [`REJECTS_PENDING_MAX`], and the write set bound of the transactions.
+//!
+//! ```
+//! # use entresol_memory::{Pool, PoolOptions};
+//! # use entresol_transactions::StateContext;
+//! use std::time::Duration;
+//! use entresol_streams::{Aggregate, Boundary, GeneratorSource, Topology, Tumbling};
+//! use entresol_tables::{Catalog, Column, DataType, ScanRange, Value};
+//!
+//! # let pool = Pool::volatile(&PoolOptions::default())?;
+//! let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
+//! let columns = vec![Column::new("meter", DataType::Int), Column::new("at", DataType::Timestamp)];
+//! let readings = GeneratorSource::new(columns, |n| {
+//!     (n < 100).then(|| vec![Value::Int(n as i32 % 2), Value::Timestamp(n as i64 * 1_000_000)])
+//! });
+//! let topology = Topology::builder("metering", &catalog).boundary(Boundary::Every(10));
+//! let hourly = topology
+//!     .source("readings", readings)
+//!     .window(Tumbling::new("at", Duration::from_secs(50)))
+//!     .group_by(&["meter"])
+//!     .aggregate(&[Aggregate::count()], "open_windows");
+//! hourly.to_table("windows");
+//! let report = topology.build()?.run()?;
+//! assert_eq!(report.tuples, 100);
+//!
+//! let windows = catalog.table("windows")?.scan(ScanRange::full()).rows(&*catalog.begin()?)?;
+//! assert_eq!(windows.len(), 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod boundary;
+mod element;
+mod error;
+mod execution;
+mod graph;
+mod histogram;
+mod operators;
+mod positions;
+mod running;
+mod sinks;
+mod sources;
+mod stream;
+mod topology;
+mod windowed;
+
+pub use boundary::{Boundary, Merge, OnError};
+pub use element::{Batch, Element, Punctuation, Tuple};
+pub use error::{Error, Result};
+pub use histogram::Latencies;
+pub use operators::accumulator::Aggregate;
+pub use operators::lookup_join::JoinKind;
+pub use operators::to_stream::Trigger;
+pub use operators::to_table::ToTable;
+pub use operators::window_aggregate::Tumbling;
+pub use operators::{Context, Operator, Output};
+pub use positions::{POSITIONS_TABLE, WATERMARKS_TABLE};
+pub use running::{Progress, ProgressSnapshot, Report, Running};
+pub use sinks::Sink;
+pub use sinks::channel::ChannelSink;
+pub use sinks::csv::CsvSink;
+pub use sinks::json_lines::JsonLinesSink;
+pub use sources::channel::ChannelSource;
+pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
+pub use sources::csv_reader::Record;
+pub use sources::generator::GeneratorSource;
+pub use sources::{Next, Position, Reject, Source, SourceBatch};
+pub use stream::Stream;
+pub use topology::{Topology, TopologyBuilder};
+pub use windowed::{GroupedStream, WindowedStream};
+
+/// Tuples that are pulled from a source at once.
+pub const BATCH_TUPLES: usize = 1024;
+/// The most input tuples of a transaction: they are kept until it has committed, to be run again on a conflict.
+pub const TRANSACTION_TUPLES_MAX: usize = 1 << 20;
+/// How often a transaction is run again after conflicts before the topology gives up.
+pub const RETRIES_MAX: u32 = 16;
+/// The most groups that one window operator keeps in DRAM; others are in its table.
+pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
+/// The most open windows of one window operator.
+pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
+/// Bad records that wait for a commit; more make the topology commit early.
+pub const REJECTS_PENDING_MAX: usize = 4096;
+/// A partly filled transaction of `Boundary::Every` is committed if nothing arrives for so long.
+pub const IDLE_COMMIT_MS: u64 = 1000;

@@ -1,1 +1,41 @@
-//! entresol-tables
+//! Tables: named, typed rows over the transactional states of the floor below.
+//!
+//! A [`Catalog`] knows the tables of a database; a [`Table`] reads and writes rows through a
+//! [`Transaction`](entresol_transactions::Transaction). The layout here is `row`: one key and one value per row
+//! in an ordered base table; [`encoding`] describes the bytes.
+//!
+//! # Invariants
+//!
+//! - Encoded keys order as their values do, so scans are in key order.
+//! - Every stored row fits its table's [`Schema`]; bytes that do not are reported as [`Error::Corrupt`].
+//! - The catalog and the states agree after every crash (see [`Catalog`]).
+//!
+//! # What bounds memory
+//!
+//! [`COLUMNS_MAX`], [`KEY_BYTES_MAX`], [`ROW_BYTES_MAX`] and [`TABLES_MAX`]; scans go leaf by leaf. Write sets
+//! are bounded by the transactions.
+#![forbid(unsafe_code)]
+
+pub mod calendar;
+mod catalog;
+mod cursor;
+pub mod decimal;
+pub mod encoding;
+mod error;
+mod range;
+mod row_view;
+mod schema;
+mod table;
+mod value;
+
+pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions};
+pub use cursor::Cursor;
+pub use error::{Error, Result};
+pub use range::ScanRange;
+pub use row_view::RowView;
+pub use schema::{
+    COLUMN_NAME_BYTES_MAX, COLUMNS_MAX, Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, ROW_BYTES_MAX, ROWID_COLUMN,
+    Schema,
+};
+pub use table::{Change, Table};
+pub use value::{DataType, Row, Value, normalize_double};

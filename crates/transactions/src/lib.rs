@@ -1,1 +1,79 @@
-//! entresol-transactions
+//! Transactions over persistent states: snapshot isolation, several states at once, back in milliseconds
+//! (dissertation sections 5.3 to 5.5).
+//!
+//! A [`StateContext`] holds *states* (ordered key → value maps) in *state groups*. A [`Transaction`] reads one
+//! snapshot over all states and collects its writes in a volatile write set; [`Transaction::commit`] writes them
+//! into the MVCC objects in place and makes them visible, over all its states at once, with the final store of
+//! the group's `LastCTS`.
+//!
+//! # Invariants
+//! - Nothing uncommitted is ever visible, before or after a crash; what is rolled back was never written.
+//! - A version slot that a registered snapshot can see is never rewritten, so readers take no latch.
+//! - Commit timestamps are drawn from one counter, so commits are totally ordered over all groups, and within a
+//!   group `LastCTS` only grows.
+//! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
+//!
+//! # What a crash leaves
+//! Versions of at most one unfinished commit per group, all with the timestamp that the group announced before
+//! it changed anything. Opening declares that range of timestamps invalid: no row is touched, so recovery does
+//! not depend on the number of rows.
+//!
+//! # What bounds memory
+//! Transactions ([`TRANSACTIONS_MAX`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
+//! ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
+//! ([`VERSION_SLOTS_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] per group).
+//!
+//! ```
+//! use entresol_memory::{Durability, Pool, PoolOptions};
+//! use entresol_structures::KeyWidth;
+//! use entresol_transactions::StateContext;
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let context = StateContext::open_or_create(pool)?;
+//! let group = context.create_group()?;
+//! let state = context.create_state(group, KeyWidth::Eight)?;
+//!
+//! let writer = context.begin()?;
+//! writer.write(&state, b"meter-1", Some(b"17 kWh"))?;
+//! let earlier = context.begin()?;
+//! writer.commit(Durability::Sync)?;
+//!
+//! assert_eq!(earlier.read(&state, b"meter-1", |v| v.to_vec())?, None);
+//! assert_eq!(context.begin()?.read(&state, b"meter-1", |v| v.to_vec())?, Some(b"17 kWh".to_vec()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod active;
+mod commit;
+mod context;
+mod dead_keys;
+mod directory;
+mod error;
+mod group;
+mod interleave;
+mod invalid_ranges;
+mod object;
+mod plan;
+mod recovery;
+mod scan;
+mod state;
+mod timestamp;
+mod transaction;
+mod vacuum;
+mod write_set;
+
+pub use active::TRANSACTIONS_MAX;
+pub use commit::{Commit, GROUPS_PER_COMMIT_MAX};
+pub use context::StateContext;
+pub use dead_keys::DEAD_KEYS_MAX;
+pub use directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};
+pub use error::{Error, Result};
+pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
+pub use recovery::RecoveryReport;
+pub use scan::KeyRange;
+pub use state::State;
+pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
+pub use transaction::{Transaction, Vote};
+pub use vacuum::VacuumStats;
+pub use write_set::{Mark, WRITE_SET_BYTES_MAX};

@@ -1,0 +1,119 @@
+//! What can go wrong in streams. Every message names the topology or the operator, source or sink concerned.
+
+use std::path::{Path, PathBuf};
+
+/// The result of an operation on streams.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of this crate or of a floor under it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The topology cannot be built.
+    #[error("topology {topology}: {reason}")]
+    InvalidTopology {
+        /// The topology.
+        topology: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A tuple that an operator cannot process.
+    #[error("operator {operator}: {reason}")]
+    Tuple {
+        /// The operator.
+        operator: String,
+        /// What is wrong with the tuple.
+        reason: String,
+    },
+    /// A bound was reached.
+    #[error("{what} has reached its limit of {max}")]
+    Limit {
+        /// What is bounded.
+        what: String,
+        /// The bound.
+        max: usize,
+    },
+    /// The stored position of a source is not the one that this topology stored last.
+    #[error(
+        "topology {topology}, source {source_name}: position {stored} is stored, {expected} was expected; does it run twice?"
+    )]
+    PositionMoved {
+        /// The topology.
+        topology: String,
+        /// The source.
+        source_name: String,
+        /// What the table holds.
+        stored: i64,
+        /// What this run stored last.
+        expected: i64,
+    },
+    /// The receiver of a channel sink is gone, or a queue's other end.
+    #[error("{what}: the other end of the channel is gone")]
+    Disconnected {
+        /// The sink or source.
+        what: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A file is not what its source expects.
+    #[error("{path}: {reason}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The topology's thread panicked.
+    #[error("topology {topology} panicked; its open transaction was dropped")]
+    Panicked {
+        /// The topology.
+        topology: String,
+    },
+    /// From the tables.
+    #[error(transparent)]
+    Tables(#[from] entresol_tables::Error),
+    /// From the transactions.
+    #[error(transparent)]
+    Transactions(#[from] entresol_transactions::Error),
+}
+
+impl Error {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
+        Error::Io { path: path.to_owned(), source }
+    }
+
+    /// The transaction may succeed if it is run again.
+    pub fn is_retriable(&self) -> bool {
+        use entresol_transactions::Error::{Busy, Conflict};
+        matches!(
+            self,
+            Error::Transactions(Conflict { .. } | Busy(_))
+                | Error::Tables(entresol_tables::Error::Transactions(Conflict { .. } | Busy(_)))
+        )
+    }
+
+    /// The tuples of the transaction are at fault, not the machine: others may be processed after it.
+    pub fn is_of_tuples(&self) -> bool {
+        use entresol_tables::Error as Tables;
+        match self {
+            Error::Tuple { .. } => true,
+            Error::Tables(error) => matches!(
+                error,
+                Tables::WrongType { .. }
+                    | Tables::OutOfRange { .. }
+                    | Tables::NotNull { .. }
+                    | Tables::DuplicateKey { .. }
+                    | Tables::NoSuchKey { .. }
+                    | Tables::RowTooLarge { .. }
+                    | Tables::KeyTooLarge { .. }
+            ),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The operators and what is on the way between them.
+//!
+//! - A pass visits every node once, in an order in which each follows all that it depends on; so a node has all
+//!   its input of the pass before it works, and sees each punctuation once.
+//! - A node's watermark is the least of those of all nodes before it. It never falls within a transaction; an
+//!   abort takes it back to where the transaction began.
+//! - Between passes all inboxes are empty.
+
+use crate::element::Batch;
+use crate::error::Result;
+use crate::operators::{Context, Operator, Output};
+
+pub(crate) struct Dataflow {
+    nodes: Vec<Node>,
+    order: Vec<usize>,
+}
+
+struct Node {
+    /// `None` for sources.
+    operator: Option<Box<dyn Operator>>,
+    /// Whose watermarks count.
+    before: Vec<usize>,
+    consumers: Vec<usize>,
+    inbox: Vec<Batch>,
+    watermarks: Watermarks,
+    /// At the begin of the transaction.
+    committed: Watermarks,
+}
+
+#[derive(Clone, Copy)]
+struct Watermarks {
+    seen: i64,
+    sent: i64,
+}
+
+impl Dataflow {
+    pub(crate) fn new(order: Vec<usize>) -> Dataflow {
+        Dataflow { nodes: Vec::with_capacity(order.len()), order }
+    }
+
+    /// Adds the next node. Nodes before it may have higher numbers only if they are added later.
+    pub(crate) fn add(&mut self, operator: Option<Box<dyn Operator>>, inputs: Vec<usize>, after: Vec<usize>) {
+        let none = Watermarks { seen: i64::MIN, sent: i64::MIN };
+        let mut before = inputs.clone();
+        before.extend(after);
+        self.nodes.push(Node {
+            operator,
+            before,
+            consumers: inputs,
+            inbox: Vec::new(),
+            watermarks: none,
+            committed: none,
+        });
+        if self.nodes.len() == self.order.len() {
+            self.invert_inputs();
+        }
+    }
+
+    /// Once all nodes are there: makes lists of consumers out of lists of inputs.
+    fn invert_inputs(&mut self) {
+        let inputs: Vec<Vec<usize>> =
+            self.nodes.iter_mut().map(|node| std::mem::take(&mut node.consumers)).collect();
+        for (node, inputs) in inputs.iter().enumerate() {
+            for &input in inputs {
+                self.nodes[input].consumers.push(node);
+            }
+        }
+    }
+
+    /// Tuples of a source flow through all operators.
+    pub(crate) fn batch(&mut self, context: &Context<'_>, source: usize, batch: &Batch) -> Result<()> {
+        self.send(source, vec![batch.clone()]);
+        self.pass(context, false)
+    }
+
+    /// A source's watermark flows through all operators.
+    pub(crate) fn watermark(&mut self, context: &Context<'_>, source: usize, time_us: i64) -> Result<()> {
+        let sent = &mut self.nodes[source].watermarks.sent;
+        *sent = (*sent).max(time_us);
+        self.pass(context, false)
+    }
+
+    /// The commit punctuation flows through all operators.
+    pub(crate) fn commit(&mut self, context: &Context<'_>) -> Result<()> {
+        self.pass(context, true)
+    }
+
+    fn pass(&mut self, context: &Context<'_>, commit: bool) -> Result<()> {
+        for at in 0..self.order.len() {
+            let number = self.order[at];
+            let Some(mut operator) = self.nodes[number].operator.take() else { continue };
+            let result = self.visit(context, number, &mut *operator, commit);
+            self.nodes[number].operator = Some(operator);
+            result?;
+        }
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        context: &Context<'_>,
+        number: usize,
+        operator: &mut dyn Operator,
+        commit: bool,
+    ) -> Result<()> {
+        let least = self.nodes[number].before.iter().map(|&before| self.nodes[before].watermarks.sent).min();
+        let node = &mut self.nodes[number];
+        let mut output = Output::default();
+        for batch in std::mem::take(&mut node.inbox) {
+            operator.batch(context, &batch, &mut output)?;
+        }
+        if let Some(least) = least
+            && least > node.watermarks.seen
+        {
+            node.watermarks.seen = least;
+            operator.watermark(context, least, &mut output)?;
+        }
+        if commit {
+            operator.commit(context, &mut output)?;
+        }
+        if let Some(time_us) = output.watermark {
+            node.watermarks.sent = node.watermarks.sent.max(time_us);
+        }
+        self.send(number, output.batches);
+        Ok(())
+    }
+
+    fn send(&mut self, from: usize, batches: Vec<Batch>) {
+        if batches.is_empty() {
+            return;
+        }
+        for at in 0..self.nodes[from].consumers.len() {
+            let consumer = self.nodes[from].consumers[at];
+            self.nodes[consumer].inbox.extend(batches.iter().cloned());
+        }
+    }
+
+    /// The transaction has committed.
+    pub(crate) fn committed(&mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            node.committed = node.watermarks;
+        }
+        for node in &mut self.nodes {
+            if let Some(operator) = &mut node.operator {
+                operator.committed()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction's effects are dropped.
+    pub(crate) fn aborted(&mut self) {
+        for node in &mut self.nodes {
+            node.inbox.clear();
+            node.watermarks = node.committed;
+            if let Some(operator) = &mut node.operator {
+                operator.aborted();
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The loop of a topology: cuts the stream into transactions, commits, aborts and repeats them.
+//!
+//! # A transaction
+//!
+//! ```text
+//!   begin ─ tuples, watermarks ─ commit punctuation through all operators ─ positions ─ votes ─ commit
+//!             │ kept for replay                 │ TO_TABLEs vote, TO_STREAMs on commit flow
+//!             ▼                                 ▼
+//!           error: abort, operators forget.   conflict: abort, forget, run the kept input again
+//! ```
+//!
+//! - TO_TABLE and windows vote for their states when the commit punctuation reaches them; the last vote is that
+//!   of the source positions, and with it the executor becomes the coordinator and commits (lightweight 2PC,
+//!   dissertation 5.3.3). If some written state has not voted, nothing is committed.
+//! - A *doomed* transaction has met tuples that cannot be processed (with [`OnError::Abort`]): the rest of its
+//!   tuples is skipped, so that what is dropped is the transaction as a whole.
+//! - A dropped transaction's tuples count as processed: the next commit stores a position behind them. If none
+//!   comes before a restart, they are read and dropped again.
+//!
+//! # What bounds memory
+//!
+//! [`TRANSACTION_TUPLES_MAX`] kept tuples; longer transactions are an error. [`RETRIES_MAX`] repetitions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use entresol_memory::{Durability, Env};
+use entresol_tables::{Catalog, Table};
+use entresol_transactions::{Transaction, Vote};
+
+use crate::boundary::{Boundary, Merge, OnError};
+use crate::element::{Batch, Punctuation};
+use crate::error::{Error, Result};
+use crate::execution::dataflow::Dataflow;
+use crate::execution::feed::{Fed, Feed};
+use crate::histogram::Histogram;
+use crate::operators::window_aggregate::WindowSpan;
+use crate::operators::{Context, Counts};
+use crate::running::{Progress, Report};
+use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, TRANSACTION_TUPLES_MAX};
+
+/// How long to wait before a busy resource is tried again.
+const BUSY_WAIT_MS: u64 = 1;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) durability: Durability,
+    pub(crate) boundary: Boundary,
+    pub(crate) on_error: OnError,
+    pub(crate) merge: Merge,
+}
+
+/// What a transaction has got, kept to be run again.
+#[derive(Clone)]
+enum Input {
+    Batch { node: usize, batch: Batch },
+    Watermark { node: usize, time_us: i64 },
+}
+
+pub(crate) struct Executor {
+    topology: String,
+    catalog: Arc<Catalog>,
+    settings: Settings,
+    feed: Feed,
+    dataflow: Dataflow,
+    positions: Arc<Table>,
+    counts: Counts,
+    progress: Arc<Progress>,
+    latencies: Histogram,
+    transaction: Option<Arc<Transaction>>,
+    inputs: Vec<Input>,
+    input_tuples: usize,
+    retries: u32,
+    /// The rest of the transaction is skipped.
+    doomed: bool,
+    windows: Vec<WindowSpan>,
+    /// Per window, where the open one starts.
+    window_starts: Vec<Option<i64>>,
+    event_time_us: i64,
+    idle_since_ns: Option<u64>,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        topology: String,
+        catalog: Arc<Catalog>,
+        settings: Settings,
+        feed: Feed,
+        dataflow: Dataflow,
+        windows: Vec<WindowSpan>,
+        positions: Arc<Table>,
+    ) -> Executor {
+        Executor {
+            topology,
+            catalog,
+            settings,
+            feed,
+            dataflow,
+            positions,
+            counts: Counts::default(),
+            progress: Arc::new(Progress::new()),
+            latencies: Histogram::new(),
+            transaction: None,
+            inputs: Vec::new(),
+            input_tuples: 0,
+            retries: 0,
+            doomed: false,
+            window_starts: vec![None; windows.len()],
+            windows,
+            event_time_us: i64::MIN,
+            idle_since_ns: None,
+        }
+    }
+
+    pub(crate) fn topology(&self) -> &str {
+        &self.topology
+    }
+
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        self.catalog.context().pool().env()
+    }
+
+    /// Runs until the sources end, `stop` is set, or an error.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
+        let start_ns = self.env().now_ns();
+        let result = self.feed.open().and_then(|()| self.run_until(stop));
+        if let Err(error) = result {
+            tracing::error!(topology = self.topology, %error, "topology ends");
+            self.abort_transaction();
+            return Err(error);
+        }
+        let progress = self.progress.snapshot();
+        Ok(Report {
+            tuples: progress.tuples,
+            transactions: progress.transactions,
+            aborts: progress.aborts,
+            retries: progress.retries,
+            rejected_rows: progress.rejected,
+            late: progress.late,
+            last_cts: progress.last_cts,
+            commit_latencies: self.latencies.latencies(),
+            elapsed_ns: self.env().now_ns().saturating_sub(start_ns),
+        })
+    }
+
+    fn run_until(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            match self.feed.peek()? {
+                Fed::Tuples { source, batch } => self.tuples(source, &batch)?,
+                Fed::Punctuation(source, punctuation) => self.punctuation(source, punctuation)?,
+                Fed::Ended(source) => self.ended(source)?,
+                Fed::Idle => self.idle()?,
+                Fed::End => {
+                    return self.commit();
+                }
+            }
+            if self.feed.rejects_pending() >= REJECTS_PENDING_MAX {
+                self.check_rejects()?;
+            }
+        }
+        self.finish_open()
+    }
+
+    /// At a stop, or before the end of a source whose tuples carry no marks.
+    fn finish_open(&mut self) -> Result<()> {
+        match self.settings.boundary {
+            Boundary::Punctuated if !self.inputs.is_empty() || self.doomed => {
+                self.drop_transaction();
+                Ok(())
+            }
+            _ => self.commit(),
+        }
+    }
+
+    fn check_rejects(&mut self) -> Result<()> {
+        if self.settings.boundary == Boundary::Punctuated && !self.inputs.is_empty() {
+            let what = format!("bad records in a transaction of {}", self.topology);
+            return Err(Error::Limit { what, max: REJECTS_PENDING_MAX });
+        }
+        self.commit()
+    }
+
+    /// Processes as many of the tuples as belong to the current transaction.
+    fn tuples(&mut self, source: usize, batch: &Batch) -> Result<()> {
+        self.idle_since_ns = None;
+        let taken = match self.settings.boundary {
+            Boundary::EachTuple => 1,
+            Boundary::Every(tuples) => batch.len().min(tuples - self.input_tuples),
+            Boundary::Punctuated => batch.len(),
+            Boundary::PerWindow => self.tuples_before_crossing(source, batch)?,
+        };
+        if taken == 0 {
+            return Ok(());
+        }
+        let part = batch.slice(0..taken);
+        self.feed.take(source, taken);
+        self.note_event_time(source, &part);
+        self.input_tuples += taken;
+        if self.input_tuples > TRANSACTION_TUPLES_MAX {
+            let what = format!("tuples of a transaction of {}", self.topology);
+            return Err(Error::Limit { what, max: TRANSACTION_TUPLES_MAX });
+        }
+        self.input(Input::Batch { node: self.feed.source(source).node, batch: part })?;
+        match self.settings.boundary {
+            Boundary::EachTuple => self.commit(),
+            Boundary::Every(tuples) if self.input_tuples >= tuples => self.commit(),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_event_time(&mut self, source: usize, batch: &Batch) {
+        let Some(column) = self.feed.source(source).event_time else { return };
+        if let Some(last) = batch.len().checked_sub(1).map(|last| &batch.tuple(last)[column])
+            && let Some(time_us) = crate::operators::window_aggregate::event_time(last)
+        {
+            self.event_time_us = self.event_time_us.max(time_us);
+        }
+    }
+
+    /// How many tuples come before the first whose event time closes a window. If it is the first of all: ends
+    /// the transaction with the watermark that this tuple brings, and returns 0.
+    fn tuples_before_crossing(&mut self, source: usize, batch: &Batch) -> Result<usize> {
+        for (at, tuple) in batch.iter().enumerate() {
+            let time_us = self.feed.source(source).time_of(tuple)?;
+            if !self.crosses(time_us) {
+                continue;
+            }
+            if at > 0 {
+                return Ok(at);
+            }
+            for (start, span) in self.window_starts.iter_mut().zip(&self.windows) {
+                *start = Some(start.unwrap_or(i64::MIN).max(span.start_of(span.watermark_after(time_us))));
+            }
+            if self.inputs.is_empty() && !self.doomed {
+                // The first tuple of a run: no window is open that it could close in this transaction.
+                continue;
+            }
+            let lateness_us = self.windows.iter().map(|span| span.lateness_us).max().unwrap_or(0);
+            self.watermark_from(source, time_us.saturating_sub(lateness_us))?;
+            self.commit()?;
+            return Ok(0);
+        }
+        Ok(batch.len())
+    }
+
+    fn crosses(&self, time_us: i64) -> bool {
+        let starts = self.window_starts.iter().zip(&self.windows);
+        starts.into_iter().any(|(start, span)| {
+            start.is_none_or(|start| span.start_of(span.watermark_after(time_us)) > start)
+        })
+    }
+
+    /// The event time of a source's tuple is a watermark for all sources if they are merged by event time.
+    fn watermark_from(&mut self, source: usize, time_us: i64) -> Result<()> {
+        let nodes: Vec<usize> = match self.feed.merges_by_event_time() {
+            true => self.feed.live_nodes().collect(),
+            false => vec![self.feed.source(source).node],
+        };
+        nodes.into_iter().try_for_each(|node| self.input(Input::Watermark { node, time_us }))
+    }
+
+    fn punctuation(&mut self, source: usize, punctuation: Punctuation) -> Result<()> {
+        match punctuation {
+            // A transaction begins with its first tuple; what was open before it was not marked complete.
+            Punctuation::Begin => self.finish_open(),
+            Punctuation::Commit => self.commit(),
+            Punctuation::Abort => {
+                self.drop_transaction();
+                Ok(())
+            }
+            Punctuation::Watermark(time_us) => {
+                let node = self.feed.source(source).node;
+                self.input(Input::Watermark { node, time_us: time_us.min(i64::MAX - 1) })
+            }
+            Punctuation::End => self.ended(source),
+        }
+    }
+
+    /// Windows behind a source that has ended are closed, in a transaction that ends with it.
+    fn ended(&mut self, source: usize) -> Result<()> {
+        if self.settings.boundary == Boundary::Punctuated {
+            self.finish_open()?;
+        }
+        if self.doomed {
+            self.drop_transaction();
+        }
+        let node = self.feed.source(source).node;
+        self.input(Input::Watermark { node, time_us: i64::MAX })?;
+        self.commit()
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        let now_ns = self.env().now_ns();
+        let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
+        let waited = now_ns.saturating_sub(since_ns) >= IDLE_COMMIT_MS * 1_000_000;
+        if waited && matches!(self.settings.boundary, Boundary::Every(_)) {
+            self.idle_since_ns = None;
+            return self.commit();
+        }
+        Ok(())
+    }
+
+    /// Adds input to the transaction.
+    fn input(&mut self, input: Input) -> Result<()> {
+        if self.doomed {
+            return Ok(());
+        }
+        self.inputs.push(input.clone());
+        match self.apply(&input) {
+            Ok(()) => Ok(()),
+            Err(error) => self.recover(error),
+        }
+    }
+
+    fn apply(&mut self, input: &Input) -> Result<()> {
+        let transaction = self.transaction()?;
+        let context = Context { transaction: &transaction, counts: &self.counts };
+        match input {
+            Input::Batch { node, batch } => self.dataflow.batch(&context, *node, batch),
+            Input::Watermark { node, time_us } => self.dataflow.watermark(&context, *node, *time_us),
+        }
+    }
+
+    fn transaction(&mut self) -> Result<Arc<Transaction>> {
+        if let Some(transaction) = &self.transaction {
+            return Ok(Arc::clone(transaction));
+        }
+        let transaction = self.catalog.begin()?;
+        self.transaction = Some(Arc::clone(&transaction));
+        Ok(transaction)
+    }
+
+    /// Ends the transaction: commits it, or drops it if it is doomed.
+    fn commit(&mut self) -> Result<()> {
+        if !self.doomed && self.inputs.is_empty() && !self.feed.has_moved() {
+            return Ok(());
+        }
+        while !self.doomed {
+            match self.try_commit() {
+                Ok(()) => return Ok(()),
+                Err(error) => self.recover(error)?,
+            }
+        }
+        self.drop_transaction();
+        Ok(())
+    }
+
+    fn try_commit(&mut self) -> Result<()> {
+        let start_ns = self.env().now_ns();
+        let transaction = self.transaction()?;
+        self.dataflow.commit(&Context { transaction: &transaction, counts: &self.counts })?;
+        self.feed.write_positions(&transaction)?;
+        if !transaction.vote(self.positions.state().id(), Vote::Commit)? {
+            let reason =
+                "an operator wrote a state and did not vote for it at the commit punctuation".to_owned();
+            return Err(Error::InvalidTopology { topology: self.topology.clone(), reason });
+        }
+        let commit = transaction.commit(self.settings.durability)?;
+        if commit.keys > 0 {
+            self.latencies.record(self.env().now_ns().saturating_sub(start_ns));
+        }
+        self.transaction = None;
+        let progress = &self.progress;
+        progress.tuples.fetch_add(self.input_tuples as u64, Ordering::Relaxed);
+        progress.late.fetch_add(self.counts.take_late(), Ordering::Relaxed);
+        // The end of a source may find nothing to write.
+        if commit.keys > 0 {
+            progress.transactions.fetch_add(1, Ordering::Relaxed);
+            progress.last_cts.store(commit.cts, Ordering::Relaxed);
+        }
+        progress.event_time_us.store(self.event_time_us, Ordering::Relaxed);
+        self.inputs.clear();
+        self.input_tuples = 0;
+        self.retries = 0;
+        let rejected = self.feed.committed()?;
+        self.progress.rejected.fetch_add(rejected, Ordering::Relaxed);
+        self.dataflow.committed()
+    }
+
+    /// After an error within a transaction: runs it again, dooms it, or gives up.
+    fn recover(&mut self, mut error: Error) -> Result<()> {
+        self.abort_transaction();
+        while error.is_retriable() {
+            if self.retries >= RETRIES_MAX {
+                return Err(error);
+            }
+            self.retries += 1;
+            self.progress.retries.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(topology = self.topology, %error, "the transaction is run again");
+            if is_busy(&error) {
+                std::thread::sleep(std::time::Duration::from_millis(BUSY_WAIT_MS << self.retries.min(8)));
+            }
+            match self.replay() {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+            self.abort_transaction();
+        }
+        if self.settings.on_error == OnError::Abort && error.is_of_tuples() {
+            tracing::warn!(topology = self.topology, %error, "the transaction is dropped");
+            self.doomed = true;
+            return Ok(());
+        }
+        Err(error)
+    }
+
+    fn replay(&mut self) -> Result<()> {
+        let inputs = std::mem::take(&mut self.inputs);
+        let result = inputs.iter().try_for_each(|input| self.apply(input));
+        self.inputs = inputs;
+        result
+    }
+
+    /// Takes back all effects of the open transaction; its input stays.
+    fn abort_transaction(&mut self) {
+        if let Some(transaction) = self.transaction.take() {
+            transaction.abort();
+        }
+        self.counts.take_late();
+        self.feed.aborted();
+        self.dataflow.aborted();
+    }
+
+    /// Drops the open transaction with its input, and counts it.
+    fn drop_transaction(&mut self) {
+        if self.inputs.is_empty() && !self.doomed {
+            return;
+        }
+        self.abort_transaction();
+        self.inputs.clear();
+        self.input_tuples = 0;
+        self.retries = 0;
+        self.doomed = false;
+        self.progress.aborts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    use entresol_transactions::Error::Busy;
+    matches!(
+        error,
+        Error::Transactions(Busy(_)) | Error::Tables(entresol_tables::Error::Transactions(Busy(_)))
+    )
+}

@@ -1,0 +1,279 @@
+//! The sources of a topology, merged into one stream.
+//!
+//! - Tuples are looked at first ([`Feed::peek`]) and taken then ([`Feed::take`]), so that the executor can end a
+//!   transaction between any two of them; a source's position moves with what is taken.
+//! - Of each source at most one batch is held.
+//! - By event time, the source whose next tuple is the earliest comes first; a source that has nothing yet holds
+//!   all others up until it has, or has ended.
+
+use crate::BATCH_TUPLES;
+use crate::boundary::Merge;
+use crate::element::{Batch, Punctuation};
+use crate::error::{Error, Result};
+use crate::graph::GraphSource;
+use crate::operators::window_aggregate::event_time;
+use crate::positions::{SourceProgress, StoredPosition};
+use crate::sources::{Next, Position, Reject, Source};
+
+pub(crate) struct Feed {
+    sources: Vec<FeedSource>,
+    merge: Merge,
+    turn: usize,
+}
+
+pub(crate) struct FeedSource {
+    name: String,
+    source: Box<dyn Source>,
+    pub(crate) node: usize,
+    pub(crate) event_time: Option<usize>,
+    stored: StoredPosition,
+    progress: SourceProgress,
+    pending: Option<Pending>,
+    rejects: Vec<Reject>,
+    ended: bool,
+}
+
+struct Pending {
+    batch: Batch,
+    positions: Vec<Position>,
+    rejects: std::iter::Peekable<std::vec::IntoIter<Reject>>,
+    end: Position,
+    taken: usize,
+}
+
+/// What comes next.
+pub(crate) enum Fed {
+    /// Tuples of a source, not taken yet.
+    Tuples {
+        source: usize,
+        batch: Batch,
+    },
+    Punctuation(usize, Punctuation),
+    /// A source has ended.
+    Ended(usize),
+    /// Nothing for now.
+    Idle,
+    /// All sources have ended.
+    End,
+}
+
+impl FeedSource {
+    pub(crate) fn new(source: GraphSource, stored: StoredPosition) -> FeedSource {
+        FeedSource {
+            name: source.name,
+            source: source.source,
+            node: source.node,
+            event_time: source.event_time,
+            progress: stored.stored().unwrap_or_default(),
+            stored,
+            pending: None,
+            rejects: Vec::new(),
+            ended: false,
+        }
+    }
+
+    fn open(&mut self) -> Result<()> {
+        self.source.open(self.stored.stored().map(|stored| stored.position))
+    }
+
+    /// Makes sure that tuples are pending; returns what else came instead.
+    fn fill(&mut self, number: usize) -> Result<Option<Fed>> {
+        while self.pending.is_none() {
+            let batch = match self.source.next(BATCH_TUPLES)? {
+                Next::Batch(batch) => batch,
+                Next::Punctuation(punctuation) => return Ok(Some(Fed::Punctuation(number, punctuation))),
+                Next::Idle => return Ok(Some(Fed::Idle)),
+                Next::End => {
+                    self.ended = true;
+                    return Ok(Some(Fed::Ended(number)));
+                }
+            };
+            if batch.positions.len() != batch.tuples.len() {
+                let reason = format!(
+                    "source {} gave {} positions for {} tuples",
+                    self.name,
+                    batch.positions.len(),
+                    batch.tuples.len()
+                );
+                return Err(Error::Tuple { operator: self.name.clone(), reason });
+            }
+            let mut pending = Pending {
+                batch: Batch::new(batch.tuples),
+                positions: batch.positions,
+                rejects: batch.rejects.into_iter().peekable(),
+                end: batch.end,
+                taken: 0,
+            };
+            if pending.batch.is_empty() {
+                self.skip_rejects(&mut pending);
+                self.progress.position = pending.end;
+                return Ok(Some(Fed::Idle));
+            }
+            self.pending = Some(pending);
+        }
+        Ok(None)
+    }
+
+    /// Counts the bad records before the next tuple (all, at the end of the batch).
+    fn skip_rejects(&mut self, pending: &mut Pending) {
+        let all = pending.taken == pending.batch.len();
+        while let Some(reject) = pending.rejects.next_if(|reject| all || reject.tuples_before < pending.taken)
+        {
+            self.progress.rejected += 1;
+            self.rejects.push(reject);
+        }
+    }
+
+    fn available(&self) -> Option<Batch> {
+        self.pending.as_ref().map(|pending| pending.batch.slice(pending.taken..pending.batch.len()))
+    }
+
+    fn take(&mut self, tuples: usize) {
+        let Some(mut pending) = self.pending.take() else { return };
+        pending.taken += tuples;
+        self.progress.tuples += tuples as u64;
+        self.skip_rejects(&mut pending);
+        if pending.taken == pending.batch.len() {
+            self.progress.position = pending.end;
+            return;
+        }
+        if pending.taken > 0 {
+            self.progress.position = pending.positions[pending.taken - 1];
+        }
+        self.pending = Some(pending);
+    }
+
+    /// The event time of a tuple of this source.
+    pub(crate) fn time_of(&self, tuple: &[entresol_tables::Value]) -> Result<i64> {
+        self.event_time.and_then(|column| event_time(&tuple[column])).ok_or_else(|| Error::Tuple {
+            operator: format!("source {}", self.name),
+            reason: "a tuple without event time".to_owned(),
+        })
+    }
+}
+
+impl Feed {
+    pub(crate) fn new(sources: Vec<FeedSource>, merge: Merge) -> Feed {
+        Feed { sources, merge, turn: 0 }
+    }
+
+    /// Opens all sources at their stored positions.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        self.sources.iter_mut().try_for_each(FeedSource::open)
+    }
+
+    pub(crate) fn source(&self, number: usize) -> &FeedSource {
+        &self.sources[number]
+    }
+
+    /// The nodes of the sources that have not ended.
+    pub(crate) fn live_nodes(&self) -> impl Iterator<Item = usize> {
+        self.sources.iter().filter(|source| !source.ended).map(|source| source.node)
+    }
+
+    pub(crate) fn merges_by_event_time(&self) -> bool {
+        self.merge == Merge::EventTime || self.sources.len() == 1
+    }
+
+    /// What comes next; tuples stay where they are.
+    pub(crate) fn peek(&mut self) -> Result<Fed> {
+        match self.merge {
+            Merge::RoundRobin => self.peek_in_turn(),
+            Merge::EventTime => self.peek_by_event_time(),
+        }
+    }
+
+    fn peek_in_turn(&mut self) -> Result<Fed> {
+        let mut idle = false;
+        for _ in 0..self.sources.len() {
+            let number = self.turn;
+            let source = &mut self.sources[number];
+            if !source.ended {
+                match source.fill(number)? {
+                    None => {
+                        let batch = source.available().unwrap_or_else(|| Batch::new(Vec::new()));
+                        return Ok(Fed::Tuples { source: number, batch });
+                    }
+                    Some(Fed::Idle) => idle = true,
+                    Some(other) => return Ok(other),
+                }
+            }
+            self.turn = (self.turn + 1) % self.sources.len();
+        }
+        Ok(if idle { Fed::Idle } else { Fed::End })
+    }
+
+    fn peek_by_event_time(&mut self) -> Result<Fed> {
+        let mut heads: Vec<(i64, usize, Batch)> = Vec::with_capacity(self.sources.len());
+        for (number, source) in self.sources.iter_mut().enumerate() {
+            if source.ended {
+                continue;
+            }
+            if let Some(other) = source.fill(number)? {
+                return Ok(other);
+            }
+            if let Some(batch) = source.available() {
+                heads.push((source.time_of(batch.tuple(0))?, number, batch));
+            }
+        }
+        heads.sort_by_key(|(time_us, number, _)| (*time_us, *number));
+        let next = heads.get(1).map(|(time_us, number, _)| (*time_us, *number));
+        let Some((_, number, batch)) = heads.into_iter().next() else { return Ok(Fed::End) };
+        let mut tuples = 1;
+        while tuples < batch.len() {
+            let time_us = self.sources[number].time_of(batch.tuple(tuples))?;
+            if next.is_some_and(|next| (time_us, number) > next) {
+                break;
+            }
+            tuples += 1;
+        }
+        Ok(Fed::Tuples { source: number, batch: batch.slice(0..tuples) })
+    }
+
+    /// Takes the first tuples of what `peek` gave.
+    pub(crate) fn take(&mut self, number: usize, tuples: usize) {
+        self.sources[number].take(tuples);
+        if self.sources[number].pending.is_none() {
+            self.turn = (number + 1) % self.sources.len();
+        }
+    }
+
+    /// Bad records that wait for a commit.
+    pub(crate) fn rejects_pending(&self) -> usize {
+        self.sources.iter().map(|source| source.rejects.len()).sum()
+    }
+
+    /// True if a position has moved since the last commit.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.sources.iter().any(|source| source.stored.stored().unwrap_or_default() != source.progress)
+    }
+
+    /// Writes all positions into the transaction.
+    pub(crate) fn write_positions(&mut self, tx: &entresol_transactions::Transaction) -> Result<()> {
+        for source in &mut self.sources {
+            if source.stored.stored().is_none() && source.progress == SourceProgress::default() {
+                continue;
+            }
+            source.stored.write(tx, source.progress)?;
+        }
+        Ok(())
+    }
+
+    /// The transaction has committed: bad records are handed out. Returns how many.
+    pub(crate) fn committed(&mut self) -> Result<u64> {
+        let mut rejected = 0;
+        for source in &mut self.sources {
+            source.stored.committed();
+            if !source.rejects.is_empty() {
+                rejected += source.rejects.len() as u64;
+                source.source.rejected(&source.rejects)?;
+                source.rejects.clear();
+            }
+        }
+        Ok(rejected)
+    }
+
+    pub(crate) fn aborted(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.stored.aborted());
+    }
+}

@@ -1,0 +1,149 @@
+//! The graph of a topology while it is built.
+//!
+//! - Nodes are numbered as they are added; data edges go from lower to higher numbers, except those into
+//!   TO_STREAM, which come from whatever writes its table. [`Graph::order`] finds an order in which every node
+//!   follows all it depends on, or a node of a cycle (a continuation that writes what it watches).
+//! - The first mistake is kept and reported by `build`, so that the builder's calls can be chained.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_tables::{Catalog, Schema, Table};
+
+use crate::error::Result;
+use crate::operators::Operator;
+use crate::operators::to_stream::Trigger;
+use crate::operators::window_aggregate::WindowSpan;
+use crate::sources::Source;
+
+/// What operators need when they are made.
+pub(crate) struct Made<'a> {
+    pub(crate) topology: &'a str,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) watermarks: &'a Arc<Table>,
+    /// The node's TO_TABLE has a listener to each tuple.
+    pub(crate) emits: bool,
+}
+
+pub(crate) type Maker = Box<dyn FnOnce(&Made<'_>) -> Result<Box<dyn Operator>>>;
+
+pub(crate) enum NodeKind {
+    Source,
+    Operator(Maker),
+}
+
+pub(crate) struct GraphNode {
+    pub(crate) kind: NodeKind,
+    /// Nodes whose tuples it gets.
+    pub(crate) inputs: Vec<usize>,
+    /// Nodes that must see a punctuation before it.
+    pub(crate) after: Vec<usize>,
+}
+
+pub(crate) struct GraphSource {
+    pub(crate) name: String,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) node: usize,
+    pub(crate) event_time: Option<usize>,
+}
+
+/// A node that writes a table.
+pub(crate) struct Writer {
+    pub(crate) table: String,
+    pub(crate) node: usize,
+    /// It can send on each tuple.
+    pub(crate) is_to_table: bool,
+}
+
+/// A TO_STREAM.
+pub(crate) struct Listener {
+    pub(crate) table: String,
+    pub(crate) node: usize,
+    pub(crate) trigger: Trigger,
+}
+
+/// A window over a source's event time.
+pub(crate) struct WindowNode {
+    pub(crate) span: WindowSpan,
+    pub(crate) time: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Graph {
+    pub(crate) nodes: Vec<GraphNode>,
+    pub(crate) sources: Vec<GraphSource>,
+    pub(crate) writers: Vec<Writer>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) windows: Vec<WindowNode>,
+    /// Tables to be made.
+    pub(crate) planned: BTreeMap<String, Schema>,
+    pub(crate) mistake: Option<String>,
+}
+
+impl Graph {
+    pub(crate) fn add(&mut self, inputs: Vec<usize>, kind: NodeKind) -> usize {
+        self.nodes.push(GraphNode { kind, inputs, after: Vec::new() });
+        self.nodes.len() - 1
+    }
+
+    /// Keeps the first mistake.
+    pub(crate) fn mistake(&mut self, reason: impl Into<String>) {
+        self.mistake.get_or_insert_with(|| reason.into());
+    }
+
+    /// The schema of a table that exists or will.
+    pub(crate) fn schema(&self, catalog: &Catalog, table: &str) -> Option<Arc<Schema>> {
+        match catalog.table(table) {
+            Ok(table) => Some(Arc::clone(table.schema())),
+            Err(_) => self.planned.get(table).cloned().map(Arc::new),
+        }
+    }
+
+    /// Connects each TO_STREAM with what writes its table.
+    pub(crate) fn connect_listeners(&mut self) -> Result<(), String> {
+        for listener in &self.listeners {
+            let writers: Vec<&Writer> = self.writers.iter().filter(|w| w.table == listener.table).collect();
+            if writers.is_empty() {
+                return Err(format!(
+                    "nothing in this topology writes table {}, which a TO_STREAM watches",
+                    listener.table
+                ));
+            }
+            if listener.trigger == Trigger::EachTuple && writers.iter().any(|writer| !writer.is_to_table) {
+                return Err(format!("table {} is operator state: watch it on commit", listener.table));
+            }
+            let nodes: Vec<usize> = writers.iter().map(|writer| writer.node).collect();
+            let node = &mut self.nodes[listener.node];
+            match listener.trigger {
+                Trigger::EachTuple => node.inputs = nodes,
+                Trigger::OnCommit => node.after = nodes,
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes, each after all that it depends on.
+    pub(crate) fn order(&self) -> Result<Vec<usize>, String> {
+        let mut waits: Vec<usize> =
+            self.nodes.iter().map(|node| node.inputs.len() + node.after.len()).collect();
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&node| waits[node] == 0).collect();
+        let mut done = 0;
+        while done < order.len() {
+            let node = order[done];
+            done += 1;
+            for (next, spec) in self.nodes.iter().enumerate() {
+                let edges = spec.inputs.iter().chain(&spec.after).filter(|&&from| from == node).count();
+                if edges > 0 {
+                    waits[next] -= edges;
+                    if waits[next] == 0 {
+                        order.push(next);
+                    }
+                }
+            }
+        }
+        if order.len() < self.nodes.len() {
+            return Err("a TO_STREAM's continuation writes the table that it watches".to_owned());
+        }
+        Ok(order)
+    }
+}

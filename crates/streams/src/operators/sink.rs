@@ -1,0 +1,59 @@
+//! The operator before an external sink: holds the tuples of a transaction back until it has committed.
+//!
+//! - An aborted transaction emits nothing; a committed one emits all its tuples, in order.
+//! - After a crash between the commit and the emission, the last transaction's tuples may be missing outside:
+//!   an external sink gets every tuple at most once. What must not be missed goes into a table.
+//! - At most [`TRANSACTION_TUPLES_MAX`] tuples are held; more is an error.
+
+use crate::TRANSACTION_TUPLES_MAX;
+use crate::element::Batch;
+use crate::error::{Error, Result};
+use crate::operators::{Context, Operator, Output};
+use crate::sinks::Sink;
+
+pub(crate) struct SinkOperator<S> {
+    name: String,
+    sink: S,
+    held: Vec<Batch>,
+    held_tuples: usize,
+}
+
+impl<S: Sink> SinkOperator<S> {
+    pub(crate) fn new(name: String, sink: S) -> Self {
+        SinkOperator { name, sink, held: Vec::new(), held_tuples: 0 }
+    }
+}
+
+impl<S: Sink> Operator for SinkOperator<S> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&mut self, _context: &Context<'_>, batch: &Batch, _output: &mut Output) -> Result<()> {
+        self.held_tuples += batch.len();
+        if self.held_tuples > TRANSACTION_TUPLES_MAX {
+            return Err(Error::Limit {
+                what: format!("tuples held by {}", self.name),
+                max: TRANSACTION_TUPLES_MAX,
+            });
+        }
+        self.held.push(batch.clone());
+        Ok(())
+    }
+
+    fn committed(&mut self) -> Result<()> {
+        self.held_tuples = 0;
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        for batch in self.held.drain(..) {
+            self.sink.emit(&batch)?;
+        }
+        self.sink.flush()
+    }
+
+    fn aborted(&mut self) {
+        self.held.clear();
+        self.held_tuples = 0;
+    }
+}

@@ -1,0 +1,107 @@
+//! TO_STREAM: the changes of a table as a stream (dissertation 5.1.1), by trigger policy.
+//!
+//! Both policies stay inside the transaction that made the changes, so what the continuation writes commits
+//! with its cause, all or nothing, exactly once over crashes:
+//!
+//! - `EachTuple`: every tuple that a TO_TABLE of this topology writes flows on at once.
+//! - `OnCommit`: when the commit punctuation has reached every operator that writes the table, the
+//!   transaction's write set of it flows on: one tuple per changed key, with its last value, in key order.
+//!   This is just before the commit becomes visible, instead of in a follow-up transaction after it: a
+//!   follow-up would need a durable queue to be exactly once, and readers would see the cause without its
+//!   effect. External sinks behind the continuation still emit only after the commit has succeeded.
+//!
+//! Deletes are left out, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL in
+//! all columns but the key's. Watermarks of an `OnCommit` stream are held back until its tuples have flowed.
+
+use std::sync::Arc;
+
+use entresol_tables::{Table, Value};
+
+use crate::element::{Batch, Tuple};
+use crate::error::Result;
+use crate::operators::{Context, Operator, Output};
+
+/// When changes of a table flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    /// As soon as they are made.
+    EachTuple,
+    /// At the commit punctuation: the last value of each changed key.
+    OnCommit,
+}
+
+pub(crate) struct ToStream {
+    pub(crate) name: String,
+    pub(crate) table: Arc<Table>,
+    pub(crate) trigger: Trigger,
+    /// Deletes flow too, and tuples have the `deleted_` column.
+    pub(crate) with_deletes: bool,
+    pub(crate) held_watermark: Option<i64>,
+}
+
+impl ToStream {
+    fn changed_tuples(&self, context: &Context<'_>) -> Result<Vec<Tuple>> {
+        let schema = self.table.schema();
+        let visible = schema.visible_columns().len();
+        let mut tuples = Vec::new();
+        for change in self.table.changes(context.transaction)? {
+            let deleted = change.row.is_none();
+            if deleted && !self.with_deletes {
+                continue;
+            }
+            let mut tuple = change.row.unwrap_or_else(|| {
+                let mut row = vec![Value::Null; schema.columns().len()];
+                for (&column, value) in schema.key().iter().zip(change.key) {
+                    row[column] = value;
+                }
+                row
+            });
+            tuple.truncate(visible);
+            if self.with_deletes {
+                tuple.push(Value::Boolean(deleted));
+            }
+            tuples.push(tuple);
+        }
+        Ok(tuples)
+    }
+}
+
+impl Operator for ToStream {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Only with `EachTuple`: what TO_TABLE wrote, with its `deleted_` column.
+    fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        if self.with_deletes {
+            output.push(batch.clone());
+            return Ok(());
+        }
+        let written = batch.filter(|tuple| tuple.last() == Some(&Value::Boolean(false)));
+        let tuples = written.iter().map(|tuple| tuple[..tuple.len() - 1].to_vec()).collect();
+        output.push(Batch::new(tuples));
+        Ok(())
+    }
+
+    fn watermark(&mut self, _context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
+        match self.trigger {
+            Trigger::EachTuple => output.watermark(time_us),
+            Trigger::OnCommit => self.held_watermark = Some(time_us),
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
+        if self.trigger == Trigger::OnCommit {
+            output.push(Batch::new(self.changed_tuples(context)?));
+            if let Some(time_us) = self.held_watermark.take() {
+                output.watermark(time_us);
+            }
+        }
+        Ok(())
+    }
+
+    fn aborted(&mut self) {
+        self.held_watermark = None;
+    }
+}

@@ -1,0 +1,198 @@
+//! TO_TABLE: writes the tuples of a stream into a table (dissertation 5.1.1).
+//!
+//! - Columns are matched by name when the topology is built; INT widens to BIGINT. What the stream lacks is NULL.
+//! - `upsert` adds or replaces, `insert` fails on a key that is there. Tuples that `delete_when` accepts delete
+//!   the row with their key, whatever their other values; deleting what is not there does nothing.
+//! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its state.
+//! - Keeps nothing between batches: an abort needs no work here.
+
+use std::sync::Arc;
+
+use entresol_tables::{Column, DataType, Schema, Table, Value};
+use entresol_transactions::Vote;
+
+use crate::element::{Batch, Tuple};
+use crate::error::Result;
+use crate::operators::{Context, Operator, Output};
+
+type Predicate = Box<dyn FnMut(&[Value]) -> bool + Send>;
+
+/// How a stream is written into a table: `"name".into()` upserts.
+pub struct ToTable {
+    pub(crate) table: String,
+    pub(crate) key: Option<Vec<String>>,
+    pub(crate) insert: bool,
+    pub(crate) delete_when: Option<Predicate>,
+}
+
+impl ToTable {
+    /// Adds rows, or replaces those with the same key.
+    pub fn upsert(table: &str) -> ToTable {
+        ToTable { table: table.to_owned(), key: None, insert: false, delete_when: None }
+    }
+
+    /// Adds rows; a key that is there is an error of the transaction.
+    pub fn insert(table: &str) -> ToTable {
+        ToTable { insert: true, ..ToTable::upsert(table) }
+    }
+
+    /// The key columns of the table, if it has to be made. Without them the stream's own key is taken (that of
+    /// an aggregate: its groups and the window's start), else the table gets the hidden key.
+    pub fn key(mut self, columns: &[&str]) -> ToTable {
+        self.key = Some(columns.iter().map(|&name| name.to_owned()).collect());
+        self
+    }
+
+    /// Tuples that delete instead of write.
+    pub fn delete_when(mut self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> ToTable {
+        self.delete_when = Some(Box::new(predicate));
+        self
+    }
+}
+
+impl From<&str> for ToTable {
+    fn from(table: &str) -> ToTable {
+        ToTable::upsert(table)
+    }
+}
+
+/// Where each visible column of the table comes from.
+pub(crate) struct Mapping {
+    /// Tuple column, and whether it widens from INT to BIGINT.
+    sources: Vec<Option<(usize, bool)>>,
+    /// Rows are the tuples as they are.
+    identity: bool,
+}
+
+impl Mapping {
+    /// Matches a stream's columns with a table's.
+    pub(crate) fn new(table: &str, schema: &Schema, stream: &[Column]) -> Result<Mapping, String> {
+        let target = schema.visible_columns();
+        if let Some(extra) = stream.iter().find(|column| !target.iter().any(|to| to.name == column.name)) {
+            return Err(format!("table {table} has no column {}; select what it has", extra.name));
+        }
+        let mut sources = Vec::with_capacity(target.len());
+        for to in target {
+            let found = stream.iter().position(|column| column.name == to.name);
+            let source = match found.map(|index| (index, stream[index].data_type)) {
+                None if to.nullable => None,
+                None => {
+                    return Err(format!("table {table} needs column {}, which the stream lacks", to.name));
+                }
+                Some((index, from)) if accepts(to.data_type, from) => Some((index, false)),
+                Some((index, DataType::Int)) if to.data_type == DataType::BigInt => Some((index, true)),
+                Some((_, from)) => {
+                    let name = &to.name;
+                    return Err(format!(
+                        "column {name} of table {table} is {}, in the stream {from}",
+                        to.data_type
+                    ));
+                }
+            };
+            sources.push(source);
+        }
+        let identity = sources.len() == stream.len()
+            && sources.iter().enumerate().all(|(at, source)| *source == Some((at, false)));
+        Ok(Mapping { sources, identity })
+    }
+
+    fn row(&self, tuple: &[Value]) -> Tuple {
+        let value = |source: &Option<(usize, bool)>| match source {
+            None => Value::Null,
+            Some((index, widens)) => match &tuple[*index] {
+                Value::Int(value) if *widens => Value::BigInt(i64::from(*value)),
+                value => value.clone(),
+            },
+        };
+        self.sources.iter().map(value).collect()
+    }
+}
+
+/// Decimals of one scale are alike: the precision is checked when a row is written.
+fn accepts(to: DataType, from: DataType) -> bool {
+    match (to, from) {
+        (DataType::Decimal { scale: to, .. }, DataType::Decimal { scale: from, .. }) => to == from,
+        _ => to == from,
+    }
+}
+
+pub(crate) struct ToTableOperator {
+    pub(crate) name: String,
+    pub(crate) table: Arc<Table>,
+    pub(crate) mapping: Mapping,
+    pub(crate) insert: bool,
+    pub(crate) delete_when: Option<Predicate>,
+    /// Someone listens to each tuple: send on what was written.
+    pub(crate) emits: bool,
+}
+
+impl ToTableOperator {
+    fn write(&self, context: &Context<'_>, rows: &[&[Value]]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let written = match self.insert {
+            true => self.table.insert_many(context.transaction, rows),
+            false => self.table.upsert_many(context.transaction, rows),
+        };
+        Ok(written?)
+    }
+
+    /// Writes and deletes in the order of the tuples: runs of writes together.
+    fn write_and_delete(&self, context: &Context<'_>, rows: &[&[Value]], deletes: &[bool]) -> Result<()> {
+        let mut start = 0;
+        for (at, _) in deletes.iter().enumerate().filter(|(_, delete)| **delete) {
+            self.write(context, &rows[start..at])?;
+            let key: Vec<Value> =
+                self.table.schema().key().iter().map(|&index| rows[at][index].clone()).collect();
+            self.table.delete(context.transaction, &key)?;
+            start = at + 1;
+        }
+        self.write(context, &rows[start..])
+    }
+
+    /// The written rows with their `deleted_` column, for TO_STREAM.
+    fn changes(&self, rows: &[&[Value]], deletes: &[bool]) -> Batch {
+        let key = self.table.schema().key();
+        let tuples = rows.iter().enumerate().map(|(at, row)| {
+            let deleted = deletes.get(at).copied().unwrap_or(false);
+            let kept = |column: usize| !deleted || key.contains(&column);
+            let mut tuple: Tuple = Vec::with_capacity(row.len() + 1);
+            tuple.extend(row.iter().enumerate().map(|(i, v)| if kept(i) { v.clone() } else { Value::Null }));
+            tuple.push(Value::Boolean(deleted));
+            tuple
+        });
+        Batch::new(tuples.collect())
+    }
+}
+
+impl Operator for ToTableOperator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        let deletes: Vec<bool> = match &mut self.delete_when {
+            Some(predicate) => batch.iter().map(|tuple| predicate(tuple)).collect(),
+            None => Vec::new(),
+        };
+        let mapped: Vec<Tuple> = match self.mapping.identity {
+            true => Vec::new(),
+            false => batch.iter().map(|tuple| self.mapping.row(tuple)).collect(),
+        };
+        let rows: Vec<&[Value]> = match self.mapping.identity {
+            true => batch.iter().map(Vec::as_slice).collect(),
+            false => mapped.iter().map(Vec::as_slice).collect(),
+        };
+        self.write_and_delete(context, &rows, &deletes)?;
+        if self.emits {
+            output.push(self.changes(&rows, &deletes));
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
+        context.transaction.vote(self.table.state().id(), Vote::Commit)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Tumbling event-time windows with aggregates per group.
+//!
+//! - The window of a tuple starts at its event time rounded down to a multiple of the size (since the epoch).
+//! - The operator's watermark is the greater of (greatest event time seen - lateness) and the watermark
+//!   punctuations from before it. It never falls. A window is closed once the watermark has reached its end.
+//! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on the
+//!   tuples before it only, not on batches or transaction boundaries.
+//! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
+//!   order of time, groups in order of their keys.
+//! - At the end of the stream all windows are closed.
+//!
+//! State: open windows in the state table, the watermark in `streams_watermarks`, both written in the
+//! transaction. A crash or an abort leaves both as of the last commit; see [`super::window_state`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_tables::{Table, Value};
+use entresol_transactions::Vote;
+
+use crate::element::{Batch, Tuple};
+use crate::error::{Error, Result};
+use crate::operators::window_state::WindowState;
+use crate::operators::{Context, Operator, Output};
+
+/// A tumbling window over event time.
+#[derive(Debug, Clone)]
+pub struct Tumbling {
+    /// The column of the event time: TIMESTAMP, or BIGINT in microseconds.
+    pub time: String,
+    /// The length of a window.
+    pub size: Duration,
+    /// How far behind the greatest event time a tuple may come and still be counted.
+    pub lateness: Duration,
+}
+
+impl Tumbling {
+    /// Windows of `size`, without lateness.
+    pub fn new(time: &str, size: Duration) -> Tumbling {
+        Tumbling { time: time.to_owned(), size, lateness: Duration::ZERO }
+    }
+
+    /// Waits so long for tuples out of order.
+    pub fn lateness(mut self, lateness: Duration) -> Tumbling {
+        self.lateness = lateness;
+        self
+    }
+}
+
+/// Size and lateness in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowSpan {
+    pub(crate) size_us: i64,
+    pub(crate) lateness_us: i64,
+}
+
+impl WindowSpan {
+    /// The start of the window that an event time belongs to.
+    pub(crate) fn start_of(&self, time_us: i64) -> i64 {
+        time_us.div_euclid(self.size_us).saturating_mul(self.size_us)
+    }
+
+    /// The watermark after an event time was seen.
+    pub(crate) fn watermark_after(&self, time_us: i64) -> i64 {
+        time_us.saturating_sub(self.lateness_us)
+    }
+}
+
+/// The event time in a tuple.
+pub(crate) fn event_time(value: &Value) -> Option<i64> {
+    match value {
+        Value::Timestamp(time_us) | Value::BigInt(time_us) => Some(*time_us),
+        _ => None,
+    }
+}
+
+pub(crate) struct WindowAggregate {
+    pub(crate) name: String,
+    pub(crate) topology: String,
+    pub(crate) time_column: usize,
+    pub(crate) span: WindowSpan,
+    pub(crate) state: WindowState,
+    pub(crate) watermarks: Arc<Table>,
+    /// `None`: to be read from the table.
+    pub(crate) watermark: Option<i64>,
+    pub(crate) stored_watermark: i64,
+}
+
+impl WindowAggregate {
+    /// Reads what DRAM does not have, and returns the watermark.
+    fn load(&mut self, context: &Context<'_>) -> Result<i64> {
+        self.state.ensure_loaded(context.transaction)?;
+        if let Some(watermark) = self.watermark {
+            return Ok(watermark);
+        }
+        let row = self.watermarks.get(context.transaction, &self.watermark_key())?;
+        let watermark = match row.as_ref().and_then(|row| row.get(2)) {
+            Some(Value::Timestamp(watermark)) => *watermark,
+            _ => i64::MIN,
+        };
+        self.watermark = Some(watermark);
+        self.stored_watermark = watermark;
+        Ok(watermark)
+    }
+
+    fn watermark_key(&self) -> Vec<Value> {
+        vec![Value::from(self.topology.as_str()), Value::from(self.state.table.name())]
+    }
+
+    fn time_of(&self, tuple: &[Value]) -> Result<i64> {
+        event_time(&tuple[self.time_column]).ok_or_else(|| Error::Tuple {
+            operator: self.name.clone(),
+            reason: format!("the event time is {}", tuple[self.time_column].type_name()),
+        })
+    }
+
+    /// Closes the windows that end at or before the watermark and sends their results.
+    fn close_until(&mut self, context: &Context<'_>, watermark: i64, output: &mut Output) -> Result<()> {
+        let mut tuples: Vec<Tuple> = Vec::new();
+        // A window [start, start + size) ends at or before the watermark if start < watermark - size + 1.
+        let starts_before = watermark.saturating_sub(self.span.size_us).saturating_add(1);
+        while let Some(start) = self.state.first_before(starts_before) {
+            for (key, accumulators) in self.state.close(context.transaction, start)? {
+                let mut tuple = key;
+                tuple.reserve_exact(2 + accumulators.len());
+                tuple.push(Value::Timestamp(start));
+                tuple.push(Value::Timestamp(start.saturating_add(self.span.size_us)));
+                for (aggregate, accumulator) in self.state.aggregates.iter().zip(&accumulators) {
+                    tuple.push(aggregate.result(accumulator));
+                }
+                tuples.push(tuple);
+            }
+        }
+        output.push(Batch::new(tuples));
+        Ok(())
+    }
+
+    /// Closes all windows; the watermark becomes the end of the last one, so that tuples of a later run that
+    /// belong to it are late, and others are not.
+    fn close_all(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
+        let last = self.state.last_start();
+        self.close_until(context, i64::MAX, output)?;
+        if let Some(start) = last {
+            let end = start.saturating_add(self.span.size_us);
+            self.watermark = self.watermark.map(|watermark| watermark.max(end));
+        }
+        output.watermark(i64::MAX);
+        Ok(())
+    }
+}
+
+impl Operator for WindowAggregate {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        let before = self.load(context)?;
+        let mut watermark = before;
+        let mut late = 0;
+        for tuple in batch.iter() {
+            let time_us = self.time_of(tuple)?;
+            let start = self.span.start_of(time_us);
+            if start.saturating_add(self.span.size_us) <= watermark {
+                late += 1;
+                continue;
+            }
+            self.state.add(context.transaction, start, tuple)?;
+            watermark = watermark.max(self.span.watermark_after(time_us));
+        }
+        context.count_late(late);
+        if watermark > before {
+            self.watermark = Some(watermark);
+            self.close_until(context, watermark, output)?;
+            output.watermark(watermark);
+        }
+        Ok(())
+    }
+
+    fn watermark(&mut self, context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
+        let before = self.load(context)?;
+        if time_us == i64::MAX {
+            return self.close_all(context, output);
+        }
+        if time_us > before {
+            self.watermark = Some(time_us);
+            self.close_until(context, time_us, output)?;
+            output.watermark(time_us);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
+        let watermark = self.load(context)?;
+        self.state.write_touched(context.transaction)?;
+        if watermark != self.stored_watermark {
+            let mut row = self.watermark_key();
+            row.push(Value::Timestamp(watermark));
+            self.watermarks.upsert(context.transaction, &row)?;
+            context.transaction.vote(self.watermarks.state().id(), Vote::Commit)?;
+        }
+        context.transaction.vote(self.state.table.state().id(), Vote::Commit)?;
+        Ok(())
+    }
+
+    fn committed(&mut self) -> Result<()> {
+        self.stored_watermark = self.watermark.unwrap_or(self.stored_watermark);
+        Ok(())
+    }
+
+    fn aborted(&mut self) {
+        self.state.forget();
+        self.watermark = None;
+    }
+}

@@ -1,0 +1,268 @@
+//! The open windows of a window aggregate: a DRAM cache over the operator's state table.
+//!
+//! ```text
+//!   state table  (window_start, group columns) -> accumulators      committed, queryable by SQL
+//!        ▲ touched groups at every commit          │ all rows at start and after an abort
+//!        │                                         ▼
+//!   windows: window_start -> GroupMap              DRAM
+//! ```
+//!
+//! # Invariants
+//!
+//! - A `complete` window has all its groups in DRAM; of another one, groups that DRAM lacks are in the table.
+//! - At a commit, touched groups are written; so a committed transaction's table rows are the windows' state.
+//! - The table belongs to one operator of one topology; changes by others are overwritten or lost.
+//!
+//! # Crash and abort
+//!
+//! Nothing in DRAM is needed: `forget` drops it, and the next use reads the table again.
+//!
+//! # Memory
+//!
+//! At most [`GROUPS_IN_DRAM_MAX`] groups: when full, the oldest window is written to the transaction and leaves
+//! DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_tables::{Row, ScanRange, Table, Value};
+use entresol_transactions::Transaction;
+
+use crate::error::{Error, Result};
+use crate::operators::accumulator::{Accumulator, BoundAggregate};
+use crate::operators::group_map::{GroupMap, hash_columns};
+use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX};
+
+pub(crate) struct WindowState {
+    pub(crate) name: String,
+    pub(crate) table: Arc<Table>,
+    pub(crate) aggregates: Vec<BoundAggregate>,
+    /// Group columns in the tuples.
+    pub(crate) group_columns: Vec<usize>,
+    pub(crate) hash_seed: u64,
+    pub(crate) groups_max: usize,
+    windows: BTreeMap<i64, OpenWindow>,
+    groups: usize,
+    loaded: bool,
+}
+
+#[derive(Debug)]
+struct OpenWindow {
+    groups: GroupMap,
+    complete: bool,
+}
+
+/// The groups of a closed window: their keys and accumulators, sorted by key.
+pub(crate) type ClosedGroups = Vec<(Vec<Value>, Vec<Accumulator>)>;
+
+impl WindowState {
+    pub(crate) fn new(
+        name: String,
+        table: Arc<Table>,
+        aggregates: Vec<BoundAggregate>,
+        group_columns: Vec<usize>,
+        hash_seed: u64,
+    ) -> WindowState {
+        WindowState {
+            name,
+            table,
+            aggregates,
+            group_columns,
+            hash_seed,
+            groups_max: GROUPS_IN_DRAM_MAX,
+            windows: BTreeMap::new(),
+            groups: 0,
+            loaded: false,
+        }
+    }
+
+    /// Drops all that is in DRAM.
+    pub(crate) fn forget(&mut self) {
+        self.windows.clear();
+        self.groups = 0;
+        self.loaded = false;
+    }
+
+    /// Reads the table if DRAM was dropped. Must come before every other use in a transaction.
+    pub(crate) fn ensure_loaded(&mut self, tx: &Transaction) -> Result<()> {
+        if self.loaded {
+            return Ok(());
+        }
+        let mut cursor = self.table.scan(ScanRange::full());
+        let mut rows: Vec<Row> = Vec::new();
+        loop {
+            let more = cursor.next_batch(tx, |row| rows.push(row.to_row()))?;
+            for row in rows.drain(..) {
+                self.load_row(&row)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        self.loaded = true;
+        Ok(())
+    }
+
+    fn load_row(&mut self, row: &[Value]) -> Result<()> {
+        let (start, key, accumulators) = self.decode(row)?;
+        let full = self.groups >= self.groups_max;
+        let window = open_window(&mut self.windows, &self.name, start)?;
+        if full {
+            window.complete = false;
+            return Ok(());
+        }
+        let places: Vec<usize> = (0..key.len()).collect();
+        let hash = hash_columns(self.hash_seed, &key, &places);
+        window.groups.add(hash, key.into(), accumulators.into_iter(), true);
+        self.groups += 1;
+        Ok(())
+    }
+
+    /// Splits a row of the state table into window start, group key and accumulators.
+    fn decode(&self, row: &[Value]) -> Result<(i64, Vec<Value>, Vec<Accumulator>)> {
+        let groups = self.group_columns.len();
+        let malformed = || Error::Tuple {
+            operator: self.name.clone(),
+            reason: format!("a row of state table {} is not one of this operator", self.table.name()),
+        };
+        let Some(Value::Timestamp(start)) = row.get(groups) else { return Err(malformed()) };
+        let mut rest = row[groups + 1..].iter();
+        let mut accumulators = Vec::with_capacity(self.aggregates.len());
+        for aggregate in &self.aggregates {
+            accumulators.push(aggregate.load(&mut rest).ok_or_else(malformed)?);
+        }
+        Ok((*start, row[..groups].to_vec(), accumulators))
+    }
+
+    /// Adds a tuple to its group in the window that starts at `start`.
+    pub(crate) fn add(&mut self, tx: &Transaction, start: i64, tuple: &[Value]) -> Result<()> {
+        let hash = hash_columns(self.hash_seed, tuple, &self.group_columns);
+        let window = open_window(&mut self.windows, &self.name, start)?;
+        let at = match window.groups.find(hash, tuple, &self.group_columns) {
+            Some(at) => at,
+            None => self.add_group(tx, start, hash, tuple)?,
+        };
+        let window = open_window(&mut self.windows, &self.name, start)?;
+        let accumulators = window.groups.touch(at);
+        for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+            let added = aggregate.add(accumulator, tuple);
+            added.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
+        }
+        Ok(())
+    }
+
+    /// Brings a group into DRAM: from the table if it may be there, else a new one.
+    fn add_group(&mut self, tx: &Transaction, start: i64, hash: u64, tuple: &[Value]) -> Result<u32> {
+        if self.groups >= self.groups_max {
+            self.spill(tx)?;
+        }
+        let key: Box<[Value]> = self.group_columns.iter().map(|&column| tuple[column].clone()).collect();
+        if key.iter().any(Value::is_null) {
+            let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
+            return Err(Error::Tuple { operator: self.name.clone(), reason });
+        }
+        let complete = self.windows.get(&start).is_none_or(|window| window.complete);
+        let mut stored = None;
+        if !complete {
+            let mut row_key = vec![Value::Timestamp(start)];
+            row_key.extend(key.iter().cloned());
+            if let Some(row) = self.table.get(tx, &row_key)? {
+                stored = Some(self.decode(&row)?.2);
+            }
+        }
+        let is_stored = stored.is_some();
+        let accumulators =
+            stored.unwrap_or_else(|| self.aggregates.iter().map(BoundAggregate::start).collect());
+        let window = open_window(&mut self.windows, &self.name, start)?;
+        self.groups += 1;
+        Ok(window.groups.add(hash, key, accumulators.into_iter(), is_stored))
+    }
+
+    /// Writes the oldest window that has groups in DRAM to the transaction and drops its groups.
+    fn spill(&mut self, tx: &Transaction) -> Result<()> {
+        let oldest = self.windows.iter().find(|(_, window)| window.groups.len() > 0).map(|(start, _)| *start);
+        let Some(start) = oldest else { return Ok(()) };
+        self.write_window(tx, start)?;
+        if let Some(window) = self.windows.get_mut(&start) {
+            self.groups -= window.groups.len();
+            window.groups = GroupMap::default();
+            window.complete = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the touched groups of all windows.
+    pub(crate) fn write_touched(&mut self, tx: &Transaction) -> Result<()> {
+        let starts: Vec<i64> = self.windows.keys().copied().collect();
+        starts.into_iter().try_for_each(|start| self.write_window(tx, start))
+    }
+
+    fn write_window(&mut self, tx: &Transaction, start: i64) -> Result<()> {
+        let Some(window) = self.windows.get_mut(&start) else { return Ok(()) };
+        let mut rows: Vec<Row> = Vec::new();
+        window.groups.take_touched(|key, accumulators| {
+            let mut row = Vec::with_capacity(key.len() + 1 + accumulators.len());
+            row.extend_from_slice(key);
+            row.push(Value::Timestamp(start));
+            for (aggregate, accumulator) in self.aggregates.iter().zip(accumulators) {
+                aggregate.store(accumulator, &mut row);
+            }
+            rows.push(row);
+        });
+        Ok(self.table.upsert_many(tx, &rows)?)
+    }
+
+    /// The first window that starts before `end`.
+    pub(crate) fn first_before(&self, end: i64) -> Option<i64> {
+        self.windows.keys().next().copied().filter(|start| *start < end)
+    }
+
+    /// The last window.
+    pub(crate) fn last_start(&self) -> Option<i64> {
+        self.windows.keys().next_back().copied()
+    }
+
+    /// Takes a window out of DRAM and out of the table.
+    pub(crate) fn close(&mut self, tx: &Transaction, start: i64) -> Result<ClosedGroups> {
+        let complete = self.windows.get(&start).is_none_or(|window| window.complete);
+        if !complete {
+            self.write_window(tx, start)?;
+        }
+        let Some(window) = self.windows.remove(&start) else { return Ok(Vec::new()) };
+        self.groups -= window.groups.len();
+        let mut closed: ClosedGroups = Vec::with_capacity(window.groups.len());
+        let mut stored: Vec<Row> = Vec::new();
+        if complete {
+            for (key, accumulators, is_stored) in window.groups.iter() {
+                if is_stored {
+                    stored
+                        .push(std::iter::once(Value::Timestamp(start)).chain(key.iter().cloned()).collect());
+                }
+                closed.push((key.to_vec(), accumulators.to_vec()));
+            }
+            closed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        } else {
+            for row in self.table.scan(ScanRange::prefix(&[Value::Timestamp(start)])).rows(tx)? {
+                let (_, key, accumulators) = self.decode(&row)?;
+                stored.push(std::iter::once(Value::Timestamp(start)).chain(key.iter().cloned()).collect());
+                closed.push((key, accumulators));
+            }
+        }
+        for key in stored {
+            self.table.delete(tx, &key)?;
+        }
+        Ok(closed)
+    }
+}
+
+/// A free function, so that the other fields stay borrowable.
+fn open_window<'w>(
+    windows: &'w mut BTreeMap<i64, OpenWindow>,
+    name: &str,
+    start: i64,
+) -> Result<&'w mut OpenWindow> {
+    if windows.len() >= OPEN_WINDOWS_MAX && !windows.contains_key(&start) {
+        return Err(Error::Limit { what: format!("open windows of {name}"), max: OPEN_WINDOWS_MAX });
+    }
+    Ok(windows.entry(start).or_insert_with(|| OpenWindow { groups: GroupMap::default(), complete: true }))
+}

@@ -1,0 +1,144 @@
+//! The tables in which topologies keep what must survive besides operator state.
+//!
+//! `streams_positions`: per topology and source the position behind the last committed tuple.
+//! `streams_watermarks`: per topology and window operator (named by its state table) the watermark.
+//!
+//! A position is written in the transaction of its tuples' effects, after a check that the stored one is still
+//! the one that this run knows: if the same topology ran twice at once, neither could count tuples twice.
+
+use std::sync::Arc;
+
+use entresol_tables::{Catalog, Column, DataType, Row, Schema, Table, TableOptions, Value};
+use entresol_transactions::Transaction;
+
+use crate::error::{Error, Result};
+use crate::sources::Position;
+
+/// The table of source positions.
+pub const POSITIONS_TABLE: &str = "streams_positions";
+/// The table of watermarks.
+pub const WATERMARKS_TABLE: &str = "streams_watermarks";
+
+/// Makes the two tables if they are missing.
+pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)> {
+    let bigint = |name: &str| Column::new(name, DataType::BigInt).not_null();
+    let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
+    let options = || TableOptions { group: None, if_not_exists: true };
+    let columns = vec![
+        varchar("topology"),
+        varchar("source"),
+        bigint("position"),
+        bigint("line"),
+        bigint("tuples"),
+        bigint("rejected"),
+    ];
+    let positions = Schema::new(columns, &["topology", "source"])?;
+    let columns =
+        vec![varchar("topology"), varchar("operator"), Column::new("watermark", DataType::Timestamp)];
+    let watermarks = Schema::new(columns, &["topology", "operator"])?;
+    Ok((
+        catalog.create_table(POSITIONS_TABLE, positions, options())?,
+        catalog.create_table(WATERMARKS_TABLE, watermarks, options())?,
+    ))
+}
+
+/// What is stored of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct SourceProgress {
+    pub(crate) position: Position,
+    /// Tuples and bad records up to there, over all runs.
+    pub(crate) tuples: u64,
+    pub(crate) rejected: u64,
+}
+
+impl SourceProgress {
+    fn from_row(row: &[Value]) -> Option<SourceProgress> {
+        let number = |at: usize| match row.get(at) {
+            Some(Value::BigInt(number)) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        let position = Position { offset: number(2)?, line: number(3)? };
+        Some(SourceProgress { position, tuples: number(4)?, rejected: number(5)? })
+    }
+}
+
+/// The stored position of one source.
+pub(crate) struct StoredPosition {
+    table: Arc<Table>,
+    topology: String,
+    source: String,
+    stored: Option<SourceProgress>,
+    written: Option<SourceProgress>,
+}
+
+impl StoredPosition {
+    /// Reads what an earlier run has stored.
+    pub(crate) fn open(
+        table: &Arc<Table>,
+        tx: &Transaction,
+        topology: &str,
+        source: &str,
+    ) -> Result<StoredPosition> {
+        let mut position = StoredPosition {
+            table: Arc::clone(table),
+            topology: topology.to_owned(),
+            source: source.to_owned(),
+            stored: None,
+            written: None,
+        };
+        position.stored = position.read(tx)?;
+        Ok(position)
+    }
+
+    pub(crate) fn stored(&self) -> Option<SourceProgress> {
+        self.stored
+    }
+
+    fn key(&self) -> Row {
+        vec![Value::from(self.topology.as_str()), Value::from(self.source.as_str())]
+    }
+
+    fn read(&self, tx: &Transaction) -> Result<Option<SourceProgress>> {
+        let Some(row) = self.table.get(tx, &self.key())? else { return Ok(None) };
+        let progress = SourceProgress::from_row(&row);
+        progress.map(Some).ok_or_else(|| Error::InvalidTopology {
+            topology: self.topology.clone(),
+            reason: format!("table {POSITIONS_TABLE} has a malformed row for source {}", self.source),
+        })
+    }
+
+    /// Writes the position into the transaction, if it has changed.
+    pub(crate) fn write(&mut self, tx: &Transaction, progress: SourceProgress) -> Result<()> {
+        if self.stored == Some(progress) {
+            return Ok(());
+        }
+        let found = self.read(tx)?;
+        if found != self.stored {
+            let offset = |progress: Option<SourceProgress>| progress.map_or(-1, |p| p.position.offset as i64);
+            return Err(Error::PositionMoved {
+                topology: self.topology.clone(),
+                source_name: self.source.clone(),
+                stored: offset(found),
+                expected: offset(self.stored),
+            });
+        }
+        let mut row = self.key();
+        let numbers = [progress.position.offset, progress.position.line, progress.tuples, progress.rejected];
+        row.extend(numbers.map(|number| Value::BigInt(number as i64)));
+        self.table.upsert(tx, &row)?;
+        self.written = Some(progress);
+        Ok(())
+    }
+
+    /// The transaction has committed.
+    pub(crate) fn committed(&mut self) {
+        if let Some(written) = self.written.take() {
+            self.stored = Some(written);
+        }
+    }
+
+    /// The transaction was aborted.
+    pub(crate) fn aborted(&mut self) {
+        self.written = None;
+    }
+}

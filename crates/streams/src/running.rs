@@ -1,0 +1,140 @@
+//! A running topology: its handle, its progress and its report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::histogram::Latencies;
+
+/// Counters of a running topology; any thread may read them. They count what is committed.
+#[derive(Debug)]
+pub struct Progress {
+    pub(crate) tuples: AtomicU64,
+    pub(crate) transactions: AtomicU64,
+    pub(crate) aborts: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) late: AtomicU64,
+    pub(crate) last_cts: AtomicU64,
+    /// The greatest event time at a commit; `i64::MIN` before the first.
+    pub(crate) event_time_us: AtomicI64,
+}
+
+/// One reading of the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgressSnapshot {
+    /// Input tuples of committed transactions.
+    pub tuples: u64,
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Transactions that were dropped whole: by a punctuation or an error.
+    pub aborts: u64,
+    /// Runs that were repeated after a conflict.
+    pub retries: u64,
+    /// Bad records skipped.
+    pub rejected: u64,
+    /// Tuples that came after their window had closed.
+    pub late: u64,
+    /// The timestamp of the last commit, 0 before the first.
+    pub last_cts: u64,
+    /// The greatest event time committed, if the sources have event times.
+    pub event_time_us: Option<i64>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        Progress {
+            tuples: AtomicU64::new(0),
+            transactions: AtomicU64::new(0),
+            aborts: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            last_cts: AtomicU64::new(0),
+            event_time_us: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    /// Reads the counters, one after the other.
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        let event_time_us = self.event_time_us.load(Ordering::Relaxed);
+        ProgressSnapshot {
+            tuples: self.tuples.load(Ordering::Relaxed),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            aborts: self.aborts.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+            last_cts: self.last_cts.load(Ordering::Relaxed),
+            event_time_us: (event_time_us != i64::MIN).then_some(event_time_us),
+        }
+    }
+}
+
+impl ProgressSnapshot {
+    /// How far the committed event time is behind the clock (nanoseconds since the epoch).
+    pub fn watermark_lag_ms(&self, now_ns: u64) -> Option<u64> {
+        let now_us = i64::try_from(now_ns / 1000).unwrap_or(i64::MAX);
+        self.event_time_us.map(|time_us| now_us.saturating_sub(time_us).max(0) as u64 / 1000)
+    }
+}
+
+/// What a topology did from start to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    /// Input tuples of committed transactions.
+    pub tuples: u64,
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Transactions that were dropped whole.
+    pub aborts: u64,
+    /// Runs that were repeated after a conflict.
+    pub retries: u64,
+    /// Bad records skipped.
+    pub rejected_rows: u64,
+    /// Tuples that came after their window had closed.
+    pub late: u64,
+    /// The timestamp of the last commit, 0 if there was none.
+    pub last_cts: u64,
+    /// From the commit punctuation to the end of the commit.
+    pub commit_latencies: Latencies,
+    /// From start to end.
+    pub elapsed_ns: u64,
+}
+
+/// The handle of a running topology. Dropping it lets the topology run on to the end of its sources.
+pub struct Running {
+    pub(crate) topology: String,
+    pub(crate) thread: JoinHandle<Result<Report>>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// The topology's name.
+    pub fn topology(&self) -> &str {
+        &self.topology
+    }
+
+    /// The counters.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+
+    /// Asks the topology to end soon: it commits what it has (or drops it, if the sources mark transactions) and
+    /// leaves windows open for the next run.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// True once the topology has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end.
+    pub fn join(self) -> Result<Report> {
+        self.thread.join().unwrap_or(Err(Error::Panicked { topology: self.topology }))
+    }
+}

@@ -1,0 +1,62 @@
+//! Sinks: where tuples leave the database.
+//!
+//! A sink is called after the transaction of its tuples has committed, in order, never for an aborted one. A
+//! crash right after a commit may lose that transaction's tuples outside: at most once. See
+//! [`crate::operators`] for what stands before it.
+
+pub(crate) mod channel;
+pub(crate) mod csv;
+pub(crate) mod json_lines;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use entresol_tables::Column;
+
+use crate::element::Batch;
+use crate::error::{Error, Result};
+
+/// A receiver of committed tuples. It runs in the topology's thread.
+pub trait Sink: Send + 'static {
+    /// The columns of the tuples that will come. Called once, first.
+    fn open(&mut self, columns: &[Column]) -> Result<()>;
+
+    /// Committed tuples.
+    fn emit(&mut self, batch: &Batch) -> Result<()>;
+
+    /// All tuples of a transaction have been emitted.
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens a file of lines to append to; a last line that a crash cut off is taken away.
+fn open_lines(path: &Path) -> Result<File> {
+    let open = || -> std::io::Result<File> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let bytes = whole_lines_bytes(&mut file)?;
+        file.set_len(bytes)?;
+        file.seek(SeekFrom::Start(bytes))?;
+        Ok(file)
+    };
+    open().map_err(|source| Error::io(path, source))
+}
+
+/// The length of a file up to its last line end.
+fn whole_lines_bytes(file: &mut File) -> std::io::Result<u64> {
+    const STEP_BYTES: u64 = 4096;
+    let mut end = file.metadata()?.len();
+    let mut step = [0; STEP_BYTES as usize];
+    while end > 0 {
+        let start = end.saturating_sub(STEP_BYTES);
+        let part = &mut step[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(part)?;
+        if let Some(at) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}

@@ -1,0 +1,32 @@
+//! Committed tuples into a channel: one batch after the other. A full channel holds the topology up; that is
+//! the backpressure, and the channel's capacity the bound on memory.
+
+use crossbeam_channel::Sender;
+use entresol_tables::Column;
+
+use crate::element::{Batch, Element};
+use crate::error::{Error, Result};
+use crate::sinks::Sink;
+
+/// Sends committed tuples to a channel.
+pub struct ChannelSink {
+    sender: Sender<Element>,
+}
+
+impl ChannelSink {
+    /// Sends to `sender`; if the receiver is gone, the topology ends with an error.
+    pub fn new(sender: Sender<Element>) -> ChannelSink {
+        ChannelSink { sender }
+    }
+}
+
+impl Sink for ChannelSink {
+    fn open(&mut self, _columns: &[Column]) -> Result<()> {
+        Ok(())
+    }
+
+    fn emit(&mut self, batch: &Batch) -> Result<()> {
+        let element = Element::Batch(batch.iter().cloned().collect());
+        self.sender.send(element).map_err(|_| Error::Disconnected { what: "channel sink".to_owned() })
+    }
+}

@@ -1,0 +1,214 @@
+//! Reading records of a CSV file and making tuples of them.
+//!
+//! - Records are read with the file's own quoting rules (RFC 4180); a field is checked to be UTF-8 and trimmed
+//!   of blanks only where its type says so.
+//! - A record that does not fit never stops the file: it becomes a [`Reject`].
+//! - A file that does not end in a line end has a last record nevertheless.
+
+use std::fs::File;
+
+use csv::ByteRecord;
+use entresol_tables::calendar::{MICROS_PER_DAY, parse_time};
+use entresol_tables::{DataType, Value};
+
+use crate::element::Tuple;
+use crate::error::{Error, Result};
+use crate::sources::csv::{CsvFormat, RECORD_FIELDS_MAX, parse_day, parse_field};
+use crate::sources::{Position, Reject, SourceBatch};
+
+/// A record, for row mappers.
+pub struct Record<'a> {
+    header: &'a [String],
+    fields: &'a ByteRecord,
+}
+
+impl Record<'_> {
+    /// A field by its place.
+    pub fn field(&self, at: usize) -> Result<&str, String> {
+        let bytes = self.fields.get(at).ok_or_else(|| format!("there is no field {at}"))?;
+        std::str::from_utf8(bytes).map_err(|_| format!("field {at} is not UTF-8"))
+    }
+
+    /// A field by its name in the header line.
+    pub fn named(&self, name: &str) -> Result<&str, String> {
+        let at = self.header.iter().position(|field| field == name);
+        self.field(at.ok_or_else(|| format!("there is no field {name}"))?)
+    }
+}
+
+enum Maker {
+    Field(usize),
+    Timestamp { date: usize, time: usize },
+}
+
+pub(crate) struct CsvReader {
+    format: CsvFormat,
+    reader: csv::Reader<File>,
+    header: Vec<String>,
+    makers: Vec<Maker>,
+    record: ByteRecord,
+}
+
+impl CsvReader {
+    /// Opens the file, reads its header and goes to the position.
+    pub(crate) fn open(format: CsvFormat, from: Option<Position>) -> Result<CsvReader> {
+        let path = &format.path;
+        let file = File::open(path).map_err(|source| Error::io(path, source))?;
+        let file_bytes = file.metadata().map_err(|source| Error::io(path, source))?.len();
+        let mut reader =
+            csv::ReaderBuilder::new().delimiter(format.separator).flexible(true).from_reader(file);
+        let header = reader.byte_headers().map_err(|error| csv_error(&format, error))?.clone();
+        let header: Vec<String> = header
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).trim_start_matches('\u{feff}').trim().to_owned())
+            .collect();
+        if let Some(from) = from {
+            if from.offset > file_bytes {
+                let reason = format!("it is shorter than the stored position {}", from.offset);
+                return Err(Error::File { path: path.clone(), reason });
+            }
+            let mut position = csv::Position::new();
+            position.set_byte(from.offset).set_line(from.line.max(1));
+            reader.seek(position).map_err(|error| csv_error(&format, error))?;
+        }
+        let makers = match format.mapper {
+            Some(_) => Vec::new(),
+            None => find_fields(&format, &header)?,
+        };
+        Ok(CsvReader { reader, header, makers, record: ByteRecord::new(), format })
+    }
+
+    /// At most `tuples_max` records; nothing at the end of the file.
+    pub(crate) fn read(&mut self, tuples_max: usize) -> Result<SourceBatch> {
+        let mut batch = SourceBatch { end: self.position(), ..SourceBatch::default() };
+        for _ in 0..tuples_max {
+            let line = self.reader.position().line();
+            let more = self
+                .reader
+                .read_byte_record(&mut self.record)
+                .map_err(|error| csv_error(&self.format, error))?;
+            batch.end = self.position();
+            if !more {
+                break;
+            }
+            match self.tuple() {
+                Ok(tuple) => {
+                    batch.tuples.push(tuple);
+                    batch.positions.push(batch.end);
+                }
+                Err(reason) => batch.rejects.push(Reject {
+                    tuples_before: batch.tuples.len(),
+                    line: self.record.position().map_or(line, csv::Position::line),
+                    reason,
+                    raw: self.raw(),
+                }),
+            }
+        }
+        Ok(batch)
+    }
+
+    fn position(&self) -> Position {
+        let position = self.reader.position();
+        Position { offset: position.byte(), line: position.line() }
+    }
+
+    fn tuple(&self) -> Result<Tuple, String> {
+        let record = Record { header: &self.header, fields: &self.record };
+        if self.record.len() > RECORD_FIELDS_MAX {
+            return Err(format!("more than {RECORD_FIELDS_MAX} fields"));
+        }
+        let mut tuple = Vec::with_capacity(self.format.columns.len());
+        if let Some(mapper) = &self.format.mapper {
+            mapper(&record, &mut tuple)?;
+            if tuple.len() != self.format.columns.len() {
+                return Err(format!(
+                    "expected {} values, the mapper made {}",
+                    self.format.columns.len(),
+                    tuple.len()
+                ));
+            }
+        } else {
+            if self.record.len() != self.header.len() {
+                return Err(format!("expected {} fields, found {}", self.header.len(), self.record.len()));
+            }
+            for (maker, column) in self.makers.iter().zip(&self.format.columns) {
+                tuple.push(match maker {
+                    Maker::Field(at) => match record.field(*at)? {
+                        text if self.is_null(text) => Value::Null,
+                        text => parse_field(column, text, self.format.date_format)?,
+                    },
+                    Maker::Timestamp { date, time } => {
+                        self.timestamp(record.field(*date)?, record.field(*time)?)?
+                    }
+                });
+            }
+        }
+        for (column, value) in self.format.columns.iter().zip(&tuple) {
+            if value.is_null() && !column.nullable {
+                return Err(format!("column {}: NULL in a NOT NULL column", column.name));
+            }
+            if !value.is_of(column.data_type) {
+                return Err(format!(
+                    "column {}: expected {}, found {}",
+                    column.name,
+                    column.data_type,
+                    value.type_name()
+                ));
+            }
+        }
+        Ok(tuple)
+    }
+
+    fn is_null(&self, text: &str) -> bool {
+        text.is_empty() || text == self.format.null
+    }
+
+    fn timestamp(&self, date: &str, time: &str) -> Result<Value, String> {
+        if self.is_null(date) || self.is_null(time) {
+            return Ok(Value::Null);
+        }
+        let days = parse_day(date.trim(), self.format.date_format)
+            .ok_or_else(|| format!("'{date}' is not a day"))?;
+        let micros = parse_time(time.trim()).ok_or_else(|| format!("'{time}' is not a time"))?;
+        Ok(Value::Timestamp(i64::from(days) * MICROS_PER_DAY + micros))
+    }
+
+    /// The record's fields with separators, lossy where they are not UTF-8.
+    fn raw(&self) -> String {
+        let fields: Vec<_> =
+            self.record.iter().take(RECORD_FIELDS_MAX).map(String::from_utf8_lossy).collect();
+        fields.join(&char::from(self.format.separator).to_string())
+    }
+}
+
+fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
+    let missing = |field: &str| Error::File {
+        path: format.path.clone(),
+        reason: format!("there is no field {field} in the header line"),
+    };
+    let find = |field: &str| header.iter().position(|name| name == field).ok_or_else(|| missing(field));
+    let mut makers = Vec::with_capacity(format.columns.len());
+    for column in &format.columns {
+        let maker = match format.timestamps.iter().find(|(name, _, _)| *name == column.name) {
+            Some(_) if column.data_type != DataType::Timestamp => {
+                let reason =
+                    format!("column {} is made of date and time and must be a TIMESTAMP", column.name);
+                return Err(Error::File { path: format.path.clone(), reason });
+            }
+            Some((_, date, time)) => Maker::Timestamp { date: find(date)?, time: find(time)? },
+            None => Maker::Field(find(&column.name)?),
+        };
+        makers.push(maker);
+    }
+    Ok(makers)
+}
+
+fn csv_error(format: &CsvFormat, error: csv::Error) -> Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => Error::io(&format.path, source),
+        kind => Error::File { path: format.path.clone(), reason: format!("{kind:?}") },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The reader against small files: formats, rejects, and going on from every position.
+
+use std::path::PathBuf;
+
+use entresol_tables::{Column, DataType, Value};
+use tempfile::TempDir;
+
+use super::*;
+use crate::sources::csv::DateFormat;
+
+fn format(directory: &TempDir, text: &[u8], columns: Vec<Column>) -> CsvFormat {
+    let path: PathBuf = directory.path().join("input.csv");
+    std::fs::write(&path, text).unwrap();
+    CsvFormat {
+        path,
+        columns,
+        separator: b',',
+        null: String::new(),
+        date_format: DateFormat::YearMonthDay,
+        timestamps: Vec::new(),
+        mapper: None,
+    }
+}
+
+fn read_all(format: CsvFormat, from: Option<Position>) -> SourceBatch {
+    CsvReader::open(format, from).unwrap().read(usize::MAX).unwrap()
+}
+
+#[test]
+fn power_readings_with_date_and_time_in_two_fields() {
+    let directory = TempDir::new().unwrap();
+    let text = b"Date;Time;Global_active_power;Voltage\r\n\
+        16/12/2006;17:24:00;4.216;234.840\r\n\
+        16/12/2006;17:25:00;?;?\r\n\
+        1/1/2007;00:00:00;2.580;241.970\r\n";
+    let columns = vec![
+        Column::new("at", DataType::Timestamp).not_null(),
+        Column::new("Global_active_power", DataType::Double),
+        Column::new("Voltage", DataType::Decimal { precision: 6, scale: 3 }),
+    ];
+    let mut format = format(&directory, text, columns);
+    format.separator = b';';
+    format.null = "?".to_owned();
+    format.date_format = DateFormat::DayMonthYear;
+    format.timestamps = vec![("at".to_owned(), "Date".to_owned(), "Time".to_owned())];
+    let batch = read_all(format, None);
+    assert!(batch.rejects.is_empty(), "{:?}", batch.rejects);
+    let at = |text: &str| Value::parse("at", text, DataType::Timestamp).unwrap();
+    let expected = vec![
+        vec![at("2006-12-16 17:24:00"), Value::Double(4.216), Value::Decimal(234_840)],
+        vec![at("2006-12-16 17:25:00"), Value::Null, Value::Null],
+        vec![at("2007-01-01 00:00:00"), Value::Double(2.58), Value::Decimal(241_970)],
+    ];
+    assert_eq!(batch.tuples, expected);
+}
+
+#[test]
+fn bad_records_are_rejected_with_line_and_reason_and_the_rest_goes_on() {
+    let directory = TempDir::new().unwrap();
+    let text = b"id,name\n1,a\nx,b\n2\n3,\"c\nd\"\n4,\xff\n,e\n5,f,g\n6,h";
+    let columns = vec![Column::new("id", DataType::Int).not_null(), Column::new("name", DataType::Varchar)];
+    let batch = read_all(format(&directory, text, columns), None);
+    let ids: Vec<Value> = batch.tuples.iter().map(|tuple| tuple[0].clone()).collect();
+    assert_eq!(ids, [1, 3, 6].map(Value::Int));
+    assert_eq!(batch.tuples[1][1], Value::from("c\nd"));
+    let rejects: Vec<(u64, usize, &str)> = batch
+        .rejects
+        .iter()
+        .map(|reject| (reject.line, reject.tuples_before, reject.reason.as_str()))
+        .collect();
+    assert_eq!(
+        rejects,
+        [
+            (3, 1, "column id: 'x' is not a INT"),
+            (4, 1, "expected 2 fields, found 1"),
+            (7, 2, "field 1 is not UTF-8"),
+            (8, 2, "column id: NULL in a NOT NULL column"),
+            (9, 2, "expected 2 fields, found 3"),
+        ]
+    );
+    assert_eq!(batch.rejects[0].raw, "x,b");
+    assert_eq!(batch.end.offset, text.len() as u64);
+}
+
+#[test]
+fn reading_goes_on_behind_any_tuple() {
+    let directory = TempDir::new().unwrap();
+    let text = b"id,name\n1,a\nbad,b\n2,\"x\ny\"\n\n3,c\n4,d\n";
+    let columns = vec![Column::new("name", DataType::Varchar), Column::new("id", DataType::Int)];
+    let format = format(&directory, text, columns);
+    let whole = read_all(format.clone(), None);
+    assert_eq!(whole.tuples.len(), 4);
+    for (at, position) in whole.positions.iter().enumerate() {
+        let rest = read_all(format.clone(), Some(*position));
+        assert_eq!(rest.tuples, whole.tuples[at + 1..], "from {position:?}");
+        assert_eq!(rest.positions, whole.positions[at + 1..]);
+    }
+    assert!(read_all(format.clone(), Some(whole.end)).tuples.is_empty());
+    let beyond = Position { offset: 1000, line: 1 };
+    assert!(CsvReader::open(format, Some(beyond)).is_err());
+}
+
+#[test]
+fn mappers_make_tuples_and_reject_records() {
+    let directory = TempDir::new().unwrap();
+    let mut format = format(&directory, b"a,b\n1,2\n3,x\n", vec![Column::new("sum", DataType::BigInt)]);
+    format.mapper = Some(std::sync::Arc::new(|record, tuple| {
+        let number = |text: &str| text.parse::<i64>().map_err(|_| format!("{text} is no number"));
+        tuple.push(Value::BigInt(number(record.named("a")?)? + number(record.field(1)?)?));
+        Ok(())
+    }));
+    let batch = read_all(format, None);
+    assert_eq!(batch.tuples, [vec![Value::BigInt(3)]]);
+    assert_eq!(batch.rejects[0].reason, "x is no number");
+}
+
+#[test]
+fn missing_columns_are_named() {
+    let directory = TempDir::new().unwrap();
+    let format = format(&directory, b"a,b\n", vec![Column::new("c", DataType::Int)]);
+    let error = CsvReader::open(format, None).err().unwrap().to_string();
+    assert!(error.ends_with("there is no field c in the header line"), "{error}");
+}

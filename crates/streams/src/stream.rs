@@ -1,0 +1,261 @@
+//! The stream handle: operators are added by calling its methods.
+//!
+//! A handle can be used more than once: each use gets all tuples. Mistakes (an unknown column, a wrong type) are
+//! reported by [`crate::TopologyBuilder::build`].
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use entresol_tables::{Catalog, Column, DataType, Schema, Value};
+
+use crate::element::Tuple;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Made, NodeKind, Writer};
+use crate::operators::Operator;
+use crate::operators::filter::Filter;
+use crate::operators::lookup_join::{JoinKind, LookupJoin};
+use crate::operators::map::Map;
+use crate::operators::sink::SinkOperator;
+use crate::operators::to_table::{Mapping, ToTable, ToTableOperator};
+use crate::operators::union::Union;
+use crate::operators::window_aggregate::Tumbling;
+use crate::sinks::Sink;
+use crate::windowed::WindowedStream;
+
+/// A stream of a topology that is being built.
+#[derive(Clone)]
+pub struct Stream {
+    pub(crate) graph: Rc<RefCell<Graph>>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) node: usize,
+    pub(crate) columns: Rc<[Column]>,
+    /// The columns that identify a tuple, if they are known: the key of tables made of this stream.
+    pub(crate) key: Option<Rc<[String]>>,
+    /// Tuples come from sources, not from TO_STREAM: windows follow the sources' event time.
+    pub(crate) from_sources: bool,
+}
+
+impl Stream {
+    /// The columns of its tuples.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The place of a column in its tuples, for closures.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    pub(crate) fn mistake(&self, reason: impl Into<String>) {
+        self.graph.borrow_mut().mistake(reason);
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{what} {}", self.graph.borrow().nodes.len())
+    }
+
+    pub(crate) fn add(
+        &self,
+        columns: Rc<[Column]>,
+        make: impl FnOnce(&Made<'_>) -> Result<Box<dyn Operator>> + 'static,
+    ) -> Stream {
+        let node = self.graph.borrow_mut().add(vec![self.node], NodeKind::Operator(Box::new(make)));
+        Stream { node, columns, key: None, ..self.clone() }
+    }
+
+    fn same_key(mut self, of: &Stream) -> Stream {
+        self.key = of.key.clone();
+        self
+    }
+
+    /// The event time of a source's tuples: for [`crate::Merge::EventTime`] and [`crate::Boundary::PerWindow`].
+    /// Only on the stream that a source returned.
+    pub fn event_time(self, column: &str) -> Stream {
+        match self.column(column) {
+            None => self.mistake(format!("the source has no column {column}")),
+            Some(index) => {
+                let mut graph = self.graph.borrow_mut();
+                match graph.sources.iter_mut().find(|source| source.node == self.node) {
+                    Some(source) => source.event_time = Some(index),
+                    None => graph.mistake("event_time belongs right behind a source"),
+                }
+            }
+        }
+        self
+    }
+
+    /// The tuples that the predicate accepts.
+    pub fn filter(&self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> Stream {
+        let name = self.name("filter");
+        self.add(Rc::clone(&self.columns), |_| Ok(Box::new(Filter::new(name, predicate)))).same_key(self)
+    }
+
+    /// One tuple of `columns` for each tuple.
+    pub fn map(
+        &self,
+        columns: Vec<Column>,
+        mut function: impl FnMut(&[Value]) -> Tuple + Send + 'static,
+    ) -> Stream {
+        self.try_map(columns, move |tuple| Ok(Some(function(tuple))))
+    }
+
+    /// One tuple of `columns` for each tuple, or none; an error fails the transaction.
+    pub fn try_map(
+        &self,
+        columns: Vec<Column>,
+        function: impl FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send + 'static,
+    ) -> Stream {
+        let (name, values) = (self.name("map"), columns.len());
+        self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, values, function))))
+    }
+
+    /// Some of the columns, in this order.
+    pub fn select(&self, columns: &[&str]) -> Stream {
+        let mut places = Vec::with_capacity(columns.len());
+        for name in columns {
+            match self.column(name) {
+                Some(place) => places.push(place),
+                None => self.mistake(format!("the stream has no column {name}")),
+            }
+        }
+        let kept: Vec<Column> = places.iter().map(|&place| self.columns[place].clone()).collect();
+        let keeps_key = self.key.iter().any(|key| key.iter().all(|name| columns.contains(&name.as_str())));
+        let selected =
+            self.map(kept, move |tuple| places.iter().map(|&place| tuple[place].clone()).collect());
+        if keeps_key { selected.same_key(self) } else { selected }
+    }
+
+    /// The same tuples with another name for a column.
+    pub fn rename(&self, column: &str, name: &str) -> Stream {
+        let mut columns = self.columns.to_vec();
+        match self.column(column) {
+            Some(place) => columns[place].name = name.to_owned(),
+            None => self.mistake(format!("the stream has no column {column}")),
+        }
+        let renamed = |key: &Rc<[String]>| -> Rc<[String]> {
+            key.iter().map(|old| if old == column { name.to_owned() } else { old.clone() }).collect()
+        };
+        Stream { columns: columns.into(), key: self.key.as_ref().map(renamed), ..self.clone() }
+    }
+
+    /// The tuples of both streams, as they come. The columns must be the same.
+    pub fn union(&self, other: &Stream) -> Stream {
+        let types = |stream: &Stream| {
+            stream.columns.iter().map(|c| (c.name.clone(), c.data_type)).collect::<Vec<_>>()
+        };
+        if types(self) != types(other) {
+            self.mistake("the streams of a union have different columns");
+        }
+        let mut columns = self.columns.to_vec();
+        for (column, theirs) in columns.iter_mut().zip(other.columns.iter()) {
+            column.nullable |= theirs.nullable;
+        }
+        let mut union = self.add(columns.into(), |_| Ok(Box::new(Union)));
+        self.graph.borrow_mut().nodes[union.node].inputs = vec![self.node, other.node];
+        union.from_sources = self.from_sources && other.from_sources;
+        union
+    }
+
+    /// Cuts the stream into windows of event time.
+    pub fn window(&self, window: Tumbling) -> WindowedStream {
+        WindowedStream { stream: self.clone(), window }
+    }
+
+    /// Adds the other columns of the row of `table` whose key (in key order) is in the columns `on`. A column
+    /// whose name the stream has already is called `<table>_<column>`.
+    pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
+        let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
+            self.mistake(format!("there is no table {table} to look up"));
+            return self.clone();
+        };
+        if let Err(reason) = self.check_join(table, &schema, on) {
+            self.mistake(reason);
+            return self.clone();
+        }
+        let on: Vec<usize> = on.iter().filter_map(|name| self.column(name)).collect();
+        let added: Vec<usize> =
+            (0..schema.visible_columns().len()).filter(|index| !schema.key().contains(index)).collect();
+        let mut columns = self.columns.to_vec();
+        for &index in &added {
+            let mut column = schema.columns()[index].clone();
+            column.nullable |= kind == JoinKind::Left;
+            if self.column(&column.name).is_some() {
+                column.name = format!("{table}_{}", column.name);
+            }
+            columns.push(column);
+        }
+        let (name, table) = (self.name("lookup join"), table.to_owned());
+        let joined = self.add(columns.into(), move |made| {
+            let table = made.catalog.table(&table)?;
+            Ok(Box::new(LookupJoin { name, table, on, added, kind }))
+        });
+        joined.same_key(self)
+    }
+
+    fn check_join(&self, table: &str, schema: &Schema, on: &[&str]) -> Result<(), String> {
+        if schema.hidden_key() || on.len() != schema.key().len() {
+            return Err(format!(
+                "a lookup in table {table} needs {} key columns, found {}",
+                schema.key().len(),
+                on.len()
+            ));
+        }
+        for (name, &index) in on.iter().zip(schema.key()) {
+            let key = &schema.columns()[index];
+            let place = self.column(name).ok_or_else(|| format!("the stream has no column {name}"))?;
+            let found = self.columns[place].data_type;
+            let alike = match (found, key.data_type) {
+                (DataType::Decimal { scale: a, .. }, DataType::Decimal { scale: b, .. }) => a == b,
+                (a, b) => a == b,
+            };
+            if !alike {
+                return Err(format!(
+                    "column {name} is {found}, key column {} of table {table} is {}",
+                    key.name, key.data_type
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the stream into a table (TO_TABLE). A table that does not exist is made of the stream's columns.
+    pub fn to_table(&self, target: impl Into<ToTable>) {
+        let ToTable { table, key, insert, delete_when } = target.into();
+        if self.graph.borrow().schema(&self.catalog, &table).is_none() {
+            let key = key.or_else(|| self.key.as_ref().map(|key| key.to_vec())).unwrap_or_default();
+            match Schema::new(self.columns.to_vec(), &key) {
+                Ok(schema) => drop(self.graph.borrow_mut().planned.insert(table.clone(), schema)),
+                Err(error) => self.mistake(format!("table {table}: {error}")),
+            }
+        } else if let Some(key) = key {
+            let schema = self.graph.borrow().schema(&self.catalog, &table);
+            if schema.is_some_and(|schema| !schema.key_names().eq(key.iter().map(String::as_str))) {
+                self.mistake(format!("table {table} has another key than {}", key.join(", ")));
+            }
+        }
+        let name = format!("TO_TABLE {table}");
+        let (columns, target) = (self.columns.to_vec(), table.clone());
+        let added = self.add(Rc::clone(&self.columns), move |made| {
+            let table = made.catalog.table(&target)?;
+            let mapping = Mapping::new(&target, table.schema(), &columns)
+                .map_err(|reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason })?;
+            Ok(Box::new(ToTableOperator { name, table, mapping, insert, delete_when, emits: made.emits }))
+        });
+        self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
+    }
+
+    /// Sends committed tuples out.
+    pub fn sink(&self, mut sink: impl Sink) {
+        let (name, columns) = (self.name("sink"), self.columns.to_vec());
+        self.add(Rc::clone(&self.columns), move |_| {
+            sink.open(&columns)?;
+            Ok(Box::new(SinkOperator::new(name, sink)))
+        });
+    }
+
+    /// Any other operator, with the columns of what it sends.
+    pub fn apply(&self, columns: Vec<Column>, operator: impl Operator + 'static) -> Stream {
+        self.add(columns.into(), move |_| Ok(Box::new(operator)))
+    }
+}

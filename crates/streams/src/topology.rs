@@ -1,0 +1,256 @@
+//! Topologies: built from streams, then started.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use entresol_memory::Durability;
+use entresol_tables::{Catalog, Column, Table, TableOptions};
+use entresol_transactions::GroupId;
+
+use crate::boundary::{Boundary, Merge, OnError};
+use crate::error::{Error, Result};
+use crate::execution::dataflow::Dataflow;
+use crate::execution::executor::{Executor, Settings};
+use crate::execution::feed::{Feed, FeedSource};
+use crate::graph::{Graph, GraphSource, Listener, Made, NodeKind};
+use crate::operators::to_stream::{ToStream, Trigger};
+use crate::operators::window_aggregate::WindowSpan;
+use crate::running::{Report, Running};
+use crate::sources::Source;
+use crate::stream::Stream;
+use crate::{TRANSACTION_TUPLES_MAX, positions};
+
+/// Builds a topology; see the [crate](crate).
+pub struct TopologyBuilder {
+    name: String,
+    catalog: Arc<Catalog>,
+    graph: Rc<RefCell<Graph>>,
+    group: Option<GroupId>,
+    settings: Settings,
+}
+
+/// A topology that is ready to start. It belongs to one catalog; its name is the key of what it stores there.
+pub struct Topology {
+    executor: Executor,
+}
+
+impl Topology {
+    /// Begins a topology. Only one of a name may run at a time.
+    pub fn builder(name: &str, catalog: &Arc<Catalog>) -> TopologyBuilder {
+        TopologyBuilder {
+            name: name.to_owned(),
+            catalog: Arc::clone(catalog),
+            graph: Rc::default(),
+            group: None,
+            settings: Settings {
+                durability: Durability::Sync,
+                boundary: Boundary::Every(1000),
+                on_error: OnError::Stop,
+                merge: Merge::RoundRobin,
+            },
+        }
+    }
+
+    /// Runs in a thread of its own.
+    pub fn start(self) -> Result<Running> {
+        let executor = self.executor;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (topology, progress) = (executor.topology().to_owned(), Arc::clone(executor.progress()));
+        let env = executor.env().clone();
+        let stopped = Arc::clone(&stop);
+        let spawned = env.spawn(&format!("topology {topology}"), move || executor.run(&stopped));
+        let thread =
+            spawned.map_err(|source| Error::Io { path: "a thread for the topology".into(), source })?;
+        Ok(Running { topology, thread, progress, stop })
+    }
+
+    /// Runs to the end of the sources in this thread.
+    pub fn run(self) -> Result<Report> {
+        self.executor.run(&AtomicBool::new(false))
+    }
+}
+
+impl TopologyBuilder {
+    /// When commits are durable; `sync` if not said.
+    pub fn durability(mut self, durability: Durability) -> TopologyBuilder {
+        self.settings.durability = durability;
+        self
+    }
+
+    /// What a transaction is; `Every(1000)` if not said.
+    pub fn boundary(mut self, boundary: Boundary) -> TopologyBuilder {
+        self.settings.boundary = boundary;
+        self
+    }
+
+    /// What happens with tuples that cannot be processed; `Stop` if not said.
+    pub fn on_error(mut self, on_error: OnError) -> TopologyBuilder {
+        self.settings.on_error = on_error;
+        self
+    }
+
+    /// The order of several sources; `RoundRobin` if not said.
+    pub fn merge(mut self, merge: Merge) -> TopologyBuilder {
+        self.settings.merge = merge;
+        self
+    }
+
+    /// The group of the tables that this topology makes; the catalog's default group if not said.
+    pub fn group(mut self, group: GroupId) -> TopologyBuilder {
+        self.group = Some(group);
+        self
+    }
+
+    /// Adds a source. Its name is the key of its stored position.
+    pub fn source(&self, name: &str, source: impl Source + 'static) -> Stream {
+        let columns: Rc<[Column]> = source.columns().into();
+        let mut graph = self.graph.borrow_mut();
+        if graph.sources.iter().any(|other| other.name == name) {
+            graph.mistake(format!("there are two sources {name}"));
+        }
+        let node = graph.add(Vec::new(), NodeKind::Source);
+        graph.sources.push(GraphSource {
+            name: name.to_owned(),
+            source: Box::new(source),
+            node,
+            event_time: None,
+        });
+        drop(graph);
+        self.stream(node, columns, true)
+    }
+
+    /// The changes that this topology makes to a table, as tuples of the table's columns (TO_STREAM). Deletes
+    /// are left out. The table must exist, or be made by a TO_TABLE or an aggregate above.
+    pub fn to_stream(&self, table: &str, trigger: Trigger) -> Stream {
+        self.listen(table, trigger, false)
+    }
+
+    /// Like [`TopologyBuilder::to_stream`], with deletes: a last column `deleted_` says which.
+    pub fn to_stream_changes(&self, table: &str, trigger: Trigger) -> Stream {
+        self.listen(table, trigger, true)
+    }
+
+    fn listen(&self, table: &str, trigger: Trigger, with_deletes: bool) -> Stream {
+        let schema = self.graph.borrow().schema(&self.catalog, table);
+        let mut columns = Vec::new();
+        let mut key = None;
+        match &schema {
+            Some(schema) => {
+                columns = schema.visible_columns().to_vec();
+                if !schema.hidden_key() {
+                    key = Some(schema.key_names().map(str::to_owned).collect());
+                }
+            }
+            None => self.graph.borrow_mut().mistake(format!("there is no table {table} to watch")),
+        }
+        if with_deletes {
+            columns.push(Column::new("deleted_", entresol_tables::DataType::Boolean).not_null());
+            let declared = schema.as_ref().map_or(&[][..], |schema| schema.key());
+            for (at, column) in columns.iter_mut().enumerate() {
+                column.nullable = !declared.contains(&at) && column.name != "deleted_";
+            }
+        }
+        let name = table.to_owned();
+        let make = move |made: &Made<'_>| -> Result<Box<dyn crate::operators::Operator>> {
+            let table = made.catalog.table(&name)?;
+            let name = format!("TO_STREAM {name}");
+            Ok(Box::new(ToStream { name, table, trigger, with_deletes, held_watermark: None }))
+        };
+        let mut graph = self.graph.borrow_mut();
+        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        graph.listeners.push(Listener { table: table.to_owned(), node, trigger });
+        drop(graph);
+        Stream { key, ..self.stream(node, columns.into(), false) }
+    }
+
+    fn stream(&self, node: usize, columns: Rc<[Column]>, from_sources: bool) -> Stream {
+        let (graph, catalog) = (Rc::clone(&self.graph), Arc::clone(&self.catalog));
+        Stream { graph, catalog, node, columns, key: None, from_sources }
+    }
+
+    /// Checks the topology, makes the tables that are missing, and reads where the sources stand.
+    pub fn build(self) -> Result<Topology> {
+        let mut graph = self.graph.take();
+        let invalid = |reason: String| Error::InvalidTopology { topology: self.name.clone(), reason };
+        if let Some(mistake) = graph.mistake.take() {
+            return Err(invalid(mistake));
+        }
+        graph.connect_listeners().map_err(invalid)?;
+        let order = graph.order().map_err(invalid)?;
+        let spans = self.check_boundary(&mut graph).map_err(invalid)?;
+        for (name, schema) in std::mem::take(&mut graph.planned) {
+            let options = TableOptions { group: self.group, if_not_exists: true };
+            self.catalog.create_table(&name, schema, options)?;
+        }
+        let (positions, watermarks) = positions::open_tables(&self.catalog)?;
+        let feed = self.feed(&mut graph, &positions)?;
+        let dataflow = self.dataflow(graph, order, &watermarks)?;
+        let executor =
+            Executor::new(self.name, self.catalog, self.settings, feed, dataflow, spans, positions);
+        Ok(Topology { executor })
+    }
+
+    /// Returns the windows that cut the stream with `PerWindow`.
+    fn check_boundary(&self, graph: &mut Graph) -> Result<Vec<WindowSpan>, String> {
+        if graph.sources.is_empty() {
+            return Err("it has no source".to_owned());
+        }
+        if let Boundary::Every(tuples) = self.settings.boundary
+            && !(1..=TRANSACTION_TUPLES_MAX).contains(&tuples)
+        {
+            return Err(format!(
+                "a transaction of {tuples} tuples; 1 to {TRANSACTION_TUPLES_MAX} are possible"
+            ));
+        }
+        let per_window = self.settings.boundary == Boundary::PerWindow;
+        if per_window && graph.windows.is_empty() {
+            return Err("a transaction per window, but no window over a source".to_owned());
+        }
+        let times: Vec<String> = graph.windows.iter().map(|window| window.time.clone()).collect();
+        for source in &mut graph.sources {
+            let columns = source.source.columns();
+            let found = times.iter().find_map(|time| columns.iter().position(|column| column.name == *time));
+            source.event_time = source.event_time.or(found);
+            if source.event_time.is_none() && (per_window || self.settings.merge == Merge::EventTime) {
+                return Err(format!("source {} needs an event time", source.name));
+            }
+        }
+        Ok(if per_window { graph.windows.iter().map(|window| window.span).collect() } else { Vec::new() })
+    }
+
+    fn feed(&self, graph: &mut Graph, positions: &Arc<Table>) -> Result<Feed> {
+        let tx = self.catalog.begin()?;
+        let mut sources = Vec::new();
+        for source in std::mem::take(&mut graph.sources) {
+            let stored = positions::StoredPosition::open(positions, &tx, &self.name, &source.name)?;
+            sources.push(FeedSource::new(source, stored));
+        }
+        Ok(Feed::new(sources, self.settings.merge))
+    }
+
+    fn dataflow(&self, graph: Graph, order: Vec<usize>, watermarks: &Arc<Table>) -> Result<Dataflow> {
+        let listened: Vec<bool> = (0..graph.nodes.len())
+            .map(|node| {
+                let mut each =
+                    graph.listeners.iter().filter(|listener| listener.trigger == Trigger::EachTuple);
+                each.any(|listener| graph.nodes[listener.node].inputs.contains(&node))
+            })
+            .collect();
+        let mut dataflow = Dataflow::new(order);
+        for (number, node) in graph.nodes.into_iter().enumerate() {
+            let operator = match node.kind {
+                NodeKind::Source => None,
+                NodeKind::Operator(make) => Some(make(&Made {
+                    topology: &self.name,
+                    catalog: &self.catalog,
+                    watermarks,
+                    emits: listened[number],
+                })?),
+            };
+            dataflow.add(operator, node.inputs, node.after);
+        }
+        Ok(dataflow)
+    }
+}

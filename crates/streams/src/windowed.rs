@@ -1,0 +1,150 @@
+//! Windows and groups on the way to an aggregate.
+
+use std::rc::Rc;
+
+use entresol_tables::{Column, DataType, Schema};
+
+use crate::graph::{WindowNode, Writer};
+use crate::operators::accumulator::{Aggregate, BoundAggregate};
+use crate::operators::window_aggregate::{Tumbling, WindowAggregate, WindowSpan};
+use crate::operators::window_state::WindowState;
+use crate::stream::Stream;
+
+/// The column with a window's start.
+pub(crate) const WINDOW_START: &str = "window_start";
+/// The column with a window's end.
+pub(crate) const WINDOW_END: &str = "window_end";
+
+/// A stream cut into windows.
+#[derive(Clone)]
+pub struct WindowedStream {
+    pub(crate) stream: Stream,
+    pub(crate) window: Tumbling,
+}
+
+/// A stream cut into windows and groups.
+#[derive(Clone)]
+pub struct GroupedStream {
+    stream: Stream,
+    window: Tumbling,
+    groups: Vec<String>,
+}
+
+impl WindowedStream {
+    /// One group per distinct value of these columns; they must not be NULL.
+    pub fn group_by(self, columns: &[&str]) -> GroupedStream {
+        let groups = columns.iter().map(|&name| name.to_owned()).collect();
+        GroupedStream { stream: self.stream, window: self.window, groups }
+    }
+
+    /// One group per window.
+    pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
+        self.group_by(&[]).aggregate(aggregates, state_table)
+    }
+}
+
+impl GroupedStream {
+    /// Adds up each group of each window. The stream has the group columns, `window_start`, `window_end` and the
+    /// results; its key is the group columns and `window_start`. Open windows are in the table `state_table`,
+    /// which this operator alone may write.
+    pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
+        match self.resolve(aggregates, state_table) {
+            Ok(stream) => stream,
+            Err(reason) => {
+                self.stream.mistake(format!("aggregate with state {state_table}: {reason}"));
+                self.stream
+            }
+        }
+    }
+
+    fn resolve(&self, aggregates: &[Aggregate], state_table: &str) -> Result<Stream, String> {
+        let stream = &self.stream;
+        let place =
+            |name: &str| stream.column(name).ok_or_else(|| format!("the stream has no column {name}"));
+        let time_column = place(&self.window.time)?;
+        if !matches!(stream.columns[time_column].data_type, DataType::Timestamp | DataType::BigInt) {
+            return Err(format!("the event time {} is no TIMESTAMP", self.window.time));
+        }
+        let span = self.span()?;
+        let group_columns: Vec<usize> =
+            self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
+        let bound: Vec<BoundAggregate> = aggregates
+            .iter()
+            .map(|aggregate| aggregate.resolve(&stream.columns))
+            .collect::<Result<_, _>>()?;
+        if bound.is_empty() {
+            return Err("no aggregates".to_owned());
+        }
+        self.plan_state(state_table, &group_columns, &bound)?;
+
+        let mut columns: Vec<Column> =
+            group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
+        columns.push(Column::new(WINDOW_START, DataType::Timestamp).not_null());
+        columns.push(Column::new(WINDOW_END, DataType::Timestamp).not_null());
+        columns.extend(bound.iter().map(BoundAggregate::result_column));
+        let table = state_table.to_owned();
+        let mut results = stream.add(columns.into(), move |made| {
+            let name = format!("window {table}");
+            let seed = made.catalog.context().pool().env().random_u64();
+            let state =
+                WindowState::new(name.clone(), made.catalog.table(&table)?, bound, group_columns, seed);
+            Ok(Box::new(WindowAggregate {
+                name,
+                topology: made.topology.to_owned(),
+                time_column,
+                span,
+                state,
+                watermarks: std::sync::Arc::clone(made.watermarks),
+                watermark: None,
+                stored_watermark: i64::MIN,
+            }))
+        });
+        let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();
+        results.key = Some(Rc::from(key));
+        let mut graph = stream.graph.borrow_mut();
+        graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
+        if stream.from_sources {
+            graph.windows.push(WindowNode { span, time: self.window.time.clone() });
+        }
+        drop(graph);
+        Ok(results)
+    }
+
+    fn span(&self) -> Result<WindowSpan, String> {
+        let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).ok();
+        match (micros(self.window.size), micros(self.window.lateness)) {
+            (Some(size_us), Some(lateness_us)) if size_us > 0 => Ok(WindowSpan { size_us, lateness_us }),
+            _ => Err("a window is at least a microsecond and at most 292,000 years long".to_owned()),
+        }
+    }
+
+    /// Plans the state table, or checks the one that is there.
+    fn plan_state(
+        &self,
+        table: &str,
+        group_columns: &[usize],
+        bound: &[BoundAggregate],
+    ) -> Result<(), String> {
+        let stream = &self.stream;
+        let mut columns: Vec<Column> =
+            group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
+        columns.push(Column::new(WINDOW_START, DataType::Timestamp).not_null());
+        columns.extend(bound.iter().flat_map(BoundAggregate::state_columns));
+        // The window first: closing one is a scan of a key prefix.
+        let key: Vec<&str> =
+            std::iter::once(WINDOW_START).chain(self.groups.iter().map(String::as_str)).collect();
+        let schema = Schema::new(columns, &key).map_err(|error| error.to_string())?;
+        let mut graph = stream.graph.borrow_mut();
+        if graph.writers.iter().any(|writer| writer.table == table) {
+            return Err("the state table is written by another operator".to_owned());
+        }
+        match graph.schema(&stream.catalog, table) {
+            Some(existing) if *existing != schema => Err("the table exists with other columns".to_owned()),
+            Some(_) => Ok(()),
+            None => {
+                graph.planned.insert(table.to_owned(), schema);
+                Ok(())
+            }
+        }
+    }
+}

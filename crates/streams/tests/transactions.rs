@@ -1,0 +1,314 @@
+//! Boundaries, aborts, triggers, joins and conflicts.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use entresol_memory::Durability;
+use entresol_streams::{
+    Aggregate, Boundary, ChannelSink, ChannelSource, CsvSink, Element, GeneratorSource, JoinKind,
+    JsonLinesSink, OnError, Punctuation, ToTable, Topology, Trigger, Tumbling, Tuple,
+};
+use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
+use support::*;
+
+fn commit() -> Element {
+    Element::Punctuation(Punctuation::Commit)
+}
+
+fn abort() -> Element {
+    Element::Punctuation(Punctuation::Abort)
+}
+
+/// A topology over a channel with these elements: windows, the latest readings, and what sinks got.
+fn run_punctuated(catalog: &Arc<Catalog>, elements: Vec<Element>) -> (entresol_streams::Report, Vec<Tuple>) {
+    let (sender, receiver) = bounded(elements.len().max(1));
+    elements.into_iter().for_each(|element| sender.send(element).unwrap());
+    drop(sender);
+    let (out, results) = crossbeam_channel::unbounded();
+    let topology = Topology::builder("t", catalog).boundary(Boundary::Punctuated).on_error(OnError::Abort);
+    let readings = topology.source("s", ChannelSource::new(reading_columns(), receiver));
+    let aggregates =
+        [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")];
+    let window = Tumbling::new("at", Duration::from_secs(10));
+    readings.window(window).group_by(&["meter"]).aggregate(&aggregates, "open").to_table("windows");
+    readings.to_table(ToTable::upsert("latest").key(&["meter"]));
+    readings.sink(ChannelSink::new(out));
+    let report = topology.build().unwrap().run().unwrap();
+    let mut emitted = Vec::new();
+    while let Ok(Element::Batch(tuples)) = results.try_recv() {
+        emitted.extend(tuples);
+    }
+    (report, emitted)
+}
+
+#[test]
+fn aborted_transactions_leave_nothing_anywhere() {
+    let seed = seed();
+    let mut random = Random(seed);
+    for _ in 0..20 {
+        let mut elements = Vec::new();
+        let (mut kept, mut aborts) = (Vec::new(), 0);
+        let mut n = 0;
+        for _ in 0..30 {
+            let tuples: Vec<Tuple> = (0..1 + random.below(20))
+                .map(|_| {
+                    n += 1;
+                    random_reading(seed, n, 4, 8)
+                })
+                .collect();
+            elements.push(Element::Batch(tuples.clone()));
+            if random.below(3) == 0 {
+                elements.push(abort());
+                aborts += 1;
+            } else {
+                elements.push(commit());
+                kept.extend(tuples);
+            }
+        }
+        // Never marked complete: dropped at the end.
+        elements.push(Element::Batch(vec![random_reading(seed, n + 1, 4, 0)]));
+        let catalog = volatile();
+        let (report, emitted) = run_punctuated(&catalog, elements);
+        assert_eq!((report.aborts, report.tuples), (aborts + 1, kept.len() as u64));
+        let (expected, late) = recompute(&kept, 10, 0);
+        assert_eq!(as_oracle(&rows(&catalog, "windows")), expected);
+        assert_eq!(report.late, late);
+        assert_eq!(emitted, kept);
+        let mut latest: Vec<Tuple> = Vec::new();
+        for meter in 0..4 {
+            latest.extend(kept.iter().rfind(|tuple| tuple[0] == Value::Int(meter)).cloned());
+        }
+        assert_eq!(rows(&catalog, "latest"), latest);
+    }
+}
+
+#[test]
+fn a_transaction_with_a_bad_tuple_is_dropped_whole() {
+    let catalog = volatile();
+    let bad: Tuple = vec![Value::Int(2), Value::from("not a time"), Value::Null];
+    let elements = vec![
+        Element::Batch(vec![reading(1, 1, 1.0)]),
+        commit(),
+        Element::Batch(vec![reading(1, 2, 2.0), bad]),
+        Element::Batch(vec![reading(1, 3, 3.0)]),
+        commit(),
+        Element::Batch(vec![reading(3, 4, 4.0)]),
+        commit(),
+    ];
+    let (report, emitted) = run_punctuated(&catalog, elements);
+    assert_eq!((report.tuples, report.aborts), (2, 1));
+    assert_eq!(rows(&catalog, "latest"), [reading(1, 1, 1.0), reading(3, 4, 4.0)]);
+    assert_eq!(emitted.len(), 2);
+}
+
+#[test]
+fn inserting_a_key_twice_stops_or_aborts_as_told() {
+    for on_error in [OnError::Stop, OnError::Abort] {
+        let catalog = volatile();
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(2)).on_error(on_error);
+        let source = GeneratorSource::new(reading_columns(), |n| {
+            let meter = [1, 2, 3, 2, 4, 5].get(n as usize)?;
+            Some(reading(*meter, n as i64, 0.0))
+        });
+        topology.source("s", source).to_table(ToTable::insert("readings").key(&["meter"]));
+        let result = topology.build().unwrap().run();
+        let meters: Vec<Value> = rows(&catalog, "readings").iter().map(|row| row[0].clone()).collect();
+        match on_error {
+            OnError::Stop => {
+                assert_eq!(
+                    result.unwrap_err().to_string(),
+                    "table readings: a row with key (2) exists already"
+                );
+                assert_eq!(meters, [1, 2].map(Value::Int));
+            }
+            OnError::Abort => {
+                assert_eq!(result.unwrap().aborts, 1);
+                assert_eq!(meters, [1, 2, 4, 5].map(Value::Int));
+            }
+        }
+    }
+}
+
+fn specifications(catalog: &Arc<Catalog>) {
+    let columns = vec![
+        Column::new("meter", DataType::Int),
+        Column::new("limit", DataType::Double),
+        Column::new("power", DataType::Double),
+    ];
+    let table = catalog
+        .create_table("specification", Schema::new(columns, &["meter"]).unwrap(), TableOptions::default())
+        .unwrap();
+    let tx = catalog.begin().unwrap();
+    for meter in 0..3 {
+        table.insert(&tx, &[Value::Int(meter), Value::Double(10.0 * f64::from(meter)), Value::Null]).unwrap();
+    }
+    tx.commit(Durability::Sync).unwrap();
+}
+
+#[test]
+fn lookup_joins_inner_and_left() {
+    for (kind, expected) in [(JoinKind::Inner, 2), (JoinKind::Left, 4)] {
+        let catalog = volatile();
+        specifications(&catalog);
+        let topology = Topology::builder("t", &catalog);
+        let columns = vec![
+            Column::new("id", DataType::Int).not_null(),
+            Column::new("meter", DataType::Int),
+            Column::new("power", DataType::Double),
+        ];
+        let source = GeneratorSource::new(columns, |n| {
+            let meter = [Value::Int(2), Value::Null, Value::Int(9), Value::Int(1)].get(n as usize)?.clone();
+            Some(vec![Value::Int(n as i32), meter, Value::Double(15.0)])
+        });
+        let joined = topology.source("s", source).lookup_join("specification", &["meter"], kind);
+        let names: Vec<&str> = joined.columns().iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["id", "meter", "power", "limit", "specification_power"]);
+        joined.to_table(ToTable::insert("joined").key(&["id"]));
+        topology.build().unwrap().run().unwrap();
+        let joined = rows(&catalog, "joined");
+        assert_eq!(joined.len(), expected);
+        assert_eq!(joined[0][3], Value::Double(20.0));
+        assert_eq!(joined[expected - 1][3], Value::Double(10.0));
+        if kind == JoinKind::Left {
+            assert_eq!(joined[2][3..], [Value::Null, Value::Null]);
+        }
+    }
+}
+
+/// Alarms out of the changes of a table, joined with limits.
+fn alarms(catalog: &Arc<Catalog>, trigger: Trigger, readings: Vec<Tuple>, every: usize) -> Vec<Tuple> {
+    specifications(catalog);
+    let topology = Topology::builder("t", catalog).boundary(Boundary::Every(every));
+    let source = GeneratorSource::new(reading_columns(), move |n| readings.get(n as usize).cloned());
+    topology.source("s", source).to_table(ToTable::upsert("latest").key(&["meter"]));
+    let changes =
+        topology.to_stream("latest", trigger).lookup_join("specification", &["meter"], JoinKind::Inner);
+    let (power, limit) = (changes.column("power").unwrap(), changes.column("limit").unwrap());
+    let alarms = changes.filter(move |tuple| tuple[power] > tuple[limit]).select(&["meter", "at", "power"]);
+    alarms.to_table(ToTable::insert("alarms").key(&["meter", "at"]));
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    alarms.sink(ChannelSink::new(sender));
+    topology.build().unwrap().run().unwrap();
+    let mut sent = Vec::new();
+    while let Ok(Element::Batch(tuples)) = receiver.try_recv() {
+        sent.extend(tuples);
+    }
+    sent.sort();
+    assert_eq!(sent, rows(catalog, "alarms"), "the sink got what the table has");
+    sent
+}
+
+#[test]
+fn triggers_each_tuple_and_on_commit() {
+    // Meter 1 (limit 10): over, under; meter 2 (limit 20): under, over.
+    let readings = || vec![reading(1, 1, 11.0), reading(1, 2, 9.0), reading(2, 3, 1.0), reading(2, 4, 21.0)];
+    let each = alarms(&volatile(), Trigger::EachTuple, readings(), 4);
+    assert_eq!(each, [reading(1, 1, 11.0), reading(2, 4, 21.0)]);
+    let on_commit = alarms(&volatile(), Trigger::OnCommit, readings(), 4);
+    assert_eq!(
+        on_commit,
+        [reading(2, 4, 21.0)],
+        "meter 1 is under its limit again when the transaction commits"
+    );
+    let on_commit = alarms(&volatile(), Trigger::OnCommit, readings(), 1);
+    assert_eq!(on_commit, each, "every tuple is a transaction");
+}
+
+#[test]
+fn deletes_flow_into_tables_and_out_of_them() {
+    let catalog = volatile();
+    for trigger in [Trigger::EachTuple, Trigger::OnCommit] {
+        let name = format!("{trigger:?}").to_lowercase();
+        let topology = Topology::builder(&name, &catalog).boundary(Boundary::Every(3));
+        let source = GeneratorSource::new(reading_columns(), |n| {
+            let script = [(1, 1.0), (2, 2.0), (3, 3.0), (1, -1.0), (2, 4.0), (9, -1.0)];
+            script.get(n as usize).map(|(meter, power)| reading(*meter, n as i64, *power))
+        });
+        let gone = |tuple: &[Value]| tuple[2] < Value::Double(0.0);
+        topology.source("s", source).to_table(ToTable::upsert(&name).key(&["meter"]).delete_when(gone));
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let changes = topology.to_stream_changes(&name, trigger);
+        changes.select(&["meter", "power", "deleted_"]).sink(ChannelSink::new(sender));
+        topology.build().unwrap().run().unwrap();
+        assert_eq!(rows(&catalog, &name), [reading(2, 4, 4.0), reading(3, 2, 3.0)]);
+        let mut sent = Vec::new();
+        while let Ok(Element::Batch(tuples)) = receiver.try_recv() {
+            sent.extend(tuples);
+        }
+        let change = |meter: i32, power: Option<f64>| {
+            vec![Value::Int(meter), power.map_or(Value::Null, Value::Double), Value::Boolean(power.is_none())]
+        };
+        let expected = vec![
+            change(1, Some(1.0)),
+            change(2, Some(2.0)),
+            change(3, Some(3.0)),
+            change(1, None),
+            change(2, Some(4.0)),
+        ];
+        let expected = match trigger {
+            Trigger::EachTuple => [expected, vec![change(9, None)]].concat(),
+            Trigger::OnCommit => expected,
+        };
+        assert_eq!(sent, expected, "{trigger:?}");
+    }
+}
+
+#[test]
+fn conflicting_topologies_both_finish_with_every_tuple_counted() {
+    // Both add to the same counters by reading and writing the same rows: conflicts must run again.
+    let catalog = volatile();
+    let columns = vec![Column::new("k", DataType::Int), Column::new("n", DataType::BigInt)];
+    catalog.create_table("counters", Schema::new(columns, &["k"]).unwrap(), TableOptions::default()).unwrap();
+    let start = |name: &str| {
+        let topology =
+            Topology::builder(name, &catalog).boundary(Boundary::Every(1)).durability(Durability::None);
+        let source = GeneratorSource::new(vec![Column::new("k", DataType::Int).not_null()], |n| {
+            (n < 150).then(|| vec![Value::Int((n % 2) as i32)])
+        });
+        let joined = topology.source("s", source).lookup_join("counters", &["k"], JoinKind::Left);
+        let added = joined.map(joined.columns().to_vec(), |tuple| {
+            let n = match tuple[1] {
+                Value::BigInt(n) => n,
+                _ => 0,
+            };
+            vec![tuple[0].clone(), Value::BigInt(n + 1)]
+        });
+        added.to_table("counters");
+        topology.build().unwrap().start().unwrap()
+    };
+    let running = [start("first"), start("second")];
+    let reports = running.map(|running| running.join().unwrap());
+    println!("retries {:?}", reports.map(|report| report.retries));
+    assert_eq!(rows(&catalog, "counters"), [0, 1].map(|k| vec![Value::Int(k), Value::BigInt(150)]));
+}
+
+#[test]
+fn files_get_committed_lines() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let (json, csv) = (directory.path().join("out.jsonl"), directory.path().join("out.csv"));
+    // What a crash in the middle of a line leaves.
+    std::fs::write(&json, "{\"meter\":0}\n{\"met").unwrap();
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |n| {
+        let tuple =
+            vec![Value::Int(1), Value::Timestamp(0), if n == 0 { Value::Null } else { Value::Double(0.5) }];
+        (n < 2).then_some(tuple)
+    });
+    let stream = topology.source("s", source);
+    stream.sink(JsonLinesSink::file(&json));
+    stream.sink(CsvSink::new(&csv));
+    topology.build().unwrap().run().unwrap();
+    let lines = std::fs::read_to_string(&json).unwrap();
+    assert_eq!(
+        lines,
+        "{\"meter\":0}\n{\"at\":\"1970-01-01 00:00:00\",\"meter\":1,\"power\":null}\n\
+         {\"at\":\"1970-01-01 00:00:00\",\"meter\":1,\"power\":0.5}\n"
+    );
+    let lines = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(lines, "meter,at,power\n1,1970-01-01 00:00:00,\n1,1970-01-01 00:00:00,0.5\n");
+}

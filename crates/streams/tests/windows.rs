@@ -1,0 +1,183 @@
+//! Windows: streaming equals recomputing, whatever the transactions; edges of windows; late tuples.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use entresol_streams::{
+    Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
+    Tumbling, Tuple,
+};
+use entresol_tables::{Catalog, Value};
+use std::sync::Arc;
+use support::*;
+
+fn aggregates() -> [Aggregate; 4] {
+    [Aggregate::count(), Aggregate::sum("power"), Aggregate::min("power"), Aggregate::max("power")]
+}
+
+fn run(
+    catalog: &Arc<Catalog>,
+    readings: Vec<Tuple>,
+    size_s: u64,
+    lateness_s: u64,
+    boundary: Boundary,
+) -> Report {
+    let topology = Topology::builder("t", catalog).boundary(boundary);
+    let source = GeneratorSource::new(reading_columns(), move |n| readings.get(n as usize).cloned());
+    let window = Tumbling::new("at", Duration::from_secs(size_s)).lateness(Duration::from_secs(lateness_s));
+    topology
+        .source("readings", source)
+        .window(window)
+        .group_by(&["meter"])
+        .aggregate(&aggregates(), "open")
+        .to_table("windows");
+    topology.build().unwrap().run().unwrap()
+}
+
+#[test]
+fn streaming_equals_recomputing() {
+    let seed = seed();
+    for (round, boundary) in [
+        Boundary::EachTuple,
+        Boundary::Every(1),
+        Boundary::Every(7),
+        Boundary::Every(100_000),
+        Boundary::PerWindow,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (size_s, lateness_s, disorder) in [(10, 0, 0), (10, 0, 15), (7, 5, 5), (60, 30, 100)] {
+            let readings: Vec<Tuple> =
+                (0..900).map(|n| random_reading(seed + round as u64, n, 5, disorder)).collect();
+            let (expected, late) = recompute(&readings, size_s, lateness_s);
+            let catalog = volatile();
+            let report = run(&catalog, readings, size_s as u64, lateness_s as u64, boundary);
+            let what = format!("{boundary:?}, size {size_s}, lateness {lateness_s}, disorder {disorder}");
+            assert_eq!(as_oracle(&rows(&catalog, "windows")), expected, "{what}");
+            assert_eq!((report.late, report.tuples), (late, 900), "{what}");
+            assert!(rows(&catalog, "open").is_empty(), "{what}: all windows are closed at the end");
+        }
+    }
+}
+
+#[test]
+fn a_tuple_at_the_edge_belongs_to_the_next_window() {
+    let catalog = volatile();
+    let readings = vec![reading(1, -1, 1.0), reading(1, 0, 2.0), reading(1, 9, 3.0), reading(1, 10, 4.0)];
+    let report = run(&catalog, readings, 10, 0, Boundary::Every(100));
+    let windows = rows(&catalog, "windows");
+    let starts: Vec<(Value, Value)> = windows.iter().map(|row| (row[1].clone(), row[3].clone())).collect();
+    let window = |second: i64, count: i64| (Value::Timestamp(second * SECOND_US), Value::BigInt(count));
+    assert_eq!(starts, [window(-10, 1), window(0, 2), window(10, 1)]);
+    assert_eq!(report.late, 0);
+}
+
+#[test]
+fn late_tuples_are_counted_and_dropped_lateness_waits_for_them() {
+    let readings = || {
+        vec![
+            reading(1, 5, 1.0),
+            reading(1, 12, 1.0),
+            reading(1, 6, 1.0),
+            reading(1, 30, 1.0),
+            reading(1, 19, 1.0),
+        ]
+    };
+    let catalog = volatile();
+    assert_eq!(run(&catalog, readings(), 10, 0, Boundary::EachTuple).late, 2);
+    let catalog = volatile();
+    let report = run(&catalog, readings(), 10, 3, Boundary::EachTuple);
+    assert_eq!(report.late, 1, "only the one at 19 comes when its window is closed");
+    assert_eq!(rows(&catalog, "windows")[0][3], Value::BigInt(2));
+}
+
+#[test]
+fn each_window_is_a_transaction() {
+    let readings: Vec<Tuple> = (0..50).map(|n| reading(n % 3, i64::from(n), 1.0)).collect();
+    let catalog = volatile();
+    let report = run(&catalog, readings, 10, 0, Boundary::PerWindow);
+    assert_eq!(report.transactions, 5, "five windows; the end of the stream closes the last");
+    assert_eq!(rows(&catalog, "windows").len(), 15);
+}
+
+#[test]
+fn open_windows_can_be_queried() {
+    let catalog = volatile();
+    let (sender, receiver) = crossbeam_channel::bounded(10);
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Punctuated);
+    topology
+        .source("readings", ChannelSource::new(reading_columns(), receiver))
+        .window(Tumbling::new("at", Duration::from_secs(10)))
+        .group_by(&["meter"])
+        .aggregate(&aggregates(), "open")
+        .to_table("windows");
+    let running = topology.build().unwrap().start().unwrap();
+    let wait_for = |transactions: u64| {
+        while running.progress().snapshot().transactions < transactions {
+            assert!(!running.is_finished());
+            std::thread::yield_now();
+        }
+    };
+    sender.send(Element::Batch(vec![reading(1, 1, 2.0), reading(1, 2, 3.0)])).unwrap();
+    sender.send(Element::Punctuation(Punctuation::Commit)).unwrap();
+    wait_for(1);
+    let open = rows(&catalog, "open");
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0][2..4], [Value::BigInt(2), Value::Double(5.0)]);
+    sender.send(Element::Punctuation(Punctuation::Watermark(10 * SECOND_US))).unwrap();
+    sender.send(Element::Punctuation(Punctuation::Commit)).unwrap();
+    wait_for(2);
+    assert!(rows(&catalog, "open").is_empty());
+    assert_eq!(rows(&catalog, "windows").len(), 1);
+    drop(sender);
+    running.join().unwrap();
+}
+
+#[test]
+fn two_sources_by_event_time() {
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::PerWindow).merge(Merge::EventTime);
+    let half = |parity: i64| {
+        GeneratorSource::new(reading_columns(), move |n| {
+            (n < 100).then(|| reading(0, 2 * n as i64 + parity, 1.0))
+        })
+    };
+    let all = topology.source("even", half(0)).union(&topology.source("odd", half(1)));
+    all.window(Tumbling::new("at", Duration::from_secs(10)))
+        .aggregate(&[Aggregate::count()], "open")
+        .to_table("windows");
+    let report = topology.build().unwrap().run().unwrap();
+    assert_eq!((report.late, report.tuples), (0, 200));
+    let windows = rows(&catalog, "windows");
+    assert_eq!(windows.len(), 20);
+    assert!(windows.iter().all(|row| row[2] == Value::BigInt(10)), "{windows:?}");
+}
+
+#[test]
+fn mistakes_are_reported_by_build() {
+    let catalog = volatile();
+    let build = |make: &dyn Fn(&entresol_streams::TopologyBuilder, entresol_streams::Stream)| {
+        let topology = Topology::builder("t", &catalog);
+        let stream = topology.source("s", GeneratorSource::new(reading_columns(), |_| None));
+        make(&topology, stream);
+        topology.build().err().unwrap().to_string()
+    };
+    let window = |column: &str| Tumbling::new(column, Duration::from_secs(1));
+    let error = build(&|_, s| s.window(window("nope")).aggregate(&[Aggregate::count()], "o").to_table("w"));
+    assert_eq!(error, "topology t: aggregate with state o: the stream has no column nope");
+    let error = build(&|_, s| s.window(window("at")).aggregate(&[Aggregate::sum("at")], "o").to_table("w"));
+    assert!(error.contains("has no sum"), "{error}");
+    let error = build(&|_, s| drop(s.lookup_join("nope", &["meter"], entresol_streams::JoinKind::Inner)));
+    assert_eq!(error, "topology t: there is no table nope to look up");
+    let error = build(&|t, _| drop(t.to_stream("nope", entresol_streams::Trigger::OnCommit)));
+    assert_eq!(error, "topology t: there is no table nope to watch");
+    let error = build(&|t, s| {
+        s.to_table("a");
+        t.to_stream("a", entresol_streams::Trigger::OnCommit).to_table("a");
+    });
+    assert!(error.contains("writes the table that it watches"), "{error}");
+    assert!(catalog.tables().is_empty(), "a topology that is not built makes no table");
+}

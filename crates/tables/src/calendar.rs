@@ -1,0 +1,191 @@
+//! Dates and timestamps as text: the proleptic Gregorian calendar, UTC.
+//!
+//! - A date is the number of days since 1970-01-01, a timestamp the number of microseconds since
+//!   1970-01-01T00:00:00Z; both may be negative.
+//! - Text is accepted for the years 1 to 9999 only, so that every parsed value prints back to itself.
+//! - All functions are total: any bit pattern prints as something, no input makes them panic.
+//! - They own no memory and touch no storage: a crash concerns them not.
+
+use std::fmt;
+
+/// Microseconds of a second.
+pub const MICROS_PER_SECOND: i64 = 1_000_000;
+/// Microseconds of a day.
+pub const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
+/// The first and the last year that text may name.
+const YEARS: std::ops::RangeInclusive<i32> = 1..=9999;
+
+/// Days since 1970-01-01 of a civil date; `None` if there is no such day or the year is out of 1 to 9999.
+pub fn days_from_civil(year: i32, month: u32, day: u32) -> Option<i32> {
+    if !YEARS.contains(&year) || !(1..=12).contains(&month) || day == 0 || day > days_in_month(year, month) {
+        return None;
+    }
+    // Howard Hinnant's algorithm: years begin in March, so that the leap day is the last of its year.
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month = month as i32;
+    let shifted_month = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * shifted_month + 2) / 5 + day as i32 - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    Some(era * 146_097 + day_of_era - 719_468)
+}
+
+/// Year, month and day of a number of days since 1970-01-01.
+pub fn civil_from_days(days: i32) -> (i64, u32, u32) {
+    let shifted = i64::from(days) + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * shifted_month + 2) / 5 + 1) as u32;
+    let month = (if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 }) as u32;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+fn days_in_month(year: i32, month: u32) -> u32 {
+    match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        _ => 31,
+    }
+}
+
+/// An unsigned number of one to `digits_max` ASCII digits.
+pub fn parse_digits(text: &str, digits_max: usize) -> Option<u32> {
+    if text.is_empty() || text.len() > digits_max.min(9) || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Parses `YYYY-MM-DD`.
+pub fn parse_date(text: &str) -> Option<i32> {
+    let mut parts = text.splitn(3, '-');
+    let year = parse_digits(parts.next()?, 4)?;
+    let month = parse_digits(parts.next()?, 2)?;
+    let day = parse_digits(parts.next()?, 2)?;
+    days_from_civil(year as i32, month, day)
+}
+
+/// Parses `HH:MM`, `HH:MM:SS` or `HH:MM:SS.ffffff` into microseconds of the day.
+pub fn parse_time(text: &str) -> Option<i64> {
+    let mut parts = text.splitn(3, ':');
+    let hour = parse_digits(parts.next()?, 2)?;
+    let minute = parse_digits(parts.next()?, 2)?;
+    let (second, micros) = match parts.next() {
+        None => (0, 0),
+        Some(seconds) => match seconds.split_once('.') {
+            None => (parse_digits(seconds, 2)?, 0),
+            Some((whole, fraction)) => {
+                let digits = parse_digits(fraction, 6)?;
+                (parse_digits(whole, 2)?, digits * 10u32.pow(6 - fraction.len() as u32))
+            }
+        },
+    };
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    Some(i64::from(hour * 3600 + minute * 60 + second) * MICROS_PER_SECOND + i64::from(micros))
+}
+
+/// Parses `YYYY-MM-DD`, or the same followed by a blank or `T` and a time, with an optional `Z`.
+pub fn parse_timestamp(text: &str) -> Option<i64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = match text.find([' ', 'T']) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let days = i64::from(parse_date(date)?);
+    let micros = match time {
+        Some(time) => parse_time(time)?,
+        None => 0,
+    };
+    Some(days * MICROS_PER_DAY + micros)
+}
+
+/// Writes a date as `YYYY-MM-DD`.
+pub fn format_date(days: i32, out: &mut impl fmt::Write) -> fmt::Result {
+    let (year, month, day) = civil_from_days(days);
+    write!(out, "{year:04}-{month:02}-{day:02}")
+}
+
+/// Writes a timestamp as `YYYY-MM-DD HH:MM:SS`, with six more digits if it has a fraction of a second.
+pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
+    let days = micros.div_euclid(MICROS_PER_DAY);
+    let of_day = micros.rem_euclid(MICROS_PER_DAY);
+    // i64 microseconds span about 107 million days either way: they fit in i32.
+    format_date(days as i32, out)?;
+    let seconds = of_day / MICROS_PER_SECOND;
+    write!(out, " {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+    match of_day % MICROS_PER_SECOND {
+        0 => Ok(()),
+        fraction => write!(out, ".{fraction:06}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_day_of_four_centuries_round_trips() {
+        let mut expected = days_from_civil(1799, 12, 31).unwrap();
+        for year in 1800..2200 {
+            for month in 1..=12 {
+                for day in 1..=days_in_month(year, month) {
+                    let days = days_from_civil(year, month, day).unwrap();
+                    assert_eq!(days, expected + 1);
+                    assert_eq!(civil_from_days(days), (i64::from(year), month, day));
+                    expected = days;
+                }
+            }
+        }
+        assert_eq!(days_from_civil(1970, 1, 1), Some(0));
+        assert_eq!(days_from_civil(2000, 3, 1), Some(11_017));
+    }
+
+    #[test]
+    fn text_round_trips_and_bad_text_is_refused() {
+        for text in [
+            "1970-01-01 00:00:00",
+            "1969-12-31 23:59:59.999999",
+            "2026-02-28 12:30:01",
+            "9999-12-31 23:59:59",
+        ] {
+            let mut printed = String::new();
+            format_timestamp(parse_timestamp(text).unwrap(), &mut printed).unwrap();
+            assert_eq!(printed, text);
+        }
+        assert_eq!(parse_timestamp("1970-01-02T01:00Z"), Some(MICROS_PER_DAY + 3600 * MICROS_PER_SECOND));
+        assert_eq!(parse_timestamp("1970-01-01 00:00:00.5"), Some(500_000));
+        for bad in [
+            "",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-1",
+            "0000-01-01",
+            "26-1-1-1",
+            "2026-01-01 24:00:00",
+            "2026-01-01 ",
+            "+202-01-01",
+            "2026-01-01 00:00:00.1234567",
+            "ä2026-01-01",
+        ] {
+            assert_eq!(parse_timestamp(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn any_number_prints() {
+        for micros in [i64::MIN, i64::MAX, -1, 0] {
+            format_timestamp(micros, &mut String::new()).unwrap();
+        }
+        for days in [i32::MIN, i32::MAX] {
+            format_date(days, &mut String::new()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Cursors: the rows of a range, in key order, a batch at a time.
+//!
+//! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction given to
+//!   [`Cursor::next_batch`] sees. Give it the same transaction each time, or the rows are of several snapshots.
+//! - One batch is one leaf of the index: memory is bounded by a leaf.
+//! - Rows that the transaction writes behind the cursor's place are not seen, those ahead of it are.
+
+use std::sync::Arc;
+
+use entresol_structures::KeyBytes;
+use entresol_transactions::{KeyRange, Transaction};
+
+use crate::error::{Error, Result};
+use crate::range::ScanRange;
+use crate::row_view::RowView;
+use crate::table::Table;
+use crate::value::Row;
+
+/// Where a scan stands.
+#[derive(Debug)]
+pub struct Cursor {
+    table: Arc<Table>,
+    range: ScanRange,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Start,
+    Within { range: KeyRange, from: Option<KeyBytes> },
+    End,
+}
+
+impl Cursor {
+    pub(crate) fn new(table: Arc<Table>, range: ScanRange) -> Cursor {
+        Cursor { table, range, place: Place::Start }
+    }
+
+    /// The table that is scanned.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Gives the next rows to `f`, perhaps none; false at the end. The first call reports errors in the range.
+    pub fn next_batch(&mut self, tx: &Transaction, mut f: impl FnMut(RowView<'_>)) -> Result<bool> {
+        if let Place::Start = self.place {
+            self.place = match self.range.encode(self.table.name(), self.table.schema())? {
+                Some(range) => Place::Within { range, from: None },
+                None => Place::End,
+            };
+        }
+        let Place::Within { range, from } = &mut self.place else { return Ok(false) };
+        let (name, schema) = (self.table.name(), self.table.schema());
+        let mut corrupt: Option<Error> = None;
+        let more = tx.scan_batch(self.table.state(), range, from, |key, value| {
+            if corrupt.is_none() {
+                match RowView::new(name, schema, key, value) {
+                    Ok(view) => f(view),
+                    Err(error) => corrupt = Some(error),
+                }
+            }
+        })?;
+        if let Some(error) = corrupt {
+            return Err(error);
+        }
+        if !more {
+            self.place = Place::End;
+        }
+        Ok(more)
+    }
+
+    /// All remaining rows. Takes memory for all of them.
+    pub fn rows(mut self, tx: &Transaction) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        while self.next_batch(tx, |view| rows.push(view.to_row()))? {}
+        Ok(rows)
+    }
+}

@@ -1,0 +1,44 @@
+//! The bytes of a row: one key and one value per row in the base table.
+//!
+//! # Keys
+//!
+//! The key columns one after the other, in key order. Bytes compare (memcmp) as the values do, column by
+//! column, which is what makes range scans possible. Key columns are never NULL.
+//!
+//! | type | bytes | encoding |
+//! | --- | --- | --- |
+//! | BOOLEAN | 1 | 0 or 1 |
+//! | INT, DATE | 4 | big-endian, sign bit flipped |
+//! | BIGINT, TIMESTAMP | 8 | big-endian, sign bit flipped |
+//! | DOUBLE | 8 | big-endian bits; sign bit flipped if positive, all bits if negative; -0.0 as 0.0, one NaN |
+//! | DECIMAL to 18 digits | 8 | unscaled, as BIGINT |
+//! | DECIMAL above | 16 | unscaled, big-endian, sign bit flipped |
+//! | VARCHAR | len + 2 | UTF-8 with 00 written as 00 FF, ended by 00 00 |
+//!
+//! Keys of fixed-width columns are padded with zeros to 8 or 16 bytes (the index's key width).
+//!
+//! # Values
+//!
+//! All other columns. A key column is decoded from the key and takes no room here, with one exception: a
+//! VARCHAR of the key that contains U+0000 could not be lent out of its escaped form, so its text is stored
+//! here once more. Little-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | version, 1 |
+//! | (n + 7) / 8 | bitmap of the n value columns in column order, bit set = NULL; unused bits 0 |
+//! | per fixed-width column | 1, 4, 8 or 16 bytes in column order, as above but little-endian and without flips; zeros if NULL |
+//! | 4 each | end of each text, counted from the first text's start: value VARCHARs in column order, then key VARCHARs in key order |
+//! | rest | the texts, UTF-8; that of a key VARCHAR is empty unless it contains U+0000 |
+//!
+//! # What holds
+//!
+//! - Decoders never panic, whatever the bytes: they return `Corrupt` with the table's name.
+//! - Encoded keys are at most `KEY_BYTES_MAX`, values at most `ROW_BYTES_MAX` bytes.
+//! - Nothing here touches a pool; a torn row cannot be seen, because rows become visible by commits only.
+
+pub(crate) mod key;
+pub(crate) mod row;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Values of rows: encoding. See [`crate::encoding`] for the bytes and [`crate::RowView`] for decoding.
+
+use entresol_structures::KeyBytes;
+
+use crate::encoding::key;
+use crate::error::{Error, Result};
+use crate::schema::{ROW_BYTES_MAX, Schema, Slot, fixed_bytes};
+use crate::value::Value;
+
+/// The version byte of a value.
+pub(crate) const ROW_VERSION: u8 = 1;
+
+/// Checks a full row (all columns, hidden key included) and encodes its key; `value` gets its value.
+pub(crate) fn encode_row(
+    table: &str,
+    schema: &Schema,
+    row: &[Value],
+    value: &mut Vec<u8>,
+) -> Result<KeyBytes> {
+    if row.len() != schema.columns().len() {
+        return Err(Error::WrongValueCount {
+            table: table.to_owned(),
+            expected: schema.visible_columns().len(),
+            found: row.len(),
+        });
+    }
+    for (column, value) in schema.columns().iter().zip(row) {
+        key::check_value(table, column, value)?;
+    }
+    let key = key::encode_key(table, schema, schema.key().iter().map(|&index| &row[index]))?;
+    encode_value(schema, row, value);
+    if value.len() > ROW_BYTES_MAX {
+        return Err(Error::RowTooLarge {
+            table: table.to_owned(),
+            bytes: value.len(),
+            bytes_max: ROW_BYTES_MAX,
+        });
+    }
+    Ok(key)
+}
+
+/// Encodes the value of a checked row.
+fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.resize(schema.value_bytes_min(), 0);
+    bytes[0] = ROW_VERSION;
+    let mut texts = 0;
+    // Texts are appended in the order of their ordinals: value columns first, then key columns.
+    for (index, value) in row.iter().enumerate() {
+        match (schema.slot(index), value) {
+            (Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. }, Value::Null) => {
+                bytes[1 + null_bit / 8] |= 1 << (null_bit % 8);
+                if let Slot::Varchar { variable, .. } = schema.slot(index) {
+                    append_text(schema, variable, &mut texts, "", bytes);
+                }
+            }
+            (Slot::Fixed { offset, .. }, value) => {
+                let width =
+                    fixed_bytes(schema.columns()[index].data_type).expect("a fixed slot has a fixed type");
+                put_fixed(value, &mut bytes[offset..offset + width]);
+            }
+            (Slot::Varchar { variable, .. }, Value::Varchar(text)) => {
+                append_text(schema, variable, &mut texts, text, bytes);
+            }
+            _ => {}
+        }
+    }
+    for &index in schema.key() {
+        if let (Slot::KeyVarchar { variable, .. }, Value::Varchar(text)) = (schema.slot(index), &row[index]) {
+            let text: &str = if text.contains('\0') { text } else { "" };
+            append_text(schema, variable, &mut texts, text, bytes);
+        }
+    }
+    assert_eq!(texts, schema.variables(), "every VARCHAR has an end");
+}
+
+fn append_text(schema: &Schema, variable: usize, texts: &mut usize, text: &str, bytes: &mut Vec<u8>) {
+    assert_eq!(variable, *texts, "texts are appended in order");
+    *texts += 1;
+    bytes.extend_from_slice(text.as_bytes());
+    let end = (bytes.len() - schema.value_bytes_min()) as u32;
+    let at = schema.ends_offset() + 4 * variable;
+    bytes[at..at + 4].copy_from_slice(&end.to_le_bytes());
+}
+
+fn put_fixed(value: &Value, out: &mut [u8]) {
+    match value {
+        Value::Boolean(value) => out[0] = u8::from(*value),
+        Value::Int(value) | Value::Date(value) => out.copy_from_slice(&value.to_le_bytes()),
+        Value::BigInt(value) | Value::Timestamp(value) => out.copy_from_slice(&value.to_le_bytes()),
+        Value::Double(value) => out.copy_from_slice(&value.to_bits().to_le_bytes()),
+        // The sign of a short decimal survives the cut to 8 bytes: it was checked to fit.
+        Value::Decimal(value) => out.copy_from_slice(&value.to_le_bytes()[..out.len()]),
+        Value::Null | Value::Varchar(_) => unreachable!("checked to be a fixed-width value"),
+    }
+}

@@ -1,0 +1,251 @@
+//! Encodings against the values themselves: round trips, order, bounds, and random bytes.
+
+use std::ops::Bound;
+
+use proptest::prelude::*;
+
+use crate::encoding::{key, row};
+use crate::range::ScanRange;
+use crate::schema::{Column, KEY_BYTES_MAX, Schema};
+use crate::value::{DataType, Value};
+use crate::{Error, RowView};
+
+const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
+const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };
+const TYPES: [DataType; 9] = [
+    DataType::Boolean,
+    DataType::Int,
+    DataType::BigInt,
+    DataType::Double,
+    SHORT,
+    LONG,
+    DataType::Date,
+    DataType::Timestamp,
+    DataType::Varchar,
+];
+
+fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
+    let edges = |values: Vec<Value>| proptest::sample::select(values);
+    match data_type {
+        DataType::Boolean => any::<bool>().prop_map(Value::Boolean).boxed(),
+        DataType::Int => any::<i32>().prop_map(Value::Int).boxed(),
+        DataType::BigInt => prop_oneof![
+            any::<i64>().prop_map(Value::BigInt),
+            edges(vec![
+                Value::BigInt(i64::MIN),
+                Value::BigInt(-1),
+                Value::BigInt(0),
+                Value::BigInt(i64::MAX)
+            ]),
+        ]
+        .boxed(),
+        DataType::Double => prop_oneof![
+            any::<f64>().prop_map(Value::Double),
+            edges([f64::NAN, -0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY].map(Value::Double).to_vec()),
+        ]
+        .boxed(),
+        DataType::Decimal { precision, .. } => {
+            let bound = 10i128.pow(u32::from(precision));
+            (1 - bound..bound).prop_map(Value::Decimal).boxed()
+        }
+        DataType::Date => any::<i32>().prop_map(Value::Date).boxed(),
+        DataType::Timestamp => any::<i64>().prop_map(Value::Timestamp).boxed(),
+        DataType::Varchar => "[\0\u{1}aä€]{0,6}".prop_map(Value::from).boxed(),
+    }
+}
+
+/// A schema of random types, its first `keys` columns the key.
+fn schema_strategy() -> impl Strategy<Value = Schema> {
+    (proptest::collection::vec(0..TYPES.len(), 1..12), 0usize..4).prop_map(|(types, keys)| {
+        let columns: Vec<Column> = types
+            .iter()
+            .enumerate()
+            .map(|(at, index)| Column::new(format!("c{at}"), TYPES[*index]))
+            .collect();
+        // Reversed, so that key order is not column order.
+        let key: Vec<String> = (0..keys.min(columns.len())).rev().map(|at| format!("c{at}")).collect();
+        Schema::new(columns, &key).unwrap()
+    })
+}
+
+fn row_of(schema: &Schema) -> BoxedStrategy<Vec<Value>> {
+    let columns: Vec<BoxedStrategy<Value>> = schema
+        .columns()
+        .iter()
+        .map(|column| {
+            let value = value_of(column.data_type);
+            if column.nullable { prop_oneof![1 => Just(Value::Null), 4 => value].boxed() } else { value }
+        })
+        .collect();
+    columns.boxed()
+}
+
+fn key_values(schema: &Schema, row: &[Value]) -> Vec<Value> {
+    schema.key().iter().map(|&index| row[index].clone()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn rows_round_trip((schema, row) in schema_strategy().prop_flat_map(|s| (Just(s.clone()), row_of(&s)))) {
+        let mut value = Vec::new();
+        let key = row::encode_row("t", &schema, &row, &mut value).unwrap();
+        let view = RowView::new("t", &schema, &key, &value).unwrap();
+        prop_assert_eq!(view.to_row(), row.clone());
+        prop_assert_eq!(key::decode_key("t", &schema, &key).unwrap(), key_values(&schema, &row));
+        prop_assert_eq!(Schema::from_bytes(&schema.to_bytes()).unwrap(), schema);
+    }
+
+    #[test]
+    fn keys_order_as_their_values(
+        (schema, a, b) in schema_strategy().prop_flat_map(|s| (Just(s.clone()), row_of(&s), row_of(&s)))
+    ) {
+        let (a, b) = (key_values(&schema, &a), key_values(&schema, &b));
+        let encode = |values: &[Value]| key::encode_key("t", &schema, values.iter()).unwrap();
+        prop_assert_eq!(encode(&a).cmp(&encode(&b)), a.cmp(&b));
+    }
+
+    #[test]
+    fn ranges_hold_exactly_their_keys(
+        (schema, key, low, high) in schema_strategy().prop_flat_map(|s| (Just(s.clone()), row_of(&s), row_of(&s), row_of(&s))),
+        (low_columns, high_columns) in (0usize..4, 0usize..4),
+        (low_included, high_included) in any::<(bool, bool)>(),
+    ) {
+        let key = key_values(&schema, &key);
+        let cut = |row: &[Value], columns: usize| {
+            let mut values = key_values(&schema, row);
+            values.truncate(columns);
+            values
+        };
+        let (low, high) = (cut(&low, low_columns), cut(&high, high_columns));
+        let bound = |values: &'_ [Value], included: bool| match included {
+            true => Bound::Included(values.to_vec()),
+            false => Bound::Excluded(values.to_vec()),
+        };
+        let (lower, upper) = (bound(&low, low_included), bound(&high, high_included));
+        let range = ScanRange::between(lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+        let above = match key[..low.len()].cmp(&low) {
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Equal => low_included,
+            std::cmp::Ordering::Greater => true,
+        };
+        let below = match key[..high.len()].cmp(&high) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Equal => high_included,
+            std::cmp::Ordering::Greater => false,
+        };
+        let bytes = key::encode_key("t", &schema, key.iter()).unwrap();
+        let held = range.encode("t", &schema).unwrap().is_some_and(|range| {
+            std::ops::RangeBounds::contains(&(range.lower, range.upper), &bytes)
+        });
+        prop_assert_eq!(held, above && below);
+    }
+
+    #[test]
+    fn random_bytes_are_corrupt_or_a_row(
+        schema in schema_strategy(),
+        key in proptest::collection::vec(any::<u8>(), 0..40),
+        value in proptest::collection::vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..80),
+    ) {
+        let mut versioned = value.clone();
+        versioned.insert(0, row::ROW_VERSION);
+        for value in [value, versioned] {
+            if let Ok(view) = RowView::new("t", &schema, &key, &value) {
+                view.to_row();
+            }
+        }
+        let _ = key::decode_key("t", &schema, &key);
+        let _ = Schema::from_bytes(&key);
+    }
+
+    #[test]
+    fn damaged_rows_never_panic(
+        (schema, row) in schema_strategy().prop_flat_map(|s| (Just(s.clone()), row_of(&s))),
+        (at, bit, in_key, cut) in (any::<usize>(), 0u8..8, any::<bool>(), any::<bool>()),
+    ) {
+        let mut value = Vec::new();
+        let mut key = row::encode_row("t", &schema, &row, &mut value).unwrap().to_vec();
+        let damaged = if in_key { &mut key } else { &mut value };
+        let place = at % damaged.len();
+        if cut { damaged.truncate(place) } else { damaged[place] ^= 1 << bit }
+        if let Ok(view) = RowView::new("t", &schema, &key, &value) {
+            view.to_row();
+        }
+        let _ = key::decode_key("t", &schema, &key);
+        let mut bytes = schema.to_bytes();
+        let place = at % bytes.len();
+        bytes[place] ^= 1 << bit;
+        let _ = Schema::from_bytes(&bytes);
+    }
+}
+
+#[test]
+fn known_bytes() {
+    let columns = vec![
+        Column::new("id", DataType::Int),
+        Column::new("name", DataType::Varchar),
+        Column::new("on", DataType::Boolean),
+        Column::new("price", SHORT),
+    ];
+    let schema = Schema::new(columns, &["id"]).unwrap();
+    let row = [Value::Int(-2), Value::from("ab"), Value::Null, Value::Decimal(258)];
+    let mut value = Vec::new();
+    let key = row::encode_row("t", &schema, &row, &mut value).unwrap();
+    assert_eq!(key.as_slice(), [0x7F, 0xFF, 0xFF, 0xFE, 0, 0, 0, 0]);
+    // version, bitmap (bit 1 = on), on, price, end of the text, text
+    assert_eq!(value, [1, 0b010, 0, 2, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b']);
+    assert_eq!(schema.key_width(), entresol_structures::KeyWidth::Eight);
+}
+
+#[test]
+fn sizes_are_bounded_and_named() {
+    let schema =
+        Schema::new(vec![Column::new("k", DataType::Varchar), Column::new("v", DataType::Varchar)], &["k"])
+            .unwrap();
+    let encode = |key: usize, value: usize| {
+        let row = [Value::from("k".repeat(key)), Value::from("v".repeat(value))];
+        row::encode_row("t", &schema, &row, &mut Vec::new())
+    };
+    assert!(encode(KEY_BYTES_MAX - 2, 24_000).is_ok());
+    assert!(matches!(encode(KEY_BYTES_MAX - 1, 0), Err(Error::KeyTooLarge { bytes: 1025, .. })));
+    assert!(matches!(encode(1, 24_576), Err(Error::RowTooLarge { bytes: 24_586, .. })));
+}
+
+#[test]
+fn wrong_values_are_named() {
+    let schema =
+        Schema::new(vec![Column::new("id", DataType::Int), Column::new("p", SHORT)], &["id"]).unwrap();
+    let error = |row: &[Value]| row::encode_row("t", &schema, row, &mut Vec::new()).unwrap_err().to_string();
+    assert_eq!(
+        error(&[Value::from("x"), Value::Null]),
+        "table t, column id: expected INT, found VARCHAR 'x'"
+    );
+    assert_eq!(error(&[Value::Null, Value::Null]), "table t, column id: NULL in a NOT NULL column");
+    let large = Value::Decimal(10i128.pow(12));
+    assert_eq!(
+        error(&[Value::Int(1), large]),
+        "table t, column p: 10000000000.00 does not fit DECIMAL(12,2)"
+    );
+    assert_eq!(error(&[Value::Int(1)]), "table t: expected 2 values, found 1");
+}
+
+#[test]
+fn schemas_are_checked() {
+    let column = |name: &str| Column::new(name, DataType::Int);
+    let reason = |columns: Vec<Column>, key: &[&str]| Schema::new(columns, key).unwrap_err().to_string();
+    assert_eq!(reason(vec![], &[]), "invalid schema: no columns");
+    assert_eq!(reason(vec![column("a"), column("a")], &[]), "invalid schema: column a is there twice");
+    assert_eq!(reason(vec![column("a")], &["b"]), "invalid schema: key column b is not a column");
+    assert_eq!(reason(vec![column("a")], &["a", "a"]), "invalid schema: key column a is there twice");
+    assert_eq!(reason(vec![column("rowid_")], &[]), "invalid schema: the column name rowid_ is reserved");
+    let decimal = |precision, scale| Column::new("d", DataType::Decimal { precision, scale });
+    for (precision, scale) in [(0, 0), (39, 0), (4, 5)] {
+        assert!(reason(vec![decimal(precision, scale)], &[]).contains("precision of 1 to 38"));
+    }
+    let many: Vec<Column> = (0..257).map(|at| column(&format!("c{at}"))).collect();
+    assert!(reason(many, &["c0"]).contains("at most 256"));
+    let widest: Vec<Column> = (0..256).map(|at| Column::new(format!("{at:0>63}"), LONG)).collect();
+    let widest = Schema::new(widest, &[format!("{:0>63}", 7)]).unwrap();
+    assert_eq!(Schema::from_bytes(&widest.to_bytes()).unwrap(), widest);
+}

@@ -1,0 +1,226 @@
+//! A row as it lies in the base table, decoded column by column on demand.
+//!
+//! - Making a view checks the bytes once (version, lengths, ends of texts, UTF-8, booleans); after that no
+//!   accessor can fail, and none allocates but [`RowView::value`] and [`RowView::to_row`] for texts.
+//! - Cost of making one: O(texts of the row), no dependence on the fixed-width columns.
+//! - A view borrows the bytes of the transaction's read; it cannot outlive them.
+
+use crate::encoding::{key, row};
+use crate::error::{Error, Result};
+use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema, Slot};
+use crate::value::{DataType, Row, Value};
+
+/// A lazily decoded row.
+#[derive(Clone, Copy)]
+pub struct RowView<'a> {
+    schema: &'a Schema,
+    key: &'a [u8],
+    value: &'a [u8],
+    /// All texts of the value.
+    texts: &'a str,
+    key_offsets: [u16; KEY_COLUMNS_MAX],
+}
+
+impl<'a> RowView<'a> {
+    /// Checks the bytes of a row; `table` is for the error.
+    pub fn new(table: &str, schema: &'a Schema, key: &'a [u8], value: &'a [u8]) -> Result<RowView<'a>> {
+        let corrupt = |reason: &str| Error::corrupt(format!("row in table {table}"), reason);
+        let key_offsets = key::locate(table, schema, key)?;
+        let texts_offset = schema.value_bytes_min();
+        if value.len() < texts_offset || value.len() > ROW_BYTES_MAX {
+            return Err(corrupt("wrong length"));
+        }
+        if value[0] != row::ROW_VERSION {
+            return Err(corrupt(&format!("unknown version {}", value[0])));
+        }
+        if schema.boolean_offsets().iter().any(|&offset| value[offset] > 1) {
+            return Err(corrupt("a BOOLEAN that is neither 0 nor 1"));
+        }
+        let texts =
+            std::str::from_utf8(&value[texts_offset..]).map_err(|_| corrupt("a text that is not UTF-8"))?;
+        let view = RowView { schema, key, value, texts, key_offsets };
+        let mut start = 0;
+        for variable in 0..schema.variables() {
+            let end = view.text_end(variable);
+            if end < start || !texts.is_char_boundary(end) {
+                return Err(corrupt("ends of texts out of order"));
+            }
+            start = end;
+        }
+        if start != texts.len() {
+            return Err(corrupt("bytes after the last text"));
+        }
+        view.check_key_texts().ok_or_else(|| corrupt("a key text that is not UTF-8"))?;
+        Ok(view)
+    }
+
+    /// Every key VARCHAR can be lent from the key, or is spelled out in the value.
+    fn check_key_texts(&self) -> Option<()> {
+        if self.schema.key_is_fixed() {
+            return Some(());
+        }
+        for &index in self.schema.key() {
+            if let Slot::KeyVarchar { ordinal, variable } = self.schema.slot(index)
+                && self.text(variable).is_empty()
+            {
+                key::lend_text(self.key_bytes(ordinal)).ok()?;
+            }
+        }
+        Some(())
+    }
+
+    fn text_end(&self, variable: usize) -> usize {
+        let at = self.schema.ends_offset() + 4 * variable;
+        u32::from_le_bytes(self.array(at)) as usize
+    }
+
+    fn text(&self, variable: usize) -> &'a str {
+        let start = if variable == 0 { 0 } else { self.text_end(variable - 1) };
+        &self.texts[start..self.text_end(variable)]
+    }
+
+    fn key_bytes(&self, ordinal: usize) -> &'a [u8] {
+        &self.key[usize::from(self.key_offsets[ordinal])..]
+    }
+
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut array = [0; N];
+        array.copy_from_slice(&self.value[offset..offset + N]);
+        array
+    }
+
+    fn expect_type(&self, column: usize, expected: &[DataType]) {
+        debug_assert!(
+            expected.contains(&self.schema.columns()[column].data_type),
+            "column {} is {}",
+            self.schema.columns()[column].name,
+            self.schema.columns()[column].data_type
+        );
+    }
+
+    /// The schema of the row.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The encoded key.
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// True if the column is NULL. The typed accessors give zero or the empty text for NULL.
+    pub fn is_null(&self, column: usize) -> bool {
+        match self.schema.slot(column) {
+            Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. } => {
+                self.value[1 + null_bit / 8] & (1 << (null_bit % 8)) != 0
+            }
+            Slot::KeyFixed { .. } | Slot::KeyVarchar { .. } => false,
+        }
+    }
+
+    /// A BOOLEAN column. Like its siblings it panics if the column is of another width than asked for.
+    pub fn boolean(&self, column: usize) -> bool {
+        self.expect_type(column, &[DataType::Boolean]);
+        match self.schema.slot(column) {
+            Slot::Fixed { offset, .. } => self.value[offset] != 0,
+            Slot::KeyFixed { ordinal } => self.key_bytes(ordinal)[0] != 0,
+            _ => panic!("column {column} is a VARCHAR"),
+        }
+    }
+
+    /// An INT column.
+    pub fn int(&self, column: usize) -> i32 {
+        self.expect_type(column, &[DataType::Int, DataType::Date]);
+        match self.schema.slot(column) {
+            Slot::Fixed { offset, .. } => i32::from_le_bytes(self.array(offset)),
+            Slot::KeyFixed { ordinal } => key::decode_i32(self.key_bytes(ordinal)),
+            _ => panic!("column {column} is a VARCHAR"),
+        }
+    }
+
+    /// A DATE column, in days.
+    pub fn date(&self, column: usize) -> i32 {
+        self.int(column)
+    }
+
+    /// A BIGINT column.
+    pub fn bigint(&self, column: usize) -> i64 {
+        self.expect_type(column, &[DataType::BigInt, DataType::Timestamp]);
+        self.eight(column)
+    }
+
+    /// A TIMESTAMP column, in microseconds.
+    pub fn timestamp(&self, column: usize) -> i64 {
+        self.bigint(column)
+    }
+
+    fn eight(&self, column: usize) -> i64 {
+        match self.schema.slot(column) {
+            Slot::Fixed { offset, .. } => i64::from_le_bytes(self.array(offset)),
+            Slot::KeyFixed { ordinal } => key::decode_i64(self.key_bytes(ordinal)),
+            _ => panic!("column {column} is a VARCHAR"),
+        }
+    }
+
+    /// A DOUBLE column.
+    pub fn double(&self, column: usize) -> f64 {
+        self.expect_type(column, &[DataType::Double]);
+        match self.schema.slot(column) {
+            Slot::Fixed { offset, .. } => f64::from_bits(u64::from_le_bytes(self.array(offset))),
+            Slot::KeyFixed { ordinal } => key::decode_f64(self.key_bytes(ordinal)),
+            _ => panic!("column {column} is a VARCHAR"),
+        }
+    }
+
+    /// A DECIMAL column, unscaled.
+    pub fn decimal(&self, column: usize) -> i128 {
+        let data_type = self.schema.columns()[column].data_type;
+        match (crate::schema::fixed_bytes(data_type), self.schema.slot(column)) {
+            (Some(8), _) => i128::from(self.eight(column)),
+            (Some(16), Slot::Fixed { offset, .. }) => i128::from_le_bytes(self.array(offset)),
+            (Some(16), Slot::KeyFixed { ordinal }) => key::decode_decimal(data_type, self.key_bytes(ordinal)),
+            _ => panic!("column {column} is a {data_type}"),
+        }
+    }
+
+    /// A VARCHAR column.
+    pub fn varchar(&self, column: usize) -> &'a str {
+        match self.schema.slot(column) {
+            Slot::Varchar { variable, .. } => self.text(variable),
+            Slot::KeyVarchar { ordinal, variable } => match self.text(variable) {
+                // Checked when the view was made: an empty text here means that the key lends it.
+                "" => key::lend_text(self.key_bytes(ordinal)).unwrap_or(""),
+                text => text,
+            },
+            _ => panic!("column {column} is not a VARCHAR"),
+        }
+    }
+
+    /// Any column.
+    pub fn value(&self, column: usize) -> Value {
+        if self.is_null(column) {
+            return Value::Null;
+        }
+        match self.schema.columns()[column].data_type {
+            DataType::Boolean => Value::Boolean(self.boolean(column)),
+            DataType::Int => Value::Int(self.int(column)),
+            DataType::BigInt => Value::BigInt(self.bigint(column)),
+            DataType::Double => Value::Double(self.double(column)),
+            DataType::Decimal { .. } => Value::Decimal(self.decimal(column)),
+            DataType::Date => Value::Date(self.date(column)),
+            DataType::Timestamp => Value::Timestamp(self.timestamp(column)),
+            DataType::Varchar => Value::Varchar(self.varchar(column).into()),
+        }
+    }
+
+    /// All columns, the hidden key included.
+    pub fn to_row(&self) -> Row {
+        (0..self.schema.columns().len()).map(|column| self.value(column)).collect()
+    }
+}
+
+impl std::fmt::Debug for RowView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries((0..self.schema.columns().len()).map(|column| self.value(column))).finish()
+    }
+}

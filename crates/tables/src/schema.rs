@@ -1,0 +1,430 @@
+//! Schemas: the columns of a table, its key, and where each column lies in encoded rows.
+//!
+//! Invariants of every `Schema` (checked by [`Schema::new`] and again when read from the catalog):
+//!
+//! - 1 to [`COLUMNS_MAX`] columns with distinct names of 1 to [`COLUMN_NAME_BYTES_MAX`] bytes.
+//! - The key has 1 to [`KEY_COLUMNS_MAX`] distinct columns, all NOT NULL. A schema made without key columns
+//!   gets a last column `rowid_` BIGINT as its hidden key; no other column may have that name.
+//! - The fixed parts of a row fit [`ROW_BYTES_MAX`], its fixed key columns fit [`KEY_BYTES_MAX`].
+//!
+//! The catalog's bytes of a schema are described at [`Schema::to_bytes`]; they fit a row whatever the schema.
+
+use entresol_structures::KeyWidth;
+
+use crate::error::{Error, Result};
+use crate::value::DataType;
+
+/// The most columns of a table, the hidden key included.
+pub const COLUMNS_MAX: usize = 256;
+/// The most bytes of a column's name.
+pub const COLUMN_NAME_BYTES_MAX: usize = 63;
+/// The most key columns.
+pub const KEY_COLUMNS_MAX: usize = 16;
+/// The most bytes of an encoded row without its key.
+pub const ROW_BYTES_MAX: usize = 24 * 1024;
+/// The most bytes of an encoded key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// The name of the hidden key column.
+pub const ROWID_COLUMN: &str = "rowid_";
+
+const SCHEMA_VERSION: u8 = 1;
+const FLAG_NULLABLE: u8 = 1;
+const FLAG_HIDDEN_KEY: u8 = 1;
+/// Bytes of one column in the catalog: name length, name, type tag, precision, scale, flags.
+const COLUMN_BYTES_MAX: usize = 1 + COLUMN_NAME_BYTES_MAX + 4;
+/// The largest schema in the catalog.
+pub(crate) const SCHEMA_BYTES_MAX: usize = 4 + 2 + COLUMNS_MAX * COLUMN_BYTES_MAX + 1 + 2 * KEY_COLUMNS_MAX;
+const _: () = assert!(SCHEMA_BYTES_MAX + 64 < ROW_BYTES_MAX);
+const _: () = assert!(COLUMN_NAME_BYTES_MAX <= u8::MAX as usize && KEY_COLUMNS_MAX <= u8::MAX as usize);
+
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, case-sensitive.
+    pub name: String,
+    /// Its type.
+    pub data_type: DataType,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+}
+
+impl Column {
+    /// A column that may be NULL.
+    pub fn new(name: impl Into<String>, data_type: DataType) -> Column {
+        Column { name: name.into(), data_type, nullable: true }
+    }
+
+    /// The same column, NOT NULL.
+    pub fn not_null(mut self) -> Column {
+        self.nullable = false;
+        self
+    }
+}
+
+/// Where a column lies; offsets are in the key or in the value (see [`crate::encoding`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// The `ordinal`-th key column, of fixed width.
+    KeyFixed { ordinal: usize },
+    /// The `ordinal`-th key column, a VARCHAR; its text is the value's `variable`-th if that is not empty.
+    KeyVarchar { ordinal: usize, variable: usize },
+    /// A fixed-width column of the value.
+    Fixed { null_bit: usize, offset: usize },
+    /// The `variable`-th VARCHAR of the value.
+    Varchar { null_bit: usize, variable: usize },
+}
+
+/// The columns, the key and the layout of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    columns: Vec<Column>,
+    key: Vec<usize>,
+    hidden_key: bool,
+    slots: Vec<Slot>,
+    /// Offsets of the key columns; those behind the first VARCHAR are not used.
+    key_offsets: [u16; KEY_COLUMNS_MAX],
+    key_width: KeyWidth,
+    /// Encoded bytes of the key without the texts.
+    key_fixed_bytes: usize,
+    variables: usize,
+    /// Where the ends of the texts begin in the value.
+    ends_offset: usize,
+    /// Value offsets of BOOLEAN columns: the only fixed type with invalid bytes.
+    boolean_offsets: Vec<usize>,
+}
+
+impl Schema {
+    /// Checks and lays out a schema. Key columns become NOT NULL; without any, `rowid_` is added.
+    pub fn new<K: AsRef<str>>(columns: Vec<Column>, key_columns: &[K]) -> Result<Schema> {
+        if columns.iter().any(|column| column.name == ROWID_COLUMN) {
+            return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
+        }
+        if columns.is_empty() {
+            return Err(invalid("no columns"));
+        }
+        let mut key = Vec::with_capacity(key_columns.len());
+        for name in key_columns {
+            let name = name.as_ref();
+            let index = columns.iter().position(|column| column.name == name);
+            key.push(index.ok_or_else(|| invalid(format!("key column {name} is not a column")))?);
+        }
+        Schema::build(columns, key)
+    }
+
+    /// `key` empty: adds the hidden key.
+    fn build(mut columns: Vec<Column>, mut key: Vec<usize>) -> Result<Schema> {
+        let hidden_key = key.is_empty();
+        if hidden_key {
+            key.push(columns.len());
+            columns.push(Column::new(ROWID_COLUMN, DataType::BigInt));
+        }
+        check_columns(&columns)?;
+        check_key(&columns, &key)?;
+        for &index in &key {
+            columns[index].nullable = false;
+        }
+        let schema = lay_out(columns, key, hidden_key);
+        if schema.key_fixed_bytes > KEY_BYTES_MAX {
+            return Err(invalid(format!(
+                "a key takes {} bytes or more, at most {KEY_BYTES_MAX} fit",
+                schema.key_fixed_bytes
+            )));
+        }
+        assert!(schema.value_bytes_min() <= ROW_BYTES_MAX, "256 columns of 16 bytes fit a row");
+        Ok(schema)
+    }
+
+    /// All columns, the hidden key last.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The columns that a user declared: all but the hidden key.
+    pub fn visible_columns(&self) -> &[Column] {
+        &self.columns[..self.columns.len() - usize::from(self.hidden_key)]
+    }
+
+    /// Indexes of the key columns, in key order.
+    pub fn key(&self) -> &[usize] {
+        &self.key
+    }
+
+    /// Names of the key columns, in key order.
+    pub fn key_names(&self) -> impl Iterator<Item = &str> {
+        self.key.iter().map(|&index| self.columns[index].name.as_str())
+    }
+
+    /// True if the key is the hidden column `rowid_`.
+    pub fn hidden_key(&self) -> bool {
+        self.hidden_key
+    }
+
+    /// The index of a column.
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// How the index stores the key.
+    pub fn key_width(&self) -> KeyWidth {
+        self.key_width
+    }
+
+    pub(crate) fn slot(&self, column: usize) -> Slot {
+        self.slots[column]
+    }
+
+    pub(crate) fn key_offsets(&self) -> &[u16; KEY_COLUMNS_MAX] {
+        &self.key_offsets
+    }
+
+    pub(crate) fn key_fixed_bytes(&self) -> usize {
+        self.key_fixed_bytes
+    }
+
+    /// True if all key columns are of fixed width (whatever `key_width`).
+    pub(crate) fn key_is_fixed(&self) -> bool {
+        self.key.iter().all(|&index| self.columns[index].data_type != DataType::Varchar)
+    }
+
+    pub(crate) fn variables(&self) -> usize {
+        self.variables
+    }
+
+    pub(crate) fn ends_offset(&self) -> usize {
+        self.ends_offset
+    }
+
+    pub(crate) fn boolean_offsets(&self) -> &[usize] {
+        &self.boolean_offsets
+    }
+
+    /// Bytes of a value whose texts are all empty.
+    pub(crate) fn value_bytes_min(&self) -> usize {
+        self.ends_offset + 4 * self.variables
+    }
+
+    /// The schema as the catalog stores it, little-endian:
+    ///
+    /// | bytes | what |
+    /// | --- | --- |
+    /// | 1 | version, 1 |
+    /// | 1 | flags: 1 hidden key |
+    /// | 2 | number of columns, without the hidden one |
+    /// | per column | name length (1), name, type tag (1), precision (1), scale (1), flags (1): 1 nullable |
+    /// | 1 | number of key columns, 0 if hidden |
+    /// | 2 each | index of a key column |
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(64);
+        let columns = self.visible_columns();
+        bytes.push(SCHEMA_VERSION);
+        bytes.push(if self.hidden_key { FLAG_HIDDEN_KEY } else { 0 });
+        bytes.extend_from_slice(&(columns.len() as u16).to_le_bytes());
+        for column in columns {
+            bytes.push(column.name.len() as u8);
+            bytes.extend_from_slice(column.name.as_bytes());
+            let (tag, precision, scale) = type_tag(column.data_type);
+            bytes.extend_from_slice(&[
+                tag,
+                precision,
+                scale,
+                if column.nullable { FLAG_NULLABLE } else { 0 },
+            ]);
+        }
+        let key: &[usize] = if self.hidden_key { &[] } else { &self.key };
+        bytes.push(key.len() as u8);
+        for &index in key {
+            bytes.extend_from_slice(&(index as u16).to_le_bytes());
+        }
+        assert!(bytes.len() <= SCHEMA_BYTES_MAX);
+        bytes
+    }
+
+    /// Reads what [`Schema::to_bytes`] wrote; anything else is `Corrupt`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Schema> {
+        read_schema(bytes).ok_or_else(|| Error::corrupt("schema in the catalog", "malformed bytes"))?
+    }
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::InvalidSchema { reason: reason.into() }
+}
+
+fn check_columns(columns: &[Column]) -> Result<()> {
+    if columns.len() > COLUMNS_MAX {
+        return Err(invalid(format!("{} columns, at most {COLUMNS_MAX} are allowed", columns.len())));
+    }
+    let mut names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(invalid(format!("column {} is there twice", pair[0])));
+    }
+    for column in columns {
+        let name = &column.name;
+        if name.is_empty() || name.len() > COLUMN_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            return Err(invalid(format!(
+                "column name {name:?}: 1 to {COLUMN_NAME_BYTES_MAX} bytes without control characters"
+            )));
+        }
+        if let DataType::Decimal { precision, scale } = column.data_type
+            && !((1..=crate::decimal::DECIMAL_PRECISION_MAX).contains(&precision) && scale <= precision)
+        {
+            return Err(invalid(format!(
+                "column {name}: {} needs a precision of 1 to 38 and a scale within it",
+                column.data_type
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_key(columns: &[Column], key: &[usize]) -> Result<()> {
+    if key.len() > KEY_COLUMNS_MAX {
+        return Err(invalid(format!("{} key columns, at most {KEY_COLUMNS_MAX} are allowed", key.len())));
+    }
+    for (at, &index) in key.iter().enumerate() {
+        if key[..at].contains(&index) {
+            return Err(invalid(format!("key column {} is there twice", columns[index].name)));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a fixed-width type in keys and values; `None` for VARCHAR.
+pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
+    match data_type {
+        DataType::Boolean => Some(1),
+        DataType::Int | DataType::Date => Some(4),
+        DataType::BigInt | DataType::Double | DataType::Timestamp => Some(8),
+        DataType::Decimal { precision, .. } if precision <= crate::decimal::DECIMAL_SHORT_PRECISION_MAX => {
+            Some(8)
+        }
+        DataType::Decimal { .. } => Some(16),
+        DataType::Varchar => None,
+    }
+}
+
+fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool) -> Schema {
+    let value_columns = columns.len() - key.len();
+    let mut slots = vec![Slot::KeyFixed { ordinal: 0 }; columns.len()];
+    let mut boolean_offsets = Vec::new();
+    let (mut null_bit, mut offset, mut variables) = (0, 1 + value_columns.div_ceil(8), 0);
+    for (index, column) in columns.iter().enumerate().filter(|(index, _)| !key.contains(index)) {
+        slots[index] = match fixed_bytes(column.data_type) {
+            Some(bytes) => {
+                let slot = Slot::Fixed { null_bit, offset };
+                if column.data_type == DataType::Boolean {
+                    boolean_offsets.push(offset);
+                }
+                offset += bytes;
+                slot
+            }
+            None => {
+                variables += 1;
+                Slot::Varchar { null_bit, variable: variables - 1 }
+            }
+        };
+        null_bit += 1;
+    }
+    let mut key_offsets = [0u16; KEY_COLUMNS_MAX];
+    let (mut key_fixed_bytes, mut fixed) = (0, true);
+    for (ordinal, &index) in key.iter().enumerate() {
+        key_offsets[ordinal] = key_fixed_bytes as u16;
+        match fixed_bytes(columns[index].data_type) {
+            Some(bytes) => {
+                slots[index] = Slot::KeyFixed { ordinal };
+                key_fixed_bytes += bytes;
+            }
+            None => {
+                slots[index] = Slot::KeyVarchar { ordinal, variable: variables };
+                variables += 1;
+                key_fixed_bytes += 2;
+                fixed = false;
+            }
+        }
+    }
+    let key_width = match key_fixed_bytes {
+        0..=8 if fixed => KeyWidth::Eight,
+        9..=16 if fixed => KeyWidth::Sixteen,
+        _ => KeyWidth::Variable,
+    };
+    Schema {
+        columns,
+        key,
+        hidden_key,
+        slots,
+        key_offsets,
+        key_width,
+        key_fixed_bytes,
+        variables,
+        ends_offset: offset,
+        boolean_offsets,
+    }
+}
+
+fn type_tag(data_type: DataType) -> (u8, u8, u8) {
+    match data_type {
+        DataType::Boolean => (1, 0, 0),
+        DataType::Int => (2, 0, 0),
+        DataType::BigInt => (3, 0, 0),
+        DataType::Double => (4, 0, 0),
+        DataType::Decimal { precision, scale } => (5, precision, scale),
+        DataType::Date => (6, 0, 0),
+        DataType::Timestamp => (7, 0, 0),
+        DataType::Varchar => (8, 0, 0),
+    }
+}
+
+fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType> {
+    let data_type = match tag {
+        1 => DataType::Boolean,
+        2 => DataType::Int,
+        3 => DataType::BigInt,
+        4 => DataType::Double,
+        5 => DataType::Decimal { precision, scale },
+        6 => DataType::Date,
+        7 => DataType::Timestamp,
+        8 => DataType::Varchar,
+        _ => return None,
+    };
+    Some(data_type)
+}
+
+/// `None` if the bytes are malformed, `Some(Err)` if they break a rule of schemas.
+fn read_schema(mut bytes: &[u8]) -> Option<Result<Schema>> {
+    let mut take = |count: usize| -> Option<&[u8]> {
+        let (head, tail) = bytes.split_at_checked(count)?;
+        bytes = tail;
+        Some(head)
+    };
+    let header = take(4)?;
+    if header[0] != SCHEMA_VERSION || header[1] & !FLAG_HIDDEN_KEY != 0 {
+        return None;
+    }
+    let column_count = usize::from(u16::from_le_bytes([header[2], header[3]]));
+    let mut columns = Vec::with_capacity(column_count.min(COLUMNS_MAX));
+    for _ in 0..column_count {
+        let name_bytes = usize::from(take(1)?[0]);
+        let name = std::str::from_utf8(take(name_bytes)?).ok()?.to_owned();
+        let rest = take(4)?;
+        let data_type = type_of_tag(rest[0], rest[1], rest[2])?;
+        columns.push(Column { name, data_type, nullable: rest[3] & FLAG_NULLABLE != 0 });
+    }
+    let key_count = usize::from(take(1)?[0]);
+    let mut key = Vec::with_capacity(key_count);
+    for _ in 0..key_count {
+        let index = take(2)?;
+        let index = usize::from(u16::from_le_bytes([index[0], index[1]]));
+        if index >= columns.len() {
+            return None;
+        }
+        key.push(index);
+    }
+    let hidden = header[1] & FLAG_HIDDEN_KEY != 0;
+    if !bytes.is_empty() || hidden != key.is_empty() || columns.is_empty() {
+        return None;
+    }
+    Some(
+        Schema::build(columns, key)
+            .map_err(|error| Error::corrupt("schema in the catalog", error.to_string())),
+    )
+}

@@ -1,0 +1,257 @@
+//! Tables through transactions: every operation against a model, and what users are told about mistakes.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_memory::{Durability, Pool, PoolOptions};
+use entresol_tables::{Catalog, Column, DataType, Error, Row, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_transactions::StateContext;
+use proptest::prelude::*;
+
+fn catalog() -> Arc<Catalog> {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap()
+}
+
+fn meters(catalog: &Catalog) -> Arc<Table> {
+    let columns = vec![
+        Column::new("city", DataType::Varchar),
+        Column::new("meter", DataType::Int),
+        Column::new("power", DataType::Double),
+    ];
+    let schema = Schema::new(columns, &["city", "meter"]).unwrap();
+    catalog.create_table("meters", schema, TableOptions::default()).unwrap()
+}
+
+fn row(city: &str, meter: i32, power: f64) -> Row {
+    vec![Value::from(city), Value::Int(meter), Value::Double(power)]
+}
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Insert(u8, i32, f64),
+    InsertMany(Vec<(u8, i32)>),
+    Upsert(u8, i32, f64),
+    Update(u8, i32, u8, i32),
+    Delete(u8, i32),
+    Commit,
+    Abort,
+    Check(u8),
+}
+
+const CITIES: [&str; 4] = ["", "a", "a\0", "b"];
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let city = 0u8..4;
+    let meter = -2i32..3;
+    prop_oneof![
+        (city.clone(), meter.clone(), any::<f64>()).prop_map(|(c, m, p)| Operation::Insert(c, m, p)),
+        proptest::collection::vec((city.clone(), meter.clone()), 1..5).prop_map(Operation::InsertMany),
+        (city.clone(), meter.clone(), any::<f64>()).prop_map(|(c, m, p)| Operation::Upsert(c, m, p)),
+        (city.clone(), meter.clone(), city.clone(), meter.clone())
+            .prop_map(|(c, m, d, n)| Operation::Update(c, m, d, n)),
+        (city.clone(), meter).prop_map(|(c, m)| Operation::Delete(c, m)),
+        Just(Operation::Commit),
+        Just(Operation::Abort),
+        city.prop_map(Operation::Check),
+    ]
+}
+
+type Model = BTreeMap<(Value, Value), Row>;
+
+fn key_of(city: u8, meter: i32) -> (Value, Value) {
+    (Value::from(CITIES[usize::from(city)]), Value::Int(meter))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn tables_behave_as_a_map(operations in proptest::collection::vec(operation(), 1..80)) {
+        let catalog = catalog();
+        let table = meters(&catalog);
+        let (mut committed, mut model): (Model, Model) = Default::default();
+        let mut tx = catalog.begin().unwrap();
+        for operation in operations {
+            match operation {
+                Operation::Insert(city, meter, power) => {
+                    let new = row(CITIES[usize::from(city)], meter, power);
+                    let inserted = table.insert(&tx, &new);
+                    if model.contains_key(&key_of(city, meter)) {
+                        let expected = matches!(inserted, Err(Error::DuplicateKey { .. }));
+                        prop_assert!(expected);
+                    } else {
+                        inserted.unwrap();
+                        model.insert(key_of(city, meter), new);
+                    }
+                }
+                Operation::InsertMany(keys) => {
+                    let rows: Vec<Row> = keys.iter().map(|(c, m)| row(CITIES[usize::from(*c)], *m, 1.0)).collect();
+                    let mut after = model.clone();
+                    let fresh = keys.iter().zip(&rows).all(|((c, m), row)| after.insert(key_of(*c, *m), row.clone()).is_none());
+                    prop_assert_eq!(table.insert_many(&tx, &rows).is_ok(), fresh);
+                    if fresh {
+                        model = after;
+                    }
+                }
+                Operation::Upsert(city, meter, power) => {
+                    let new = row(CITIES[usize::from(city)], meter, power);
+                    table.upsert(&tx, &new).unwrap();
+                    model.insert(key_of(city, meter), new);
+                }
+                Operation::Update(city, meter, to_city, to_meter) => {
+                    let (old, new) = (key_of(city, meter), key_of(to_city, to_meter));
+                    let values = row(CITIES[usize::from(to_city)], to_meter, 7.0);
+                    let updated = table.update(&tx, &[old.0.clone(), old.1.clone()], &values);
+                    if !model.contains_key(&old) {
+                        let expected = matches!(updated, Err(Error::NoSuchKey { .. }));
+                        prop_assert!(expected);
+                    } else if old != new && model.contains_key(&new) {
+                        let expected = matches!(updated, Err(Error::DuplicateKey { .. }));
+                        prop_assert!(expected);
+                    } else {
+                        updated.unwrap();
+                        model.remove(&old);
+                        model.insert(new, values);
+                    }
+                }
+                Operation::Delete(city, meter) => {
+                    let key = key_of(city, meter);
+                    let deleted = table.delete(&tx, &[key.0.clone(), key.1.clone()]).unwrap();
+                    prop_assert_eq!(deleted, model.remove(&key).is_some());
+                }
+                Operation::Commit => {
+                    tx.commit(Durability::Sync).unwrap();
+                    committed = model.clone();
+                    tx = catalog.begin().unwrap();
+                }
+                Operation::Abort => {
+                    tx.abort();
+                    model = committed.clone();
+                    tx = catalog.begin().unwrap();
+                }
+                Operation::Check(city) => {
+                    let city = Value::from(CITIES[usize::from(city)]);
+                    let rows = table.scan(ScanRange::prefix(std::slice::from_ref(&city))).rows(&tx).unwrap();
+                    let expected: Vec<Row> = model.iter().filter(|(key, _)| key.0 == city).map(|(_, row)| row.clone()).collect();
+                    prop_assert_eq!(rows, expected);
+                }
+            }
+        }
+        let rows = table.scan(ScanRange::full()).rows(&tx).unwrap();
+        prop_assert_eq!(rows, model.values().cloned().collect::<Vec<_>>());
+        let keys: Vec<Row> = (0..4).flat_map(|c| (-2..3).map(move |m| key_of(c, m))).map(|(c, m)| vec![c, m]).collect();
+        let found = table.get_many(&tx, &keys).unwrap();
+        for (key, found) in keys.iter().zip(found) {
+            let expected = model.get(&(key[0].clone(), key[1].clone())).cloned();
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(table.get(&tx, key).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn ranges_by_key_columns() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let tx = catalog.begin().unwrap();
+    for city in ["a", "b", "c"] {
+        for meter in [i32::MIN, -1, 0, 1, i32::MAX] {
+            table.insert(&tx, &row(city, meter, 0.0)).unwrap();
+        }
+    }
+    let count = |range: ScanRange| table.scan(range).rows(&tx).unwrap().len();
+    let b = [Value::from("b")];
+    let b0 = [Value::from("b"), Value::Int(0)];
+    assert_eq!(count(ScanRange::full()), 15);
+    assert_eq!(count(ScanRange::point(&b0)), 1);
+    assert_eq!(count(ScanRange::prefix(&b)), 5);
+    assert_eq!(count(ScanRange::between(Bound::Excluded(&b), Bound::Unbounded)), 5);
+    assert_eq!(count(ScanRange::between(Bound::Unbounded, Bound::Excluded(&b0))), 7);
+    assert_eq!(count(ScanRange::between(Bound::Included(&b0), Bound::Included(&b))), 3);
+    assert_eq!(count(ScanRange::between(Bound::Included(&b0), Bound::Excluded(&b))), 0);
+    let wrong = table.scan(ScanRange::prefix(&[Value::Int(1)])).rows(&tx).unwrap_err();
+    assert_eq!(wrong.to_string(), "table meters, column city: expected VARCHAR, found INT '1'");
+    let many =
+        table.scan(ScanRange::prefix(&[b[0].clone(), b0[1].clone(), b[0].clone()])).rows(&tx).unwrap_err();
+    assert!(matches!(many, Error::WrongValueCount { expected: 2, found: 3, .. }));
+}
+
+#[test]
+fn hidden_keys_are_unique_and_grow() {
+    let catalog = catalog();
+    let schema = Schema::new(vec![Column::new("n", DataType::Int)], &[] as &[&str]).unwrap();
+    assert!(schema.hidden_key());
+    let table = catalog.create_table("log", schema, TableOptions::default()).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let (catalog, table) = (Arc::clone(&catalog), Arc::clone(&table));
+            std::thread::spawn(move || {
+                for n in 0..50 {
+                    let tx = catalog.begin().unwrap();
+                    table
+                        .insert_many(
+                            &tx,
+                            &[vec![Value::Int(thread * 100 + n)], vec![Value::Null, Value::Null]],
+                        )
+                        .unwrap();
+                    tx.commit(Durability::None).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let tx = catalog.begin().unwrap();
+    let rows = table.scan(ScanRange::full()).rows(&tx).unwrap();
+    let rowids: Vec<Value> = rows.iter().map(|row| row[1].clone()).collect();
+    assert_eq!(rowids, (1..=400).map(Value::BigInt).collect::<Vec<_>>());
+    table.upsert(&tx, &[Value::Int(-1), Value::BigInt(7)]).unwrap();
+    assert_eq!(table.get(&tx, &[Value::BigInt(7)]).unwrap().unwrap()[0], Value::Int(-1));
+    assert_eq!(table.scan(ScanRange::full()).rows(&tx).unwrap().len(), 400);
+}
+
+#[test]
+fn changes_are_the_last_writes_in_key_order() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let tx = catalog.begin().unwrap();
+    table.insert(&tx, &row("b", 1, 1.0)).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    let tx = catalog.begin().unwrap();
+    table.upsert(&tx, &row("c", 1, 1.0)).unwrap();
+    table.upsert(&tx, &row("c", 1, 2.0)).unwrap();
+    table.delete(&tx, &[Value::from("b"), Value::Int(1)]).unwrap();
+    let changes = table.changes(&tx).unwrap();
+    assert_eq!(changes.len(), 2);
+    assert_eq!(changes[0].key, [Value::from("b"), Value::Int(1)]);
+    assert_eq!(changes[0].row, None);
+    assert_eq!(changes[1].row, Some(row("c", 1, 2.0)));
+}
+
+#[test]
+fn mistakes_name_table_column_and_value() {
+    let catalog = catalog();
+    let table = meters(&catalog);
+    let tx = catalog.begin().unwrap();
+    table.insert(&tx, &row("a", 1, 1.0)).unwrap();
+    let error = table.insert(&tx, &row("a", 1, 2.0)).unwrap_err();
+    assert_eq!(error.to_string(), "table meters: a row with key (a, 1) exists already");
+    let error = table.insert(&tx, &[Value::from("a"), Value::BigInt(1), Value::Null]).unwrap_err();
+    assert_eq!(error.to_string(), "table meters, column meter: expected INT, found BIGINT '1'");
+    let error = table.insert(&tx, &[Value::Null, Value::Int(1), Value::Null]).unwrap_err();
+    assert_eq!(error.to_string(), "table meters, column city: NULL in a NOT NULL column");
+    let error = table.get(&tx, &[Value::from("a")]).unwrap_err();
+    assert_eq!(error.to_string(), "table meters: expected 2 values, found 1");
+    assert_eq!(catalog.table("nope").unwrap_err().to_string(), "there is no table nope");
+    let schema = || Schema::new(vec![Column::new("n", DataType::Int)], &["n"]).unwrap();
+    let error = catalog.create_table("meters", schema(), TableOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "table meters exists already");
+    assert!(matches!(
+        catalog.create_table("", schema(), TableOptions::default()),
+        Err(Error::InvalidName { .. })
+    ));
+    let existing = TableOptions { group: None, if_not_exists: true };
+    assert!(Arc::ptr_eq(&catalog.create_table("meters", schema(), existing).unwrap(), &table));
+}

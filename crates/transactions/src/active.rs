@@ -1,0 +1,299 @@
+//! The active transactions: who reads at which snapshot, who commits at which timestamp, and what is visible.
+//!
+//! ```text
+//! counter ── next commit timestamp          slot 0   snapshot | commit
+//! visible ── every commit <= visible is     slot 1   snapshot | commit
+//!            finished                       ...      (TRANSACTIONS_MAX, claimed by CAS)
+//! ```
+//!
+//! Invariants (all operations on these words are SeqCst, so they have one total order):
+//! - A registered snapshot was equal to `visible` *after* it had been stored. A scan reads `visible` (the
+//!   *horizon*) before the slots; a transaction whose final snapshot the scan misses stored it after the scan read
+//!   its slot, and so re-read `visible` after the horizon was read: its snapshot is >= the horizon.
+//! - A commit stores a lower bound of its timestamp before it draws it. `advance` reads `counter` before it scans
+//!   the commit fields, so each timestamp below what it read is either finished or seen as unfinished.
+//!   Therefore `visible` never passes an unfinished commit, and the last of several commits to finish sees that
+//!   the others did.
+//! - Nothing at or above `latched` (a commit whose outcome is unknown) ever becomes visible.
+//!
+//! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_utils::{Backoff, CachePadded};
+use smallvec::SmallVec;
+
+use crate::{Error, Result, Timestamp, interleave};
+
+/// How many transactions may be active at once; [`Error::Busy`] beyond.
+pub const TRANSACTIONS_MAX: usize = 256;
+
+/// How often `claim` tries, one millisecond apart, before it reports that all slots are taken.
+const CLAIM_ATTEMPTS_MAX: u32 = 500;
+
+const FREE: u64 = u64::MAX;
+const NO_COMMIT: u64 = u64::MAX;
+const NEVER: u64 = u64::MAX;
+
+struct Slot {
+    /// The snapshot; `FREE` when nobody owns the slot, 0 while it is being claimed.
+    snapshot: AtomicU64,
+    /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
+    commit: AtomicU64,
+}
+
+/// The slot array, the timestamp counter and the newest visible timestamp.
+pub(crate) struct ActiveTransactions {
+    slots: Box<[CachePadded<Slot>]>,
+    /// No slot at or above this was ever claimed; scans stop here.
+    slots_used: AtomicUsize,
+    counter: CachePadded<AtomicU64>,
+    visible: CachePadded<AtomicU64>,
+    latched: AtomicU64,
+}
+
+/// Which snapshots are needed: the registered ones, and all that may still be registered (>= `horizon`).
+pub(crate) struct Snapshots {
+    horizon: Timestamp,
+    active: SmallVec<[Timestamp; 16]>,
+}
+
+impl Snapshots {
+    /// May a transaction, now or later, read a version with these timestamps?
+    pub(crate) fn needs(&self, cts: Timestamp, dts: Timestamp) -> bool {
+        if dts > self.horizon {
+            return true;
+        }
+        let first = self.active.partition_point(|&snapshot| snapshot < cts);
+        self.active.get(first).is_some_and(|&snapshot| snapshot < dts)
+    }
+
+    /// No transaction, now or later, reads at an older snapshot.
+    pub(crate) fn oldest(&self) -> Timestamp {
+        self.active.first().copied().unwrap_or(self.horizon).min(self.horizon)
+    }
+}
+
+impl ActiveTransactions {
+    /// Everything below `next` counts as finished.
+    pub(crate) fn new(next: Timestamp) -> Self {
+        assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
+        let slot =
+            || CachePadded::new(Slot { snapshot: AtomicU64::new(FREE), commit: AtomicU64::new(NO_COMMIT) });
+        ActiveTransactions {
+            slots: (0..TRANSACTIONS_MAX).map(|_| slot()).collect(),
+            slots_used: AtomicUsize::new(0),
+            counter: CachePadded::new(AtomicU64::new(next)),
+            visible: CachePadded::new(AtomicU64::new(next - 1)),
+            latched: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Registers a transaction at the newest snapshot. Waits a bounded time for a free slot.
+    pub(crate) fn claim(&self) -> Result<(usize, Timestamp)> {
+        for attempt in 0..CLAIM_ATTEMPTS_MAX {
+            if let Some(slot) = self.try_claim() {
+                return Ok((slot, self.register(slot)));
+            }
+            if attempt > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Err(Error::Busy("all transaction slots are taken"))
+    }
+
+    fn try_claim(&self) -> Option<usize> {
+        self.slots.iter().enumerate().find_map(|(index, slot)| {
+            if slot.snapshot.load(SeqCst) != FREE {
+                return None;
+            }
+            // Before the claim, so that a scan that misses the slot comes before the snapshot is stored.
+            self.slots_used.fetch_max(index + 1, SeqCst);
+            slot.snapshot.compare_exchange(FREE, 0, SeqCst, SeqCst).ok().map(|_| index)
+        })
+    }
+
+    fn register(&self, slot: usize) -> Timestamp {
+        let mut snapshot = self.visible.load(SeqCst);
+        loop {
+            interleave::point();
+            self.slots[slot].snapshot.store(snapshot, SeqCst);
+            interleave::point();
+            let now = self.visible.load(SeqCst);
+            if now == snapshot {
+                return snapshot;
+            }
+            snapshot = now;
+        }
+    }
+
+    /// Ends the registration of `claim`.
+    pub(crate) fn release(&self, slot: usize) {
+        let slot = &self.slots[slot];
+        assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
+        let before = slot.snapshot.swap(FREE, SeqCst);
+        assert_ne!(before, FREE, "a slot is released twice");
+    }
+
+    /// The newest timestamp at which all commits are finished.
+    #[cfg(test)]
+    pub(crate) fn visible(&self) -> Timestamp {
+        self.visible.load(SeqCst)
+    }
+
+    /// The snapshots that versions must be kept for.
+    pub(crate) fn snapshots(&self) -> Snapshots {
+        let horizon = self.visible.load(SeqCst);
+        interleave::point();
+        let used = self.slots_used.load(SeqCst);
+        let mut active: SmallVec<[Timestamp; 16]> =
+            self.slots[..used].iter().map(|slot| slot.snapshot.load(SeqCst)).filter(|&s| s != FREE).collect();
+        active.sort_unstable();
+        active.dedup();
+        Snapshots { horizon, active }
+    }
+
+    /// Draws a commit timestamp for the owner of `slot`. Until the stamp is finished nothing from it on is visible.
+    pub(crate) fn stamp(&self, slot: usize) -> CommitStamp<'_> {
+        let commit = &self.slots[slot].commit;
+        assert_eq!(commit.load(SeqCst), NO_COMMIT, "one commit per slot at a time");
+        commit.store(self.counter.load(SeqCst), SeqCst);
+        interleave::point();
+        let cts = self.counter.fetch_add(1, SeqCst);
+        interleave::point();
+        commit.store(cts, SeqCst);
+        CommitStamp { active: self, slot, cts, finished: false }
+    }
+
+    fn advance(&self) {
+        let next = self.counter.load(SeqCst);
+        interleave::point();
+        let used = self.slots_used.load(SeqCst);
+        let unfinished = self.slots[..used].iter().map(|slot| slot.commit.load(SeqCst)).min();
+        let latched = self.latched.load(SeqCst);
+        interleave::point();
+        self.visible.fetch_max(next.min(unfinished.unwrap_or(NO_COMMIT)).min(latched) - 1, SeqCst);
+    }
+
+    /// Waits until the commit at `cts` (finished) and all before it are visible. Every unfinished commit ends
+    /// without waiting for others, so this ends too.
+    pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
+        let backoff = Backoff::new();
+        while self.visible.load(SeqCst) < cts {
+            let latched = self.latched.load(SeqCst);
+            if latched <= cts {
+                return Err(Error::Latched(latched));
+            }
+            if backoff.is_completed() {
+                std::thread::sleep(Duration::from_micros(20));
+            } else {
+                backoff.snooze();
+            }
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// Refuses when an earlier commit left the context in doubt.
+    pub(crate) fn check_not_latched(&self) -> Result<()> {
+        match self.latched.load(SeqCst) {
+            NEVER => Ok(()),
+            cts => Err(Error::Latched(cts)),
+        }
+    }
+}
+
+/// A drawn commit timestamp. Dropped without [`finish`](CommitStamp::finish) (an error or a panic on the way),
+/// nothing from it on ever becomes visible.
+pub(crate) struct CommitStamp<'a> {
+    active: &'a ActiveTransactions,
+    slot: usize,
+    cts: Timestamp,
+    finished: bool,
+}
+
+impl CommitStamp<'_> {
+    pub(crate) fn cts(&self) -> Timestamp {
+        self.cts
+    }
+
+    /// The commit is whole (or its timestamp was declared invalid): it may become visible.
+    pub(crate) fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for CommitStamp<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Before the commit field is cleared: who sees it cleared sees the latch.
+            self.active.latched.fetch_min(self.cts, SeqCst);
+        }
+        self.active.slots[self.slot].commit.store(NO_COMMIT, SeqCst);
+        self.active.advance();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visible_waits_for_the_oldest_unfinished_commit() {
+        let active = ActiveTransactions::new(100);
+        let (a, snapshot) = active.claim().unwrap();
+        assert_eq!(snapshot, 99);
+        let (b, _) = active.claim().unwrap();
+        let first = active.stamp(a);
+        let second = active.stamp(b);
+        assert_eq!((first.cts(), second.cts()), (100, 101));
+        second.finish();
+        assert_eq!(active.visible(), 99);
+        first.finish();
+        assert_eq!(active.visible(), 101);
+        active.wait_until_visible(101).unwrap();
+    }
+
+    #[test]
+    fn a_dropped_stamp_latches() {
+        let active = ActiveTransactions::new(100);
+        let (a, _) = active.claim().unwrap();
+        drop(active.stamp(a));
+        active.stamp(a).finish();
+        assert_eq!(active.visible(), 99);
+        assert!(matches!(active.wait_until_visible(101), Err(Error::Latched(100))));
+        assert!(active.check_not_latched().is_err());
+    }
+
+    #[test]
+    fn only_versions_that_a_snapshot_can_see_are_needed() {
+        let active = ActiveTransactions::new(10);
+        let (reader, snapshot) = active.claim().unwrap();
+        assert_eq!(snapshot, 9);
+        let (writer, _) = active.claim().unwrap();
+        for _ in 10..20 {
+            active.stamp(writer).finish();
+        }
+        active.release(writer);
+        let snapshots = active.snapshots();
+        assert_eq!(snapshots.oldest(), 9);
+        assert!(snapshots.needs(5, 12), "seen at 9");
+        assert!(!snapshots.needs(12, 14), "between the reader and the newest snapshot");
+        assert!(snapshots.needs(15, 20), "seen at 19");
+        assert!(snapshots.needs(19, crate::INFINITY));
+        assert!(!snapshots.needs(3, 9), "superseded before the reader began");
+        active.release(reader);
+        assert!(!active.snapshots().needs(5, 12));
+        assert_eq!(active.snapshots().oldest(), 19);
+    }
+
+    #[test]
+    fn slots_are_bounded_and_used_again() {
+        let active = ActiveTransactions::new(10);
+        let claimed: Vec<_> = (0..TRANSACTIONS_MAX).map(|_| active.claim().unwrap().0).collect();
+        assert!(active.try_claim().is_none());
+        active.release(claimed[17]);
+        assert_eq!(active.claim().unwrap().0, 17);
+    }
+}

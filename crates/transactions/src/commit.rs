@@ -1,0 +1,221 @@
+//! The commit: a write set becomes persistent and visible, over all its states at once.
+//!
+//! ```text
+//!            locks of the groups, plan (conflicts, memory), draw CTS
+//! phase 1    announce CTS per group; clear the bits of slots to be used again              flush, fence
+//! phase 2    write versions into free slots; end superseded ones; fill new objects         flush, fence
+//! phase 3    set the bits; new objects into the index (each with its allocation)           flush, fence
+//! phase 4    LastCTS of all groups := CTS                                                  flush, fence
+//!            unlock; make durable as asked; finish: visible advances
+//! ```
+//! So a commit of updates costs four fences, whatever the number of keys (and one more to make it durable);
+//! new and growing keys add those of their own publications. `tests/fences.txt` pins them.
+//!
+//! # What a crash leaves
+//! - In phase 1: announced CTS and fewer dead versions: nothing that anybody sees.
+//! - In phases 2 and 3: versions and deletions with the announced CTS, above LastCTS: the next open declares it
+//!   invalid, so the versions never count and the deletions never happened.
+//! - After phase 4 the commit is whole. Multi-group commits set all LastCTS in one publication.
+//!
+//! An error after phase 1 began does the same without a crash: the timestamp is declared invalid, persistently,
+//! before anything later can become visible; if that fails too, the context refuses commits from then on.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use entresol_memory::{Durability, Pool};
+use entresol_structures::Inserted;
+use smallvec::SmallVec;
+
+use crate::active::CommitStamp;
+use crate::context::StateContext;
+use crate::group::Group;
+use crate::object::VersionedObject;
+use crate::plan::{Step, plan};
+use crate::write_set::WriteSet;
+use crate::{Error, GroupId, Result, Timestamp, interleave};
+
+/// How many groups one transaction may write: their LastCTS words go into one publication.
+pub const GROUPS_PER_COMMIT_MAX: usize = 56;
+
+/// How often a commit tries, a millisecond apart, while old snapshots need all versions of one of its keys.
+const VERSION_WAITS_MAX: usize = 200;
+
+/// A commit that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Its timestamp; the transaction's snapshot if it wrote nothing.
+    pub cts: Timestamp,
+    /// How many states it wrote.
+    pub states: usize,
+    /// How many keys it wrote.
+    pub keys: usize,
+}
+
+/// The groups of a write set, by number, each once.
+pub(crate) fn groups(writes: &WriteSet) -> Vec<Arc<Group>> {
+    let written = writes.states.values().filter(|writes| !writes.keys.is_empty());
+    let mut groups: Vec<_> = written.map(|writes| Arc::clone(&writes.state.group)).collect();
+    groups.sort_by_key(|group| group.id);
+    groups.dedup_by_key(|group| group.id);
+    groups
+}
+
+/// Commits a write set that is not empty for the owner of `slot`.
+pub(crate) fn commit(
+    context: &StateContext,
+    slot: usize,
+    snapshot: Timestamp,
+    writes: &WriteSet,
+    durability: Durability,
+) -> Result<Commit> {
+    let groups = groups(writes);
+    if groups.len() > GROUPS_PER_COMMIT_MAX {
+        return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
+    }
+    let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
+    for attempt in 0..VERSION_WAITS_MAX {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let locks: SmallVec<[_; 4]> = groups.iter().map(|group| group.writer.lock()).collect();
+        context.check_accepts_commits()?;
+        let Some(steps) = plan(context.pool(), snapshot, writes, &context.active.snapshots())? else {
+            continue;
+        };
+        if steps.is_empty() {
+            return Ok(Commit { cts: snapshot, states, keys: writes.keys() });
+        }
+        let stamp = context.active.stamp(slot);
+        let cts = stamp.cts();
+        assert!(cts > snapshot, "commit timestamps are drawn above every snapshot");
+        let execution = Execution { context, pool: context.pool(), groups: &groups, cts };
+        if let Err(error) = execution.run(steps) {
+            give_up(context, &groups, writes, stamp);
+            return Err(error);
+        }
+        drop(locks);
+        return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
+    }
+    Err(Error::Busy("old snapshots need every version that a key can have"))
+}
+
+/// Makes a whole commit durable as asked, then visible.
+fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durability) -> Result<()> {
+    let cts = stamp.cts();
+    if let Err(source) = context.pool().persist(durability) {
+        // The stamp is dropped unfinished: nothing from this commit on becomes visible.
+        tracing::error!(cts, %source, "a commit could not be made durable");
+        return Err(Error::OutcomeUnknown { cts, source });
+    }
+    stamp.finish();
+    context.active.wait_until_visible(cts)
+}
+
+/// Makes sure that what a failed commit wrote never counts. The caller holds the locks of the groups.
+fn give_up(context: &StateContext, groups: &[Arc<Group>], writes: &WriteSet, stamp: CommitStamp<'_>) {
+    let cts = stamp.cts();
+    let declared: Result<()> = groups.iter().try_for_each(|group| context.declare_invalid(group, cts));
+    match declared {
+        Ok(()) => stamp.finish(),
+        // The stamp is dropped unfinished: commits are refused until the next open declares the range invalid.
+        Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
+    }
+    for writes in writes.states.values() {
+        let mut dead = writes.state.group.dead.lock();
+        writes.keys.keys().for_each(|key| dead.push(writes.state.id, key));
+    }
+}
+
+struct Execution<'c> {
+    context: &'c StateContext,
+    pool: &'c Pool,
+    groups: &'c [Arc<Group>],
+    cts: Timestamp,
+}
+
+impl Execution<'_> {
+    fn run(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
+        self.announce(&steps);
+        interleave::point();
+        self.write(&steps);
+        interleave::point();
+        self.activate(steps)?;
+        interleave::point();
+        let groups: SmallVec<[GroupId; 4]> = self.groups.iter().map(|group| group.id).collect();
+        self.context.directory.set_last_cts(&groups, self.cts)
+    }
+
+    /// Phase 1.
+    fn announce(&self, steps: &[Step<'_, '_>]) {
+        for group in self.groups {
+            self.context.directory.announce(group.id, self.cts);
+        }
+        for step in steps {
+            if let Step::Update { object, dead, .. } = step {
+                object.clear(*dead);
+            }
+        }
+        self.pool.fence();
+        // Pairs with `Transaction::check_still_open`.
+        fence(Ordering::Release);
+    }
+
+    /// Phase 2.
+    fn write(&self, steps: &[Step<'_, '_>]) {
+        for step in steps {
+            match step {
+                Step::Update { object, slot, superseded, value, .. } => {
+                    object.write(*slot, self.cts, value);
+                    if let Some(superseded) = superseded {
+                        object.end(*superseded, self.cts);
+                    }
+                }
+                Step::Delete { object, current, .. } => object.end(*current, self.cts),
+                Step::Build { value, reservation, shape, replaced, .. } => {
+                    let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
+                    object
+                        .build(replaced.as_ref().map(|(old, census)| (old, census)), Some((self.cts, value)));
+                }
+            }
+        }
+        self.pool.fence();
+    }
+
+    /// Phase 3.
+    fn activate(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
+        for step in &steps {
+            if let Step::Update { object, slot, .. } = step {
+                object.activate(*slot);
+            }
+        }
+        for step in steps {
+            match step {
+                Step::Update { .. } => (),
+                Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
+                Step::Build { state, key, reservation, replaced, .. } => {
+                    let mut publication = self.pool.publication();
+                    let offset = publication.allocate(reservation);
+                    let Some((old, _)) = replaced else {
+                        match state.index.insert(key, offset, publication)? {
+                            Inserted::New => continue,
+                            Inserted::Exists(other) => return Err(unexpected(state.id, offset, Some(other))),
+                        }
+                    };
+                    publication.free(old.offset());
+                    let before = state.index.replace(key, offset, publication)?;
+                    if before != Some(old.offset()) {
+                        return Err(unexpected(state.id, old.offset(), before));
+                    }
+                }
+            }
+        }
+        self.pool.fence();
+        Ok(())
+    }
+}
+
+fn unexpected(state: crate::StateId, expected: u64, found: Option<u64>) -> Error {
+    Error::Corrupt(format!("the index of {state} holds {found:?} in place of {expected}"))
+}

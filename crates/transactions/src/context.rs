@@ -1,0 +1,230 @@
+//! The state context: states, groups, active transactions (dissertation 5.3.1).
+//!
+//! # Locks
+//! Readers take none. In this order, each only while the ones before are held or not needed:
+//! `ddl` (creating and dropping) → writers of groups, by number → `ranges` → the maps of groups and states
+//! (held for a look-up) → a group's dead keys. `dropping` is taken by itself.
+//!
+//! # What a crash leaves
+//! Creating and dropping are one publication each: the state is there with its index, or it is not.
+//! A state marked as dropping is destroyed in steps; the next open goes on where the last run stopped.
+//!
+//! Memory: the directories' maxima ([`GROUPS_MAX`](crate::GROUPS_MAX), [`STATES_MAX`](crate::STATES_MAX)) and
+//! what each group remembers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_memory::Pool;
+use entresol_structures::{KeyWidth, OrderedIndex};
+use parking_lot::{Mutex, RwLock};
+
+use crate::active::ActiveTransactions;
+use crate::directory::{Directory, StateEntry};
+use crate::group::Group;
+use crate::recovery::{self, RecoveryReport};
+use crate::state::State;
+use crate::transaction::Transaction;
+use crate::vacuum::Dropping;
+use crate::{Error, GroupId, Result, StateId, Timestamp};
+
+/// All transactional states of a pool; see the [crate](crate).
+pub struct StateContext {
+    pool: Arc<Pool>,
+    pub(crate) directory: Directory,
+    pub(crate) active: ActiveTransactions,
+    transaction_ids: AtomicU64,
+    groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
+    states: RwLock<BTreeMap<StateId, Arc<State>>>,
+    pub(crate) dropping: Mutex<Vec<Dropping>>,
+    ddl: Mutex<()>,
+    ranges: Mutex<()>,
+    report: RecoveryReport,
+}
+
+impl StateContext {
+    /// Opens the context of the pool, recovering what the last run left, or creates one. Two contexts on one
+    /// pool at the same time are not allowed.
+    pub fn open_or_create(pool: Arc<Pool>) -> Result<Arc<StateContext>> {
+        let started_ns = pool.env().now_ns();
+        let directory = match Directory::open(&pool)? {
+            Some(directory) => directory,
+            None => Directory::create(&pool)?,
+        };
+        let recovered = recovery::recover_groups(&directory, started_ns)?;
+        let groups: BTreeMap<_, _> =
+            recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
+        let (states, dropping) = open_states(&pool, &directory, &groups)?;
+        let mut objects_scrubbed = 0;
+        for group in &recovered.to_scrub {
+            let group = &groups[group];
+            objects_scrubbed += recovery::scrub_group(&pool, &directory, group, states.values())?;
+            group.invalid.reset();
+        }
+        let report = RecoveryReport {
+            clean: pool.was_clean() && recovered.commits_undone == 0,
+            commits_undone: recovered.commits_undone,
+            invalid_ranges: directory.invalid_ranges()?.len(),
+            groups: groups.len(),
+            states: states.len(),
+            states_dropping: dropping.len(),
+            objects_scrubbed,
+            duration_us: pool.env().now_ns().saturating_sub(started_ns) / 1000,
+        };
+        tracing::debug!(?report, "state context opened");
+        Ok(Arc::new(StateContext {
+            directory,
+            active: ActiveTransactions::new(recovered.next),
+            transaction_ids: AtomicU64::new(recovered.next),
+            groups: RwLock::new(groups),
+            states: RwLock::new(states),
+            dropping: Mutex::new(dropping),
+            ddl: Mutex::new(()),
+            ranges: Mutex::new(()),
+            report,
+            pool,
+        }))
+    }
+
+    /// The pool that everything lies in.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What opening found and did.
+    pub fn recovery(&self) -> RecoveryReport {
+        self.report
+    }
+
+    /// Creates a state group. It is there for good: groups are not dropped.
+    pub fn create_group(&self) -> Result<GroupId> {
+        let _ddl = self.ddl.lock();
+        let id = self.directory.create_group()?;
+        self.groups.write().insert(id, Arc::new(Group::new(id)));
+        Ok(id)
+    }
+
+    /// The groups that exist.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.groups.read().keys().copied().collect()
+    }
+
+    /// Creates an empty state in a group. It survives a crash with the next commit that does.
+    pub fn create_state(&self, group: GroupId, width: KeyWidth) -> Result<Arc<State>> {
+        let _ddl = self.ddl.lock();
+        let group = self.groups.read().get(&group).cloned().ok_or(Error::NoSuchGroup(group))?;
+        let id = self.directory.free_state()?;
+        let mut publication = self.pool.publication();
+        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
+        let entry = StateEntry { id, group: group.id, width, root, dropping: false };
+        self.directory.add_state(&entry, &mut publication);
+        publication.publish()?;
+        let state = State::open(&self.pool, &entry, group)?;
+        self.states.write().insert(id, Arc::clone(&state));
+        Ok(state)
+    }
+
+    /// The state with this number.
+    pub fn state(&self, id: StateId) -> Option<Arc<State>> {
+        self.states.read().get(&id).cloned()
+    }
+
+    /// All states, by number.
+    pub fn states(&self) -> Vec<Arc<State>> {
+        self.states.read().values().cloned().collect()
+    }
+
+    /// Drops a state. Transactions that began before may go on reading it; its space comes back, in steps, once
+    /// they are gone. Like a creation it survives a crash with the next commit that does.
+    pub fn drop_state(&self, id: StateId) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let (slot, _) = self.active.claim()?;
+        let dropped_at = {
+            // No commit into the state is in work, and none comes after.
+            let _writer = state.group.writer.lock();
+            self.directory.set_dropping(id).map(|()| {
+                let stamp = self.active.stamp(slot);
+                let dropped_at = stamp.cts();
+                state.set_dropped(dropped_at);
+                stamp.finish();
+                dropped_at
+            })
+        };
+        self.active.release(slot);
+        let dropped_at = dropped_at?;
+        self.states.write().remove(&id);
+        self.dropping.lock().push(Dropping { id, root: state.root, dropped_at });
+        self.active.wait_until_visible(dropped_at)
+    }
+
+    /// Begins a transaction at the newest snapshot.
+    pub fn begin(self: &Arc<Self>) -> Result<Arc<Transaction>> {
+        let (slot, snapshot) = self.active.claim()?;
+        let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Transaction::new(self, slot, id, snapshot)))
+    }
+
+    /// The newest commit of the group (0: none); it may still be on its way to durability.
+    pub fn last_cts(&self, group: GroupId) -> Timestamp {
+        self.directory.last_cts(group)
+    }
+
+    pub(crate) fn has_dropping(&self) -> bool {
+        self.dropping.try_lock().is_some_and(|dropping| !dropping.is_empty())
+    }
+
+    pub(crate) fn check_accepts_commits(&self) -> Result<()> {
+        self.pool.check_healthy()?;
+        self.active.check_not_latched()
+    }
+
+    pub(crate) fn check_owns(&self, state: &State) -> Result<()> {
+        if state.is_in(&self.pool) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
+    }
+
+    /// What the commit at `cts` wrote in the group must never count. The caller holds the group's lock.
+    pub(crate) fn declare_invalid(&self, group: &Group, cts: Timestamp) -> Result<()> {
+        let _ranges = self.ranges.lock();
+        // No version with a timestamp in between counts: the group's commits are serialised.
+        let from = self.directory.last_cts(group.id);
+        let stored = self.directory.add_invalid_range(group.id, from, cts)?;
+        if !group.invalid.add(from, cts) {
+            return Err(Error::Full { what: "invalid range", max: crate::INVALID_RANGES_MAX });
+        }
+        if !stored {
+            let states = self.states.read();
+            recovery::scrub_group(&self.pool, &self.directory, group, states.values())?;
+        }
+        Ok(())
+    }
+}
+
+type OpenedStates = (BTreeMap<StateId, Arc<State>>, Vec<Dropping>);
+
+fn open_states(
+    pool: &Arc<Pool>,
+    directory: &Directory,
+    groups: &BTreeMap<GroupId, Arc<Group>>,
+) -> Result<OpenedStates> {
+    let mut states = BTreeMap::new();
+    let mut dropping = Vec::new();
+    for entry in directory.states()? {
+        if entry.dropping {
+            dropping.push(Dropping { id: entry.id, root: entry.root, dropped_at: 0 });
+            continue;
+        }
+        let group = groups.get(&entry.group).ok_or_else(|| {
+            Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
+        })?;
+        states.insert(entry.id, State::open(pool, &entry, Arc::clone(group))?);
+    }
+    Ok((states, dropping))
+}
+
+impl std::fmt::Debug for StateContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StateContext({:?})", self.report)
+    }
+}

@@ -1,0 +1,313 @@
+//! The persistent part of the state context: which groups and states there are, and which timestamps are invalid.
+//!
+//! ```text
+//! root "context" → header   magic | format version | groups | states | invalid ranges   (offsets)
+//! groups          1024 x   status (0 free, 1 in use) | LastCTS | announced CTS | -
+//! states          1024 x   status (0 free, 1 live, 2 dropping) | group | key width | index root
+//! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
+//! ```
+//! All fields are 8-byte little-endian words.
+//!
+//! Invariants:
+//! - An entry counts from the moment its first word is set; the other words are written before or together with it.
+//! - `announced >= cts` of every version that exists in a state of the group, before the version does. So after a
+//!   crash exactly the timestamps in `(LastCTS, announced]` may belong to a commit that did not finish.
+//! - An invalid range is taken out only when no version or deletion timestamp in it is left.
+//!
+//! Memory: 72 KiB in the pool, fixed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_memory::{Pool, Publication};
+use entresol_structures::KeyWidth;
+
+use crate::{Error, GroupId, Result, StateId, Timestamp};
+
+/// How many state groups a context can hold.
+pub const GROUPS_MAX: usize = 1024;
+/// How many states a context can hold.
+pub const STATES_MAX: usize = 1024;
+/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when all are in
+/// use later, the states of their groups are scrubbed, so that the ranges are not needed any more.
+pub const INVALID_RANGES_MAX: usize = 256;
+
+const ROOT: &str = "context";
+const MAGIC: u64 = u64::from_le_bytes(*b"entr.ctx");
+const FORMAT: u64 = 1;
+
+const WORD: u64 = 8;
+const HEADER_WORDS: usize = 8;
+const ENTRY_WORDS: usize = 4;
+const ENTRY_BYTES: u64 = ENTRY_WORDS as u64 * WORD;
+
+const FREE: u64 = 0;
+const IN_USE: u64 = 1;
+const DROPPING: u64 = 2;
+
+/// A live or dropping state, as stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateEntry {
+    pub(crate) id: StateId,
+    pub(crate) group: GroupId,
+    pub(crate) width: KeyWidth,
+    pub(crate) root: u64,
+    pub(crate) dropping: bool,
+}
+
+/// An invalid range, as stored: timestamps in `(from, to]` never count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RangeEntry {
+    pub(crate) entry: usize,
+    pub(crate) group: GroupId,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+}
+
+/// Access to the directories of one pool. Callers serialise changes to the same entry.
+pub(crate) struct Directory {
+    pool: Arc<Pool>,
+    groups: u64,
+    states: u64,
+    ranges: u64,
+}
+
+impl Directory {
+    pub(crate) fn open(pool: &Arc<Pool>) -> Result<Option<Directory>> {
+        let Some(header) = pool.root(ROOT) else { return Ok(None) };
+        let words = pool.words(header, HEADER_WORDS);
+        let word = |index: usize| words[index].load(Ordering::Acquire);
+        if word(0) != MAGIC || word(1) != FORMAT {
+            return Err(Error::Corrupt(format!(
+                "the state context at {header} has magic {:#x}, format {}",
+                word(0),
+                word(1)
+            )));
+        }
+        Ok(Some(Directory { pool: Arc::clone(pool), groups: word(2), states: word(3), ranges: word(4) }))
+    }
+
+    /// Creates empty directories; all at once, so a crash leaves them whole or not at all.
+    pub(crate) fn create(pool: &Arc<Pool>) -> Result<Directory> {
+        let mut publication = pool.publication();
+        let mut table = |words: usize| -> Result<u64> {
+            let bytes = words * WORD as usize;
+            let reservation = pool.reserve(bytes)?;
+            pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            pool.flush(reservation.offset(), bytes);
+            Ok(publication.allocate(reservation))
+        };
+        let groups = table(GROUPS_MAX * ENTRY_WORDS)?;
+        let states = table(STATES_MAX * ENTRY_WORDS)?;
+        let ranges = table(INVALID_RANGES_MAX * ENTRY_WORDS)?;
+        let header = table(HEADER_WORDS)?;
+        let values = [MAGIC, FORMAT, groups, states, ranges];
+        for (word, value) in pool.words(header, values.len()).iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        pool.flush(header, HEADER_WORDS * WORD as usize);
+        publication.set_root(ROOT, header)?;
+        publication.publish()?;
+        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges })
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        &self.pool.words(offset, 1)[0]
+    }
+
+    fn entry(&self, table: u64, index: usize) -> [u64; ENTRY_WORDS] {
+        let words = self.pool.words(table + index as u64 * ENTRY_BYTES, ENTRY_WORDS);
+        std::array::from_fn(|word| words[word].load(Ordering::Acquire))
+    }
+
+    fn first_free(&self, table: u64, entries: usize) -> Option<usize> {
+        (0..entries)
+            .find(|&index| self.word(table + index as u64 * ENTRY_BYTES).load(Ordering::Acquire) == FREE)
+    }
+
+    fn group_offset(&self, group: GroupId) -> u64 {
+        assert!((group.0 as usize) < GROUPS_MAX, "{group} is out of range");
+        self.groups + u64::from(group.0) * ENTRY_BYTES
+    }
+
+    fn state_offset(&self, state: StateId) -> u64 {
+        assert!((state.0 as usize) < STATES_MAX, "{state} is out of range");
+        self.states + u64::from(state.0) * ENTRY_BYTES
+    }
+
+    // Groups.
+
+    pub(crate) fn groups(&self) -> Vec<GroupId> {
+        let in_use = |&index: &usize| self.entry(self.groups, index)[0] == IN_USE;
+        (0..GROUPS_MAX).filter(in_use).map(|index| GroupId(index as u32)).collect()
+    }
+
+    pub(crate) fn create_group(&self) -> Result<GroupId> {
+        let index = self
+            .first_free(self.groups, GROUPS_MAX)
+            .ok_or(Error::Full { what: "state group", max: GROUPS_MAX })?;
+        let group = GroupId(index as u32);
+        let offset = self.group_offset(group);
+        let mut publication = self.pool.publication();
+        publication.set(offset + WORD, 0);
+        publication.set(offset + 2 * WORD, 0);
+        publication.set(offset, IN_USE);
+        publication.publish()?;
+        Ok(group)
+    }
+
+    pub(crate) fn last_cts(&self, group: GroupId) -> Timestamp {
+        self.word(self.group_offset(group) + WORD).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn announced(&self, group: GroupId) -> Timestamp {
+        self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire)
+    }
+
+    /// Announces that versions with `cts` will be written; the caller fences before it writes one.
+    pub(crate) fn announce(&self, group: GroupId, cts: Timestamp) {
+        let offset = self.group_offset(group) + 2 * WORD;
+        assert!(self.word(offset).load(Ordering::Relaxed) < cts, "commit timestamps of {group} only grow");
+        self.word(offset).store(cts, Ordering::Release);
+        self.pool.flush(offset, WORD as usize);
+    }
+
+    /// Makes the commit at `cts` whole, in all its groups at once. The caller fenced all that belongs to it.
+    pub(crate) fn set_last_cts(&self, groups: &[GroupId], cts: Timestamp) -> Result<()> {
+        if let [group] = groups {
+            // One word is atomic by itself. Recovery rule: versions up to the stored value count.
+            let offset = self.group_offset(*group) + WORD;
+            self.word(offset).store(cts, Ordering::Release);
+            self.pool.flush(offset, WORD as usize);
+            self.pool.fence();
+            return Ok(());
+        }
+        let mut publication = self.pool.publication();
+        for &group in groups {
+            publication.set(self.group_offset(group) + WORD, cts);
+        }
+        Ok(publication.publish()?)
+    }
+
+    // States.
+
+    pub(crate) fn states(&self) -> Result<Vec<StateEntry>> {
+        (0..STATES_MAX).filter_map(|index| self.state_entry(index).transpose()).collect()
+    }
+
+    fn state_entry(&self, index: usize) -> Result<Option<StateEntry>> {
+        let [status, group, width, root] = self.entry(self.states, index);
+        if status == FREE {
+            return Ok(None);
+        }
+        let corrupt = || Error::Corrupt(format!("state entry {index} is {status}, {group}, {width}, {root}"));
+        if status > DROPPING || group >= GROUPS_MAX as u64 || root == 0 {
+            return Err(corrupt());
+        }
+        Ok(Some(StateEntry {
+            id: StateId(index as u32),
+            group: GroupId(group as u32),
+            width: width_from_code(width).ok_or_else(corrupt)?,
+            root,
+            dropping: status == DROPPING,
+        }))
+    }
+
+    pub(crate) fn free_state(&self) -> Result<StateId> {
+        let index =
+            self.first_free(self.states, STATES_MAX).ok_or(Error::Full { what: "state", max: STATES_MAX })?;
+        Ok(StateId(index as u32))
+    }
+
+    /// Adds the entry of a new state to the publication that allocates its index.
+    pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
+        let offset = self.state_offset(entry.id);
+        publication.set(offset + WORD, u64::from(entry.group.0));
+        publication.set(offset + 2 * WORD, width_code(entry.width));
+        publication.set(offset + 3 * WORD, entry.root);
+        publication.set(offset, IN_USE);
+    }
+
+    /// From now on the state is gone; recovery rule: what is left of a dropping state is destroyed.
+    pub(crate) fn set_dropping(&self, state: StateId) -> Result<()> {
+        let mut publication = self.pool.publication();
+        publication.set(self.state_offset(state), DROPPING);
+        Ok(publication.publish()?)
+    }
+
+    /// Frees the entry and the empty index of a dropping state.
+    pub(crate) fn remove_state(&self, state: StateId, root: u64) -> Result<()> {
+        let mut publication = self.pool.publication();
+        publication.set(self.state_offset(state), FREE);
+        publication.free(root);
+        Ok(publication.publish()?)
+    }
+
+    // Invalid ranges.
+
+    pub(crate) fn invalid_ranges(&self) -> Result<Vec<RangeEntry>> {
+        let mut ranges = Vec::new();
+        for entry in 0..INVALID_RANGES_MAX {
+            let [group, from, to, _] = self.entry(self.ranges, entry);
+            if group == FREE {
+                continue;
+            }
+            if group > GROUPS_MAX as u64 || from >= to {
+                return Err(Error::Corrupt(format!(
+                    "invalid range {entry} is ({from}, {to}] of group {group} - 1"
+                )));
+            }
+            ranges.push(RangeEntry { entry, group: GroupId(group as u32 - 1), from, to });
+        }
+        Ok(ranges)
+    }
+
+    /// Declares `(from, to]` invalid for the group, persistently; false when there is no room. A range of the
+    /// same group with the same start grows: no commit happened in between.
+    pub(crate) fn add_invalid_range(&self, group: GroupId, from: Timestamp, to: Timestamp) -> Result<bool> {
+        assert!(from < to, "the range ({from}, {to}] is empty");
+        let same =
+            self.invalid_ranges()?.into_iter().find(|range| range.group == group && range.from == from);
+        let index = match same
+            .map(|range| range.entry)
+            .or_else(|| self.first_free(self.ranges, INVALID_RANGES_MAX))
+        {
+            Some(index) => index,
+            None => return Ok(false),
+        };
+        let offset = self.ranges + index as u64 * ENTRY_BYTES;
+        let mut publication = self.pool.publication();
+        publication.set(offset + WORD, from);
+        publication.set(offset + 2 * WORD, to);
+        publication.set(offset, u64::from(group.0) + 1);
+        publication.publish()?;
+        Ok(true)
+    }
+
+    /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.
+    pub(crate) fn remove_invalid_ranges(&self, ranges: &[RangeEntry]) {
+        for range in ranges {
+            let offset = self.ranges + range.entry as u64 * ENTRY_BYTES;
+            self.word(offset).store(FREE, Ordering::Release);
+            self.pool.flush(offset, WORD as usize);
+        }
+        self.pool.fence();
+    }
+}
+
+fn width_code(width: KeyWidth) -> u64 {
+    match width {
+        KeyWidth::Eight => 8,
+        KeyWidth::Sixteen => 16,
+        KeyWidth::Variable => 0,
+    }
+}
+
+fn width_from_code(code: u64) -> Option<KeyWidth> {
+    match code {
+        8 => Some(KeyWidth::Eight),
+        16 => Some(KeyWidth::Sixteen),
+        0 => Some(KeyWidth::Variable),
+        _ => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! What can go wrong, by what the caller should do.
+
+use entresol_structures::KeyBytes;
+
+use crate::{GroupId, StateId, Timestamp};
+
+/// The result of a transactional call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction committed one of the keys first: begin again and retry.
+    #[error(
+        "conflict in {state} on key {}: it was committed at {committed}, after this transaction's snapshot {snapshot}",
+        hexadecimal(key)
+    )]
+    Conflict {
+        /// The state of the key.
+        state: StateId,
+        /// The key.
+        key: KeyBytes,
+        /// The snapshot of the transaction that failed.
+        snapshot: Timestamp,
+        /// The commit or deletion timestamp that it met.
+        committed: Timestamp,
+    },
+    /// A bounded resource stayed full: slow down and retry.
+    #[error("busy: {0}")]
+    Busy(&'static str),
+    /// A state of the transaction voted to abort.
+    #[error("{0} voted to abort the transaction")]
+    VotedAbort(StateId),
+    /// The transaction has been committed or aborted already.
+    #[error("the transaction is already finished")]
+    Finished,
+    /// There is no such state, or it was dropped.
+    #[error("{0} does not exist or was dropped")]
+    NoSuchState(StateId),
+    /// There is no such group.
+    #[error("{0} does not exist")]
+    NoSuchGroup(GroupId),
+    /// A directory of fixed size is full.
+    #[error("no room for another {what}: the maximum is {max}")]
+    Full {
+        /// What cannot be added.
+        what: &'static str,
+        /// How many are possible.
+        max: usize,
+    },
+    /// The key does not fit the key width of the state.
+    #[error("a key of {bytes} bytes does not fit {state}: at most {max}")]
+    KeyLength {
+        /// The state.
+        state: StateId,
+        /// The length of the key.
+        bytes: usize,
+        /// What fits.
+        max: usize,
+    },
+    /// The value is too long.
+    #[error("a value of {bytes} bytes is too long: at most {max}")]
+    ValueLength {
+        /// The length of the value.
+        bytes: usize,
+        /// What is possible.
+        max: usize,
+    },
+    /// The write set has reached its limit: commit in smaller transactions.
+    #[error("the write set has reached its limit of {max} bytes")]
+    WriteSetFull {
+        /// The limit.
+        max: usize,
+    },
+    /// The commit was written but could not be made durable: after a restart it is there whole or not at all.
+    #[error("the outcome of the commit at {cts} is unknown until the database is opened again: {source}")]
+    OutcomeUnknown {
+        /// The timestamp of the commit.
+        cts: Timestamp,
+        /// Why it could not be made durable.
+        source: entresol_memory::Error,
+    },
+    /// An earlier commit failed in a way that only opening the database again can repair. Reads go on.
+    #[error("commits are refused since the commit at {0} failed: open the database again")]
+    Latched(Timestamp),
+    /// Persistent data contradicts itself.
+    #[error("corrupt: {0}")]
+    Corrupt(String),
+    /// From the memory floor.
+    #[error(transparent)]
+    Memory(#[from] entresol_memory::Error),
+    /// From the structures floor.
+    #[error(transparent)]
+    Structures(#[from] entresol_structures::Error),
+}
+
+fn hexadecimal(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}

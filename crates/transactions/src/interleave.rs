@@ -1,0 +1,132 @@
+//! Places where the order of threads matters. In the crate's own tests a thread may pause at each of them, so that
+//! rare interleavings of the real code come up all the time; otherwise they are nothing.
+
+/// A place where another thread may get ahead.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn point() {}
+
+#[cfg(test)]
+pub(crate) use tests::point;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
+    use entresol_structures::KeyWidth;
+
+    use crate::{Error, KeyRange, State, StateContext};
+
+    thread_local! {
+        /// Random numbers of a thread that wants to pause; None: it does not.
+        static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    pub(crate) fn point() {
+        let Some(mut random) = PAUSES.get() else { return };
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        PAUSES.set(Some(random));
+        match random >> 32 & 63 {
+            0 => thread::sleep(Duration::from_micros(random >> 40 & 63)),
+            1..8 => thread::yield_now(),
+            _ => (),
+        }
+    }
+
+    const KEYS: u64 = 3;
+    const TOTAL: u64 = 2 * KEYS * 100;
+
+    fn transfer(context: &Arc<StateContext>, states: &[Arc<State>; 2], random: &Env) {
+        let transaction = context.begin().unwrap();
+        let [from, to] = [(); 2].map(|()| (random.random_u64() % 2, random.random_u64() % KEYS));
+        if from == to {
+            return;
+        }
+        let read = |(state, key): (u64, u64)| {
+            let amount = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
+            transaction.read(&states[state as usize], &key.to_be_bytes(), amount).unwrap().unwrap_or(0)
+        };
+        let write = |(state, key): (u64, u64), amount: u64| {
+            let value = (amount > 0).then(|| amount.to_le_bytes().repeat(2));
+            transaction.write(&states[state as usize], &key.to_be_bytes(), value.as_deref()).unwrap();
+        };
+        let moved = read(from).div_ceil(1 + random.random_u64() % 3);
+        write(to, read(to) + moved);
+        write(from, read(from) - moved);
+        match transaction.commit(Durability::None) {
+            Ok(commit) => {
+                assert!(context.begin().unwrap().snapshot() >= commit.cts, "a commit is seen at once")
+            }
+            Err(error) => assert!(matches!(error, Error::Conflict { .. }), "{error}"),
+        }
+    }
+
+    fn check(context: &Arc<StateContext>, states: &[Arc<State>; 2], rounds: u64) {
+        let transaction = context.begin().unwrap();
+        for _ in 0..rounds {
+            let (mut by_key, mut by_scan) = (0, 0);
+            let amount = |value: &[u8]| {
+                assert_eq!(value[..8], value[8..], "torn");
+                u64::from_le_bytes(value[..8].try_into().unwrap())
+            };
+            for state in states {
+                for key in 0..KEYS {
+                    by_key += transaction.read(state, &key.to_be_bytes(), amount).unwrap().unwrap_or(0);
+                }
+                let mut from = None;
+                let sum = |_: &[u8], value: &[u8]| by_scan += amount(value);
+                assert!(!transaction.scan_batch(state, &KeyRange::full(), &mut from, sum).unwrap());
+            }
+            assert_eq!((by_key, by_scan), (TOTAL, TOTAL), "{transaction:?}");
+        }
+    }
+
+    #[test]
+    fn snapshots_are_consistent_whatever_the_interleaving() {
+        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+        let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+        let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+        let states = [state(), state()];
+        let load = context.begin().unwrap();
+        for state in &states {
+            let value = 100_u64.to_le_bytes().repeat(2);
+            (0..KEYS).for_each(|key| load.write(state, &key.to_be_bytes(), Some(&value)).unwrap());
+        }
+        load.commit(Durability::None).unwrap();
+        drop(load);
+        let stop = AtomicBool::new(false);
+        let checks = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for thread in 0..6_u64 {
+                let (context, states, stop, checks) = (&context, &states, &stop, &checks);
+                scope.spawn(move || {
+                    PAUSES.set(Some(0x9E37_79B9_7F4A_7C15 ^ thread));
+                    let random = Env::simulated(thread);
+                    while !stop.load(Relaxed) {
+                        match thread {
+                            0..3 => transfer(context, states, &random),
+                            3..5 => {
+                                check(context, states, [1, 30][thread as usize - 3]);
+                                checks.fetch_add(1, Relaxed);
+                            }
+                            _ => drop(context.vacuum().map(|_| thread::yield_now())),
+                        }
+                    }
+                });
+            }
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_secs(3) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            stop.store(true, Relaxed);
+        });
+        assert!(checks.into_inner() > 20);
+    }
+}

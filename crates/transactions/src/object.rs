@@ -1,0 +1,387 @@
+//! The MVCC object: all versions of one key (dissertation 5.3.1, figure 5.4), updated in place (5.4).
+//!
+//! ```text
+//! word 0          bitmap of used slots
+//! word 1          number of slots (low half) | capacity of a value in bytes (high half); never changes
+//! 2 words x slots headers: CTS | DTS
+//! then x slots    values: length in bytes | capacity / 8 words, little-endian
+//! ```
+//!
+//! A version is visible at snapshot S when its bit is set, `cts <= S < dts`, and its CTS is not invalid; an
+//! invalid DTS counts as infinity (its commit never happened).
+//!
+//! # Readers and the one writer
+//! A slot is rewritten only if no registered snapshot sees its version, and then with a CTS above every
+//! registered snapshot (it is not finished yet). So a reader can be misled only by mixing two versions of a slot.
+//! It is not: the writer stores CTS before DTS (release), the reader loads DTS (acquire) before CTS, so its CTS is
+//! at least as new as its DTS. If the DTS is that of a version which the reader's snapshot does not see because
+//! it ended, the slot is out; if the DTS is newer than that, so is the CTS, and the slot is out; otherwise the
+//! version is needed or not yet visible, and either it stays, or the CTS read is invalid or above the snapshot.
+//! Once a version was found visible its value cannot change while the snapshot is registered.
+//!
+//! # What a crash leaves
+//! The phases of a commit are separated by fences: bits of reused slots cleared; headers and values written;
+//! bits set. Whatever words of a phase survive, every slot with its bit set is whole, and what an unfinished
+//! commit wrote carries its announced (hence invalid) timestamp.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_memory::{OBJECT_BYTES_MAX, Pool};
+use smallvec::SmallVec;
+
+use crate::active::Snapshots;
+use crate::invalid_ranges::InvalidRanges;
+use crate::{INFINITY, Timestamp, interleave};
+
+/// How many versions of one key can exist at a time: one bit each in a word.
+pub const VERSION_SLOTS_MAX: usize = 64;
+/// The longest value: three versions of it fit the largest object that a pool can hold.
+pub const VALUE_BYTES_MAX: usize = 4 << 20;
+const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
+
+/// How many version slots a new object has: the current version and the one before it.
+const SLOTS_INITIAL: usize = 2;
+
+const BITMAP: usize = 0;
+const SHAPE: usize = 1;
+const HEADERS: usize = 2;
+
+/// A value copied out of an object. Short ones stay on the stack.
+pub(crate) type ValueBuffer = SmallVec<[u8; 256]>;
+
+/// How many slots, and how long a value can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    slots: usize,
+    /// A multiple of 8.
+    capacity: usize,
+}
+
+impl Shape {
+    pub(crate) fn for_new(value_bytes: usize) -> Shape {
+        Shape { slots: SLOTS_INITIAL, capacity: value_bytes.next_multiple_of(8) }
+    }
+
+    /// A shape for `versions` versions and a value of this length, at least as roomy as now if that can be; None
+    /// if there are too many versions.
+    pub(crate) fn grown(self, versions: usize, value_bytes: usize) -> Option<Shape> {
+        let doubled = if versions > self.slots { (2 * self.slots).max(versions) } else { self.slots };
+        let needed = value_bytes.next_multiple_of(8).max(self.capacity);
+        let slack =
+            if needed > self.capacity { (self.capacity + self.capacity / 2).next_multiple_of(8) } else { 0 };
+        let roomy =
+            Shape { slots: doubled.min(VERSION_SLOTS_MAX), capacity: needed.max(slack).min(VALUE_BYTES_MAX) };
+        let tight = Shape { slots: versions.max(SLOTS_INITIAL), capacity: needed };
+        [roomy, tight].into_iter().find(|shape| {
+            (versions..=VERSION_SLOTS_MAX).contains(&shape.slots) && shape.bytes() as u64 <= OBJECT_BYTES_MAX
+        })
+    }
+
+    /// The shape with which a key starts, keeping the capacity.
+    pub(crate) fn shrunk(self) -> Shape {
+        Shape { slots: SLOTS_INITIAL, ..self }
+    }
+
+    /// Gives what an allocation of this size has left over to the values.
+    pub(crate) fn filling(self, bytes: usize) -> Shape {
+        let value_words = ((bytes / 8).saturating_sub(HEADERS) / self.slots).saturating_sub(3);
+        Shape { capacity: (8 * value_words).clamp(self.capacity, VALUE_BYTES_MAX.max(self.capacity)), ..self }
+    }
+
+    fn value_words(self) -> usize {
+        1 + self.capacity / 8
+    }
+
+    fn words(self) -> usize {
+        HEADERS + self.slots * (2 + self.value_words())
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        8 * self.words()
+    }
+
+    pub(crate) fn slots(self) -> usize {
+        self.slots
+    }
+
+    fn encode(self) -> u64 {
+        self.slots as u64 | (self.capacity as u64) << 32
+    }
+
+    fn decode(word: u64) -> Shape {
+        let shape = Shape { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
+        let sane = (1..=VERSION_SLOTS_MAX).contains(&shape.slots)
+            && shape.capacity <= VALUE_BYTES_MAX
+            && shape.capacity.is_multiple_of(8);
+        assert!(sane, "damaged MVCC object: shape word {word:#x}");
+        shape
+    }
+}
+
+/// What a writer needs to know about an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Census {
+    /// The slot of the version that nothing has superseded.
+    pub(crate) current: Option<usize>,
+    /// The newest timestamp at which the key was written or deleted.
+    pub(crate) newest: Timestamp,
+    /// Used slots that some snapshot, now or later, may read.
+    pub(crate) needed: u64,
+    /// Used slots that nobody reads.
+    pub(crate) dead: u64,
+}
+
+/// An MVCC object in the pool. Readers hold a guard of the pool while they use one; writers the group's lock.
+#[derive(Clone, Copy)]
+pub(crate) struct VersionedObject<'p> {
+    pool: &'p Pool,
+    offset: u64,
+    shape: Shape,
+    words: &'p [AtomicU64],
+}
+
+impl<'p> VersionedObject<'p> {
+    pub(crate) fn open(pool: &'p Pool, offset: u64) -> Self {
+        let shape = Shape::decode(pool.words(offset, HEADERS)[SHAPE].load(Ordering::Relaxed));
+        VersionedObject { pool, offset, shape, words: pool.words(offset, shape.words()) }
+    }
+
+    /// Prepares reserved memory: no slot is used.
+    pub(crate) fn initialise(pool: &'p Pool, offset: u64, shape: Shape) -> Self {
+        let words = pool.words(offset, shape.words());
+        words[BITMAP].store(0, Ordering::Relaxed);
+        words[SHAPE].store(shape.encode(), Ordering::Relaxed);
+        VersionedObject { pool, offset, shape, words }
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn holds(&self, value_bytes: usize) -> bool {
+        value_bytes <= self.shape.capacity
+    }
+
+    fn bitmap(&self) -> u64 {
+        self.words[BITMAP].load(Ordering::Acquire)
+    }
+
+    /// CTS and DTS of a slot. DTS first: see the module's argument.
+    #[inline]
+    fn header(&self, slot: usize) -> (Timestamp, Timestamp) {
+        let header = &self.words[HEADERS + 2 * slot..HEADERS + 2 * slot + 2];
+        let dts = header[1].load(Ordering::Acquire);
+        interleave::point();
+        let cts = header[0].load(Ordering::Acquire);
+        (cts, dts)
+    }
+
+    fn value_at(&self, slot: usize) -> usize {
+        HEADERS + 2 * self.shape.slots + slot * self.shape.value_words()
+    }
+
+    /// The slot of the version that the snapshot sees.
+    #[inline]
+    pub(crate) fn visible(&self, snapshot: Timestamp, invalid: &InvalidRanges) -> Option<usize> {
+        slots(self.bitmap()).find(|&slot| {
+            let (cts, dts) = self.header(slot);
+            cts <= snapshot && (snapshot < dts || invalid.contains(dts)) && !invalid.contains(cts)
+        })
+    }
+
+    /// Copies the value of a slot. Returns false, with the buffer empty, for a length that does not fit: possible
+    /// only for a reader whose transaction was finished meanwhile.
+    #[must_use]
+    pub(crate) fn copy_value(&self, slot: usize, buffer: &mut ValueBuffer) -> bool {
+        buffer.clear();
+        let at = self.value_at(slot);
+        let bytes = self.words[at].load(Ordering::Relaxed) as usize;
+        if bytes > self.shape.capacity {
+            return false;
+        }
+        let words = &self.words[at + 1..at + 1 + bytes.div_ceil(8)];
+        interleave::point();
+        buffer.resize(8 * words.len(), 0);
+        for (chunk, word) in buffer.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        buffer.truncate(bytes);
+        true
+    }
+
+    /// Sorts the versions by who needs them.
+    pub(crate) fn census(&self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Census {
+        let mut census = Census { current: None, newest: 0, needed: 0, dead: 0 };
+        for slot in slots(self.bitmap()) {
+            let (cts, dts) = self.header(slot);
+            if invalid.contains(cts) {
+                census.dead |= 1 << slot;
+                continue;
+            }
+            let dts = if invalid.contains(dts) { INFINITY } else { dts };
+            assert!(cts < dts, "damaged MVCC object at {}: version [{cts}, {dts})", self.offset);
+            census.newest = census.newest.max(cts);
+            if dts == INFINITY {
+                assert!(
+                    census.current.is_none(),
+                    "damaged MVCC object at {}: two current versions",
+                    self.offset
+                );
+                census.current = Some(slot);
+            } else {
+                census.newest = census.newest.max(dts);
+            }
+            if snapshots.needs(cts, dts) {
+                census.needed |= 1 << slot;
+            } else {
+                census.dead |= 1 << slot;
+            }
+        }
+        census
+    }
+
+    /// May the key be dead, as far as this snapshot can tell?
+    pub(crate) fn seems_dead(&self, snapshot: Timestamp, invalid: &InvalidRanges) -> bool {
+        slots(self.bitmap()).all(|slot| {
+            let (cts, dts) = self.header(slot);
+            invalid.contains(cts) || (dts <= snapshot && !invalid.contains(dts))
+        })
+    }
+
+    /// A slot that can take a new version: an unused one if there is one.
+    pub(crate) fn free_slot(&self, census: &Census) -> Option<usize> {
+        let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
+        let unused = all & !self.bitmap();
+        slots(if unused != 0 { unused } else { census.dead }).next()
+    }
+
+    /// Phase 1: takes slots that nobody reads out of use.
+    pub(crate) fn clear(&self, dead: u64) {
+        if dead != 0 {
+            self.words[BITMAP].store(self.bitmap() & !dead, Ordering::Release);
+            self.flush(BITMAP, 1);
+        }
+    }
+
+    /// Phase 2: writes a version into an unused slot.
+    pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8]) {
+        assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
+        self.fill(slot, cts, INFINITY, value);
+        let at = |word: usize| self.offset + 8 * word as u64;
+        let value_bytes = 8 + value.len().next_multiple_of(8);
+        self.pool.flush_ranges([(at(HEADERS + 2 * slot), 16), (at(self.value_at(slot)), value_bytes)]);
+    }
+
+    fn fill(&self, slot: usize, cts: Timestamp, dts: Timestamp, value: &[u8]) {
+        assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
+        // CTS before DTS: see the module's argument.
+        self.words[HEADERS + 2 * slot].store(cts, Ordering::Release);
+        interleave::point();
+        self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
+        let at = self.value_at(slot);
+        interleave::point();
+        self.words[at].store(value.len() as u64, Ordering::Relaxed);
+        let (whole, rest) = value.as_chunks::<8>();
+        for (word, bytes) in self.words[at + 1..].iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.words[at + 1 + whole.len()].store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+    }
+
+    /// Phase 2: ends the validity of a version. A scrub's repair: INFINITY, it was never ended.
+    pub(crate) fn end(&self, slot: usize, dts: Timestamp) {
+        self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
+        self.flush(HEADERS + 2 * slot + 1, 1);
+    }
+
+    /// Phase 3: the version in the slot counts.
+    pub(crate) fn activate(&self, slot: usize) {
+        self.words[BITMAP].store(self.bitmap() | 1 << slot, Ordering::Release);
+        self.flush(BITMAP, 1);
+    }
+
+    /// Fills a fresh object with versions of another one (which the caller does not change any more), the current
+    /// one ended at `cts`, and with the new version; flushes all of it.
+    pub(crate) fn build(
+        &self,
+        old: Option<(&VersionedObject<'_>, &Census)>,
+        new: Option<(Timestamp, &[u8])>,
+    ) {
+        let mut next = 0;
+        let mut value = ValueBuffer::new();
+        if let Some((old, census)) = old {
+            for slot in slots(census.needed) {
+                let (cts, dts) = old.header(slot);
+                let dts = match new {
+                    _ if census.current != Some(slot) => dts,
+                    Some((cts, _)) => cts,
+                    None => INFINITY,
+                };
+                assert!(
+                    old.copy_value(slot, &mut value),
+                    "damaged MVCC object at {}: value length",
+                    old.offset
+                );
+                self.fill(next, cts, dts, &value);
+                next += 1;
+            }
+        }
+        if let Some((cts, value)) = new {
+            self.fill(next, cts, INFINITY, value);
+            next += 1;
+        }
+        let used = if next == 64 { u64::MAX } else { (1 << next) - 1 };
+        self.words[BITMAP].store(used, Ordering::Release);
+        self.flush(BITMAP, self.value_at(0));
+        for slot in 0..next {
+            let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
+            self.flush(self.value_at(slot), 1 + bytes.div_ceil(8));
+        }
+    }
+
+    /// Removes every trace of invalid timestamps; true if there was one. Idempotent, in any order: with and
+    /// without the range the object means the same.
+    pub(crate) fn scrub(&self, invalid: &InvalidRanges) -> bool {
+        let mut dead = 0;
+        let mut changed = false;
+        for slot in slots(self.bitmap()) {
+            let (cts, dts) = self.header(slot);
+            if invalid.contains(cts) {
+                dead |= 1 << slot;
+            } else if invalid.contains(dts) {
+                self.end(slot, INFINITY);
+                changed = true;
+            }
+        }
+        self.clear(dead);
+        changed || dead != 0
+    }
+
+    fn flush(&self, word: usize, words: usize) {
+        self.pool.flush(self.offset + 8 * word as u64, 8 * words);
+    }
+}
+
+/// The set bits, lowest first.
+#[inline]
+fn slots(mut bitmap: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if bitmap == 0 {
+            return None;
+        }
+        let slot = bitmap.trailing_zeros() as usize;
+        bitmap &= bitmap - 1;
+        Some(slot)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use std::sync::Arc;
+
+use entresol_memory::{DomainChoice, PoolOptions};
+
+use super::*;
+use crate::active::ActiveTransactions;
+
+fn pool() -> Arc<Pool> {
+    Pool::volatile(&PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() }).unwrap()
+}
+
+fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> u64 {
+    let reservation = pool.reserve(Shape::for_new(value.len()).bytes()).unwrap();
+    let shape = Shape::for_new(value.len()).filling(reservation.bytes());
+    VersionedObject::initialise(pool, reservation.offset(), shape).build(None, Some((cts, value)));
+    let mut publication = pool.publication();
+    let offset = publication.allocate(reservation);
+    publication.publish().unwrap();
+    offset
+}
+
+fn seen(object: &VersionedObject<'_>, snapshot: Timestamp, invalid: &InvalidRanges) -> Option<Vec<u8>> {
+    let mut value = ValueBuffer::new();
+    let slot = object.visible(snapshot, invalid)?;
+    assert!(object.copy_value(slot, &mut value));
+    Some(value.to_vec())
+}
+
+#[test]
+fn values_of_every_length_come_back() {
+    let pool = pool();
+    let invalid = InvalidRanges::new();
+    for bytes in (0..40).chain([255, 256, 257, 4000, 100_000]) {
+        let value: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+        let object = VersionedObject::open(&pool, object(&pool, &value, 7));
+        assert!(object.holds(bytes));
+        assert_eq!(seen(&object, 7, &invalid).as_deref(), Some(&value[..]));
+        assert_eq!(seen(&object, 6, &invalid), None);
+    }
+}
+
+#[test]
+fn a_snapshot_sees_the_version_of_its_time() {
+    let pool = pool();
+    let invalid = InvalidRanges::new();
+    let object = VersionedObject::open(&pool, object(&pool, b"first", 10));
+    object.write(1, 20, b"second");
+    object.end(0, 20);
+    object.activate(1);
+    assert_eq!(seen(&object, 9, &invalid), None);
+    assert_eq!(seen(&object, 10, &invalid).unwrap(), b"first");
+    assert_eq!(seen(&object, 19, &invalid).unwrap(), b"first");
+    assert_eq!(seen(&object, 20, &invalid).unwrap(), b"second");
+    object.end(1, 30);
+    assert_eq!(seen(&object, 29, &invalid).unwrap(), b"second");
+    assert_eq!(seen(&object, 30, &invalid), None);
+    assert!(object.seems_dead(30, &invalid) && !object.seems_dead(29, &invalid));
+}
+
+#[test]
+fn what_an_invalid_commit_did_never_counts() {
+    let pool = pool();
+    let invalid = InvalidRanges::new();
+    let object = VersionedObject::open(&pool, object(&pool, b"first", 10));
+    object.write(1, 20, b"lost");
+    object.end(0, 20);
+    object.activate(1);
+    assert!(invalid.add(15, 25));
+    for snapshot in [10, 19, 20, 25, 1000] {
+        assert_eq!(seen(&object, snapshot, &invalid).unwrap(), b"first", "at {snapshot}");
+    }
+    let census = object.census(&invalid, &ActiveTransactions::new(40).snapshots());
+    assert_eq!((census.current, census.newest, census.dead), (Some(0), 10, 0b10));
+    assert!(object.scrub(&invalid));
+    assert!(!object.scrub(&invalid), "idempotent");
+    let none = InvalidRanges::new();
+    assert_eq!(seen(&object, 1000, &none).unwrap(), b"first");
+}
+
+#[test]
+fn a_bigger_object_keeps_what_snapshots_need() {
+    let pool = pool();
+    let invalid = InvalidRanges::new();
+    let active = ActiveTransactions::new(11);
+    let (_, snapshot) = active.claim().unwrap();
+    assert_eq!(snapshot, 10);
+    let old = VersionedObject::open(&pool, object(&pool, b"first", 10));
+    old.write(1, 20, b"second");
+    old.end(0, 20);
+    old.activate(1);
+    let census = old.census(&invalid, &active.snapshots());
+    assert_eq!((census.current, census.needed, census.dead), (Some(1), 0b11, 0));
+    assert_eq!(old.free_slot(&census), None);
+    let shape = old.shape().grown(3, 600).unwrap();
+    assert!(shape.slots() == 4 && shape.capacity >= 600);
+    let reservation = pool.reserve(shape.bytes()).unwrap();
+    let new = VersionedObject::initialise(&pool, reservation.offset(), shape);
+    new.build(Some((&old, &census)), Some((30, &[7; 600])));
+    assert_eq!(seen(&new, 10, &invalid).unwrap(), b"first");
+    assert_eq!(seen(&new, 29, &invalid).unwrap(), b"second");
+    assert_eq!(seen(&new, 30, &invalid).unwrap(), [7; 600]);
+    assert_eq!(seen(&old, 1000, &invalid).unwrap(), b"second", "the old object is not changed");
+}
+
+#[test]
+fn shapes_have_limits() {
+    let shape = Shape::for_new(0);
+    assert_eq!(shape, Shape { slots: 2, capacity: 0 });
+    assert_eq!(shape.grown(3, 0).unwrap().slots(), 4);
+    assert_eq!(shape.grown(64, 0).unwrap().slots(), 64);
+    assert!(shape.grown(65, 0).is_none());
+    let long = Shape::for_new(VALUE_BYTES_MAX);
+    assert_eq!(long.grown(3, 1).unwrap().slots(), 3, "doubling does not fit an object");
+    assert!(long.grown(4, 1).is_none());
+    assert_eq!(Shape::decode(long.encode()), long);
+    for bytes in [64, 128, 200, 4096] {
+        assert!(shape.filling(bytes).bytes() <= bytes);
+    }
+}

@@ -1,0 +1,158 @@
+//! What a commit will do, decided before anything is changed.
+//!
+//! Planning finds conflicts (first committer wins) and reserves all memory that versions need, so the usual reasons
+//! to fail come while aborting is still free. The caller holds the locks of all groups of the write set.
+//!
+//! Memory: one [`Step`] per written key, so it is bounded by the write set.
+
+use entresol_memory::{Pool, Reservation};
+use entresol_structures::KeyBytes;
+
+use crate::active::Snapshots;
+use crate::object::{Census, Shape, VersionedObject};
+use crate::state::State;
+use crate::write_set::{StateWrites, WriteSet, Written};
+use crate::{Error, Result, Timestamp};
+
+/// How many keys are looked up together.
+const LOOKUP_KEYS: usize = 64;
+
+/// The change of one key.
+pub(crate) enum Step<'a, 'p> {
+    /// Write a version into a slot of the object, in place.
+    Update {
+        object: VersionedObject<'p>,
+        /// Slots to take out of use first; `slot` is among them or unused.
+        dead: u64,
+        slot: usize,
+        superseded: Option<usize>,
+        value: &'a [u8],
+    },
+    /// End the current version.
+    Delete { object: VersionedObject<'p>, current: usize, state: &'a State, key: &'a [u8] },
+    /// Put a new object into the index: of a new key, or in place of one that has no room.
+    Build {
+        state: &'a State,
+        key: &'a [u8],
+        value: &'a [u8],
+        reservation: Reservation<'p>,
+        shape: Shape,
+        replaced: Option<(VersionedObject<'p>, Census)>,
+    },
+}
+
+/// The plan for one key.
+enum KeyPlan<'a, 'p> {
+    Nothing,
+    Step(Step<'a, 'p>),
+    TooManyVersions,
+}
+
+/// Plans a write set; None if a key already has [`VERSION_SLOTS_MAX`](crate::VERSION_SLOTS_MAX) versions that somebody needs.
+pub(crate) fn plan<'a, 'p>(
+    pool: &'p Pool,
+    snapshot: Timestamp,
+    writes: &'a WriteSet,
+    snapshots: &Snapshots,
+) -> Result<Option<Vec<Step<'a, 'p>>>> {
+    let planner = Planner { pool, snapshot, snapshots };
+    let mut steps = Vec::with_capacity(writes.keys());
+    for writes in writes.states.values() {
+        if writes.state.is_dropped() {
+            return Err(Error::NoSuchState(writes.state.id));
+        }
+        if !planner.plan_state(writes, &mut steps)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(steps))
+}
+
+struct Planner<'s, 'p> {
+    pool: &'p Pool,
+    snapshot: Timestamp,
+    snapshots: &'s Snapshots,
+}
+
+impl<'p> Planner<'_, 'p> {
+    fn plan_state<'a>(&self, writes: &'a StateWrites, steps: &mut Vec<Step<'a, 'p>>) -> Result<bool> {
+        let mut offsets = Vec::with_capacity(LOOKUP_KEYS);
+        let mut keys: Vec<&'a KeyBytes> = Vec::with_capacity(LOOKUP_KEYS);
+        let mut remaining = writes.keys.iter();
+        loop {
+            let mut values: smallvec::SmallVec<[&'a Written; LOOKUP_KEYS]> = smallvec::SmallVec::new();
+            keys.clear();
+            for (key, value) in remaining.by_ref().take(LOOKUP_KEYS) {
+                keys.push(key);
+                values.push(value);
+            }
+            if keys.is_empty() {
+                return Ok(true);
+            }
+            writes.state.index.get_many(&keys, &mut offsets);
+            assert_eq!(offsets.len(), keys.len(), "the index answers every key");
+            offsets.iter().flatten().for_each(|&offset| self.pool.prefetch(offset));
+            for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {
+                match self.plan_key(&writes.state, key, value.as_deref(), *offset)? {
+                    KeyPlan::Nothing => (),
+                    KeyPlan::Step(step) => steps.push(step),
+                    KeyPlan::TooManyVersions => return Ok(false),
+                }
+            }
+        }
+    }
+
+    fn plan_key<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        offset: Option<u64>,
+    ) -> Result<KeyPlan<'a, 'p>> {
+        let Some(offset) = offset else {
+            return match value {
+                Some(value) => self.build(state, key, value, Shape::for_new(value.len()), None),
+                None => Ok(KeyPlan::Nothing),
+            };
+        };
+        let object = VersionedObject::open(self.pool, offset);
+        let census = object.census(&state.group.invalid, self.snapshots);
+        if census.newest > self.snapshot {
+            return Err(Error::Conflict {
+                state: state.id,
+                key: KeyBytes::from_slice(key),
+                snapshot: self.snapshot,
+                committed: census.newest,
+            });
+        }
+        let Some(value) = value else {
+            return Ok(match census.current {
+                Some(current) => KeyPlan::Step(Step::Delete { object, current, state, key }),
+                None => KeyPlan::Nothing,
+            });
+        };
+        if let Some(slot) = object.free_slot(&census)
+            && object.holds(value.len())
+        {
+            let superseded = census.current;
+            return Ok(KeyPlan::Step(Step::Update { object, dead: census.dead, slot, superseded, value }));
+        }
+        match object.shape().grown(census.needed.count_ones() as usize + 1, value.len()) {
+            Some(shape) => self.build(state, key, value, shape, Some((object, census))),
+            None => Ok(KeyPlan::TooManyVersions),
+        }
+    }
+
+    fn build<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: &'a [u8],
+        shape: Shape,
+        replaced: Option<(VersionedObject<'p>, Census)>,
+    ) -> Result<KeyPlan<'a, 'p>> {
+        let reservation = self.pool.reserve(shape.bytes())?;
+        let shape = shape.filling(reservation.bytes());
+        Ok(KeyPlan::Step(Step::Build { state, key, value, reservation, shape, replaced }))
+    }
+}

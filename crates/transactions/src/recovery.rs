@@ -1,0 +1,131 @@
+//! Opening a state context: what the last run left is made right (dissertation 5.5).
+//!
+//! A group whose announced CTS lies above its LastCTS had a commit in work when the last run ended; the range in
+//! between is declared invalid. That is all: no row is read, so the time depends on the number of groups and
+//! states (and on the indexes that open theirs), not of rows.
+//!
+//! The one exception is bounded in number: when the list of invalid ranges is more than half full, the states of
+//! its groups are scrubbed once, and the list is empty again. A crash in the middle leaves the ranges in place
+//! and a part of the objects scrubbed, which means the same; the next open starts over.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_memory::Pool;
+
+use crate::directory::{Directory, INVALID_RANGES_MAX};
+use crate::group::Group;
+use crate::object::VersionedObject;
+use crate::state::State;
+use crate::{GroupId, Result, Timestamp};
+
+/// What opening found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The last run closed the pool and left no commit in work.
+    pub clean: bool,
+    /// Groups in which a commit was in work: their timestamps were declared invalid now.
+    pub commits_undone: usize,
+    /// Invalid ranges of timestamps that readers have to look at.
+    pub invalid_ranges: usize,
+    /// State groups found.
+    pub groups: usize,
+    /// States found.
+    pub states: usize,
+    /// States found whose destruction goes on.
+    pub states_dropping: usize,
+    /// Objects repaired because the list of invalid ranges was getting full.
+    pub objects_scrubbed: u64,
+    /// How long it took.
+    pub duration_us: u64,
+}
+
+/// The groups of the directory with their invalid timestamps.
+pub(crate) struct RecoveredGroups {
+    pub(crate) groups: Vec<Arc<Group>>,
+    /// Those whose objects must be scrubbed before the first transaction.
+    pub(crate) to_scrub: BTreeSet<GroupId>,
+    pub(crate) commits_undone: usize,
+    /// Above every timestamp that is stored anywhere.
+    pub(crate) next: Timestamp,
+}
+
+/// Loads groups and ranges, and declares invalid what unfinished commits left.
+pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<RecoveredGroups> {
+    let mut recovered = RecoveredGroups {
+        groups: directory.groups().into_iter().map(|id| Arc::new(Group::new(id))).collect(),
+        to_scrub: BTreeSet::new(),
+        commits_undone: 0,
+        next: now_ns.max(1),
+    };
+    let ranges = directory.invalid_ranges()?;
+    let crowded = ranges.len() > INVALID_RANGES_MAX / 2;
+    for range in ranges {
+        let group = recovered.groups.iter().find(|group| group.id == range.group).ok_or_else(|| {
+            crate::Error::Corrupt(format!(
+                "invalid range {} names {}, which does not exist",
+                range.entry, range.group
+            ))
+        })?;
+        let added = group.invalid.add(range.from, range.to);
+        assert!(added, "the persistent list is shorter than the volatile one may be");
+        recovered.next = recovered.next.max(range.to + 1);
+        if crowded {
+            recovered.to_scrub.insert(range.group);
+        }
+    }
+    for group in &recovered.groups {
+        let (last, announced) = (directory.last_cts(group.id), directory.announced(group.id));
+        recovered.next = recovered.next.max(last + 1).max(announced + 1);
+        if announced <= last || group.invalid.contains(announced) {
+            continue;
+        }
+        recovered.commits_undone += 1;
+        if !directory.add_invalid_range(group.id, last, announced)? {
+            // No room: without the range, the scrub has to be through before the first commit.
+            recovered.to_scrub.insert(group.id);
+        }
+        let added = group.invalid.add(last, announced);
+        assert!(added, "the persistent list is shorter than the volatile one may be");
+    }
+    Ok(recovered)
+}
+
+/// Removes every trace of invalid timestamps from the states of one group, then its ranges. The caller holds
+/// the group's lock, or has the context to itself. Returns the number of objects repaired.
+pub(crate) fn scrub_group<'s>(
+    pool: &Pool,
+    directory: &Directory,
+    group: &Group,
+    states: impl Iterator<Item = &'s Arc<State>>,
+) -> Result<u64> {
+    let mut scrubbed = 0;
+    for state in states.filter(|state| state.group.id == group.id) {
+        for_each_object(pool, state, |object| scrubbed += u64::from(object.scrub(&group.invalid)));
+    }
+    // Recovery rule: a range goes only after everything that it hides.
+    pool.fence();
+    pool.check_healthy()?;
+    let mut ranges = directory.invalid_ranges()?;
+    ranges.retain(|range| range.group == group.id);
+    directory.remove_invalid_ranges(&ranges);
+    Ok(scrubbed)
+}
+
+fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject<'_>)) {
+    let mut entries = Vec::new();
+    let mut from = None;
+    loop {
+        let lower = from
+            .as_ref()
+            .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
+        entries.clear();
+        let next = state.index.scan_batch(lower, &mut entries);
+        entries.iter().for_each(|&(_, offset)| f(VersionedObject::open(pool, offset)));
+        match next {
+            Some(key) => from = Some(key),
+            None => return,
+        }
+    }
+}

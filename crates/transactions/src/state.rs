@@ -1,0 +1,149 @@
+//! A state: one ordered key → value map of a group, an index over MVCC objects.
+//!
+//! Invariant: an object that the index maps a key to is changed only under the lock of the state's group; once it
+//! has been replaced it is not changed at all, so a reader that found it before still finds its version there.
+//! A reader whose snapshot is older than the drop of a state may go on reading it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_memory::Pool;
+use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
+
+use crate::directory::StateEntry;
+use crate::group::Group;
+use crate::object::{ValueBuffer, VersionedObject};
+use crate::{Error, GroupId, INFINITY, Result, StateId, Timestamp};
+
+/// A state. Read and written through a [`Transaction`](crate::Transaction).
+pub struct State {
+    pub(crate) id: StateId,
+    pub(crate) group: Arc<Group>,
+    pub(crate) index: OrderedIndex,
+    pub(crate) root: u64,
+    width: KeyWidth,
+    pool: Arc<Pool>,
+    /// Transactions with a snapshot from here on do not see the state.
+    dropped_at: AtomicU64,
+}
+
+/// What a snapshot finds under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The value was copied.
+    Value,
+    /// No version is visible; `dead` when none would be visible later either.
+    Nothing {
+        /// A candidate for removal.
+        dead: bool,
+    },
+}
+
+impl State {
+    pub(crate) fn open(pool: &Arc<Pool>, entry: &StateEntry, group: Arc<Group>) -> Result<Arc<State>> {
+        let index = OrderedIndex::open(pool, entry.root)?;
+        assert!(group.id == entry.group, "{} belongs to {}", entry.id, entry.group);
+        Ok(Arc::new(State {
+            id: entry.id,
+            group,
+            index,
+            root: entry.root,
+            width: entry.width,
+            pool: Arc::clone(pool),
+            dropped_at: AtomicU64::new(INFINITY),
+        }))
+    }
+
+    /// The number of the state.
+    pub fn id(&self) -> StateId {
+        self.id
+    }
+
+    /// The group that the state is committed with.
+    pub fn group(&self) -> GroupId {
+        self.group.id
+    }
+
+    /// How wide its keys are.
+    pub fn width(&self) -> KeyWidth {
+        self.width
+    }
+
+    /// The greatest key that the index holds, visible to anybody or not; a cheap upper bound.
+    pub fn last_key(&self) -> Option<KeyBytes> {
+        // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
+        let _guard = self.pool.pin();
+        if self.is_dropped() { None } else { self.index.last_key() }
+    }
+
+    pub(crate) fn is_in(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
+    pub(crate) fn set_dropped(&self, at: Timestamp) {
+        self.dropped_at.store(at, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped_at.load(Ordering::SeqCst) != INFINITY
+    }
+
+    #[inline]
+    pub(crate) fn check_exists(&self, snapshot: Timestamp) -> Result<()> {
+        if snapshot < self.dropped_at.load(Ordering::Acquire) {
+            Ok(())
+        } else {
+            Err(Error::NoSuchState(self.id))
+        }
+    }
+
+    /// Checks that the key fits; returns the length to which it is padded.
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<usize> {
+        let (max, width) = match self.width {
+            KeyWidth::Eight => (8, 8),
+            KeyWidth::Sixteen => (16, 16),
+            KeyWidth::Variable => (KEY_BYTES_MAX, 0),
+        };
+        if key.len() <= max {
+            Ok(width)
+        } else {
+            Err(Error::KeyLength { state: self.id, bytes: key.len(), max })
+        }
+    }
+
+    /// The key as the index stores it: padded with zeros to the key width.
+    pub(crate) fn normalise(&self, key: &[u8]) -> Result<KeyBytes> {
+        let width = self.check_key(key)?;
+        let mut bytes = KeyBytes::from_slice(key);
+        if bytes.len() < width {
+            bytes.resize(width, 0);
+        }
+        Ok(bytes)
+    }
+
+    /// Copies what the snapshot sees of the object at `offset`. The caller holds a guard since before it took the
+    /// offset from the index.
+    #[inline]
+    pub(crate) fn copy_visible(&self, offset: u64, snapshot: Timestamp, value: &mut ValueBuffer) -> Found {
+        let object = VersionedObject::open(&self.pool, offset);
+        match object.visible(snapshot, &self.group.invalid) {
+            Some(slot) if object.copy_value(slot, value) => Found::Value,
+            Some(_) => Found::Nothing { dead: false },
+            None => Found::Nothing { dead: object.seems_dead(snapshot, &self.group.invalid) },
+        }
+    }
+
+    /// Hands a key to the vacuum, unless that would have to wait.
+    pub(crate) fn suggest_dead(&self, key: &[u8]) {
+        if let Some(mut dead) = self.group.dead.try_lock() {
+            dead.push(self.id, key);
+        }
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "State({}, {})", self.id, self.group.id)
+    }
+}

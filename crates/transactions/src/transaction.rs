@@ -1,0 +1,311 @@
+//! A transaction: one snapshot to read, one write set to commit.
+//!
+//! # Invariants
+//! - While a transaction is open its snapshot is registered, so no version that it can see is rewritten or freed.
+//! - A read that overlaps the end of its own transaction is not protected any more; it copies the value first and
+//!   then checks that the transaction is still open, so it returns [`Error::Finished`] instead of a torn value.
+//! - Writes stay in DRAM until the commit: aborting discards them, and a crash leaves nothing.
+//!
+//! Memory: the write set ([`WRITE_SET_BYTES_MAX`](crate::WRITE_SET_BYTES_MAX)); reading allocates nothing for
+//! values of up to 256 bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use entresol_memory::Durability;
+use entresol_structures::KeyBytes;
+use parking_lot::RwLock;
+
+use crate::commit::{self, Commit};
+use crate::context::StateContext;
+use crate::object::{VALUE_BYTES_MAX, ValueBuffer};
+use crate::state::{Found, State};
+use crate::write_set::{Mark, WriteSet};
+use crate::{Error, Result, StateId, Timestamp, interleave};
+
+/// How many keys `read_many` looks up together: enough to keep the memory busy.
+const READ_MANY_KEYS: usize = 64;
+
+/// The status of a state within a transaction (lightweight two-phase commit, dissertation 5.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// The state may still be written; the vote of a state that has not voted.
+    Active,
+    /// The state is ready to commit.
+    Commit,
+    /// The transaction must not commit.
+    Abort,
+}
+
+#[derive(Default)]
+struct Pending {
+    writes: WriteSet,
+    votes: BTreeMap<StateId, Vote>,
+}
+
+/// A transaction; see the [module](self). Dropping it aborts it.
+///
+/// It can be shared: any number of threads may read through it while one writes. The closures that get values
+/// are called without locks, so they may use the transaction.
+pub struct Transaction {
+    context: Arc<StateContext>,
+    slot: usize,
+    id: Timestamp,
+    snapshot: Timestamp,
+    open: AtomicBool,
+    has_writes: AtomicBool,
+    pending: RwLock<Pending>,
+}
+
+impl Transaction {
+    pub(crate) fn new(
+        context: &Arc<StateContext>,
+        slot: usize,
+        id: Timestamp,
+        snapshot: Timestamp,
+    ) -> Transaction {
+        Transaction {
+            context: Arc::clone(context),
+            slot,
+            id,
+            snapshot,
+            open: AtomicBool::new(true),
+            has_writes: AtomicBool::new(false),
+            pending: RwLock::new(Pending::default()),
+        }
+    }
+
+    /// A number that no other transaction of this run has.
+    pub fn id(&self) -> Timestamp {
+        self.id
+    }
+
+    /// The newest commit that the transaction sees.
+    pub fn snapshot(&self) -> Timestamp {
+        self.snapshot
+    }
+
+    /// The context that the transaction belongs to.
+    pub fn context(&self) -> &Arc<StateContext> {
+        &self.context
+    }
+
+    /// Neither committed nor aborted yet.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_open() { Ok(()) } else { Err(Error::Finished) }
+    }
+
+    /// Checks that what was copied before was protected by the registered snapshot until now.
+    #[inline]
+    pub(crate) fn check_still_open(&self) -> Result<()> {
+        // Pairs with the release fence of whoever rewrites a slot: it saw the snapshot gone, so it comes after
+        // `open` was cleared; who copied one of its words sees that here.
+        fence(Ordering::Acquire);
+        if self.open.load(Ordering::Relaxed) { Ok(()) } else { Err(Error::Finished) }
+    }
+
+    /// Checks that the state may be read. Call it with a guard held: then even if the transaction ends meanwhile,
+    /// the memory of the state's index is not used again before the guard is gone.
+    #[inline]
+    pub(crate) fn check_readable(&self, state: &State) -> Result<()> {
+        self.check_open()?;
+        state.check_exists(self.snapshot)
+    }
+
+    /// What the transaction itself wrote under the key: None if nothing, Some(None) if it deleted it.
+    fn own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
+        if !self.has_writes.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let key = state.normalise(key)?;
+        let pending = self.pending.read();
+        let own = pending.writes.get(state.id, &key);
+        Ok(own.map(|value| value.as_deref().map(ValueBuffer::from_slice)))
+    }
+
+    /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the snapshot sees.
+    pub fn read<R>(&self, state: &State, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        state.check_key(key)?;
+        if let Some(own) = self.own_write(state, key)? {
+            self.check_readable(state)?;
+            return Ok(own.map(|value| f(&value)));
+        }
+        let mut value = ValueBuffer::new();
+        let found = {
+            let _guard = self.context.pool().pin();
+            self.check_readable(state)?;
+            let Some(offset) = state.index.get(key) else { return Ok(None) };
+            interleave::point();
+            state.copy_visible(offset, self.snapshot, &mut value)
+        };
+        self.check_still_open()?;
+        Ok((found == Found::Value).then(|| f(&value)))
+    }
+
+    /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.
+    pub fn read_many<K: AsRef<[u8]>>(
+        &self,
+        state: &State,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut offsets = Vec::with_capacity(keys.len().min(READ_MANY_KEYS));
+        let mut value = ValueBuffer::new();
+        let pool = self.context.pool();
+        keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
+        for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
+            let _guard = pool.pin();
+            self.check_readable(state)?;
+            state.index.get_many(chunk, &mut offsets);
+            assert_eq!(offsets.len(), chunk.len(), "the index answers every key");
+            offsets.iter().flatten().for_each(|&offset| pool.prefetch(offset));
+            for (index, (key, offset)) in chunk.iter().zip(&offsets).enumerate() {
+                let position = chunk_index * READ_MANY_KEYS + index;
+                if let Some(own) = self.own_write(state, key.as_ref())? {
+                    f(position, own.as_deref());
+                    continue;
+                }
+                let found = match offset {
+                    Some(offset) => state.copy_visible(*offset, self.snapshot, &mut value),
+                    None => Found::Nothing { dead: false },
+                };
+                self.check_still_open()?;
+                f(position, (found == Found::Value).then_some(&value[..]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies of the transaction's own writes in a range; see [`WriteSet::range`].
+    pub(crate) fn own_range(
+        &self,
+        state: &State,
+        lower: std::ops::Bound<&[u8]>,
+        upper: std::ops::Bound<&[u8]>,
+        max: usize,
+    ) -> Vec<(KeyBytes, Option<Box<[u8]>>)> {
+        if !self.has_writes.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.pending.read().writes.range(state.id, lower, upper, max)
+    }
+
+    /// Writes a value (None deletes the key) into the write set.
+    pub fn write(&self, state: &Arc<State>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let key = state.normalise(key)?;
+        if let Some(value) = value
+            && value.len() > VALUE_BYTES_MAX
+        {
+            return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
+        }
+        self.context.check_owns(state)?;
+        let mut pending = self.pending.write();
+        self.check_readable(state)?;
+        pending.writes.put(state, key, value.map(Box::from))?;
+        self.has_writes.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Marks a place to roll back to: the beginning of a statement.
+    pub fn mark(&self) -> Mark {
+        self.pending.write().writes.mark()
+    }
+
+    /// Takes back what was written after the mark. Marks taken after it are void.
+    pub fn rollback_to(&self, mark: Mark) {
+        if self.is_open() {
+            self.pending.write().writes.rollback_to(mark);
+        }
+    }
+
+    /// Sets the status flag of a state. Returns whether all states that this transaction wrote have voted to
+    /// commit; whoever gets `true` is the coordinator and calls [`commit`](Transaction::commit). A vote to abort
+    /// cannot be taken back.
+    pub fn vote(&self, state: StateId, vote: Vote) -> Result<bool> {
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        let voted = pending.votes.entry(state).or_insert(vote);
+        if *voted != Vote::Abort {
+            *voted = vote;
+        }
+        let votes = &pending.votes;
+        let aborted = votes.values().any(|&vote| vote == Vote::Abort);
+        let written = pending.writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty());
+        Ok(!aborted && written.map(|(id, _)| votes.get(id)).all(|vote| vote == Some(&Vote::Commit)))
+    }
+
+    /// Makes the writes visible and, as `durability` asks, durable: over all states at once or not at all.
+    /// Whatever it returns, the transaction is finished. Costs a constant number of fences for updates of
+    /// existing keys, whatever their number.
+    pub fn commit(&self, durability: Durability) -> Result<Commit> {
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
+        let result = match aborted {
+            Some(state) => Err(Error::VotedAbort(state)),
+            None if pending.writes.is_empty() => Ok(Commit { cts: self.snapshot, states: 0, keys: 0 }),
+            None => commit::commit(&self.context, self.slot, self.snapshot, &pending.writes, durability),
+        };
+        self.finish();
+        match &result {
+            // The write set stays for `changes`.
+            Ok(commit) if commit.keys > 0 => {
+                let groups: Vec<_> = commit::groups(&pending.writes);
+                drop(pending);
+                self.context.tidy(&groups, commit.keys);
+            }
+            Ok(_) => (),
+            Err(_) => pending.writes.clear(),
+        }
+        result
+    }
+
+    /// Discards the writes. Does nothing if the transaction is finished.
+    pub fn abort(&self) {
+        let mut pending = self.pending.write();
+        if self.is_open() {
+            self.finish();
+            pending.writes.clear();
+        }
+    }
+
+    /// What the transaction wrote into the state, in key order; after the commit too. None stands for a deletion.
+    pub fn changes(&self, state: StateId) -> Vec<(KeyBytes, Option<Vec<u8>>)> {
+        let pending = self.pending.read();
+        let Some(writes) = pending.writes.states.get(&state) else { return Vec::new() };
+        writes.keys.iter().map(|(key, value)| (key.clone(), value.as_deref().map(<[u8]>::to_vec))).collect()
+    }
+
+    /// The states that the transaction wrote.
+    pub fn written_states(&self) -> Vec<StateId> {
+        let pending = self.pending.read();
+        let written = pending.writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty());
+        written.map(|(&id, _)| id).collect()
+    }
+
+    fn finish(&self) {
+        // In this order: who sees the snapshot gone and then rewrites a slot comes after `open` was cleared.
+        let was_open = self.open.swap(false, Ordering::SeqCst);
+        assert!(was_open, "a transaction is finished once");
+        self.context.active.release(self.slot);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if *self.open.get_mut() {
+            self.finish();
+        }
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot, self.is_open())
+    }
+}

@@ -1,0 +1,147 @@
+//! The write set: what a transaction wrote and nobody else sees. Volatile; a crash leaves nothing of it.
+//!
+//! Invariants: keys are normalised (padded to the key width), so equal keys are equal bytes; `bytes` is at least
+//! what keys, values and undo entries take. Memory: [`WRITE_SET_BYTES_MAX`] per transaction.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_structures::KeyBytes;
+
+use crate::state::State;
+use crate::{Error, Result, StateId};
+
+/// How much one transaction may have written before its commit, in bytes.
+pub const WRITE_SET_BYTES_MAX: usize = 1 << 30;
+
+/// What an entry costs beside its key and value: tree nodes, vectors.
+const ENTRY_BYTES: usize = 64;
+
+/// A place in the history of a transaction's writes; see [`Transaction::mark`](crate::Transaction::mark).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+/// A written value; None deletes the key.
+pub(crate) type Written = Option<Box<[u8]>>;
+
+pub(crate) struct StateWrites {
+    pub(crate) state: Arc<State>,
+    pub(crate) keys: BTreeMap<KeyBytes, Written>,
+}
+
+struct Undo {
+    state: StateId,
+    key: KeyBytes,
+    /// What the write set held before; None: nothing.
+    before: Option<Written>,
+}
+
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    pub(crate) states: BTreeMap<StateId, StateWrites>,
+    /// Kept from the first mark on.
+    undo: Option<Vec<Undo>>,
+    bytes: usize,
+}
+
+fn value_bytes(value: &Written) -> usize {
+    value.as_ref().map_or(0, |value| value.len())
+}
+
+impl WriteSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.states.values().all(|writes| writes.keys.is_empty())
+    }
+
+    pub(crate) fn keys(&self) -> usize {
+        self.states.values().map(|writes| writes.keys.len()).sum()
+    }
+
+    /// What was written under the key: None is nothing, Some(None) a deletion.
+    pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<&Written> {
+        self.states.get(&state)?.keys.get(key)
+    }
+
+    pub(crate) fn put(&mut self, state: &Arc<State>, key: KeyBytes, value: Written) -> Result<()> {
+        let added = ENTRY_BYTES + key.len() + value_bytes(&value);
+        let undo_bytes = if self.undo.is_some() { ENTRY_BYTES + key.len() } else { 0 };
+        if self.bytes + added + undo_bytes > WRITE_SET_BYTES_MAX {
+            return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
+        }
+        let writes = self
+            .states
+            .entry(state.id)
+            .or_insert_with(|| StateWrites { state: Arc::clone(state), keys: BTreeMap::new() });
+        assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
+        self.bytes += added + undo_bytes;
+        match &mut self.undo {
+            Some(undo) => {
+                // What was there is still held, by the undo entry.
+                let before = writes.keys.insert(key.clone(), value);
+                undo.push(Undo { state: state.id, key, before });
+            }
+            None => {
+                let key_bytes = key.len();
+                if let Some(before) = writes.keys.insert(key, value) {
+                    self.bytes -= ENTRY_BYTES + key_bytes + value_bytes(&before);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark(&mut self) -> Mark {
+        Mark(self.undo.get_or_insert_default().len())
+    }
+
+    /// Takes back what was written after the mark.
+    pub(crate) fn rollback_to(&mut self, mark: Mark) {
+        let undo = self.undo.as_mut().expect("marks come from `mark`, which starts the undo history");
+        assert!(mark.0 <= undo.len(), "the mark was rolled back before");
+        while undo.len() > mark.0 {
+            let Some(Undo { state, key, before }) = undo.pop() else { break };
+            let writes = self.states.get_mut(&state).expect("states stay while the undo history names them");
+            self.bytes -= ENTRY_BYTES + key.len();
+            let key_bytes = key.len();
+            let taken = match before {
+                Some(before) => writes.keys.insert(key, before),
+                None => writes.keys.remove(&key),
+            };
+            let taken = taken.expect("an undo entry names a written key");
+            self.bytes -= ENTRY_BYTES + key_bytes + value_bytes(&taken);
+        }
+    }
+
+    /// Copies of up to `max` writes in the range, in key order.
+    pub(crate) fn range(
+        &self,
+        state: StateId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+        max: usize,
+    ) -> Vec<(KeyBytes, Written)> {
+        let Some(writes) = self.states.get(&state) else { return Vec::new() };
+        if is_empty_range(lower, upper) {
+            return Vec::new();
+        }
+        let range = writes.keys.range::<[u8], _>((lower, upper));
+        range.take(max).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = WriteSet::default();
+    }
+}
+
+/// Does no key lie between the bounds? (`BTreeMap::range` panics on such bounds.)
+pub(crate) fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower >= upper,
+    }
+}

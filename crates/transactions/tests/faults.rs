@@ -1,0 +1,150 @@
+//! Failing devices and full pools: what was reported stays, what failed is gone, reads go on.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{Rows, key, put, rows};
+use entresol_memory::env::{Fault, FaultyFiles};
+use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
+use entresol_structures::KeyWidth;
+use entresol_transactions::{Error, INVALID_RANGES_MAX, State, StateContext, StateId};
+
+fn open(dir: &Path, files: &FaultyFiles) -> Arc<StateContext> {
+    let options = PoolOptions {
+        domain: DomainChoice::Journal,
+        extent_bytes: 1 << 20,
+        env: Env::real().with_files(Arc::new(files.clone())),
+        ..PoolOptions::default()
+    };
+    StateContext::open_or_create(Pool::open_or_create(dir, &options).unwrap()).unwrap()
+}
+
+fn write_both(context: &Arc<StateContext>, states: &[Arc<State>; 2], number: u64) -> Result<(), Error> {
+    let writer = context.begin()?;
+    for state in states {
+        writer.write(state, &key(number % 20), Some(&number.to_le_bytes()))?;
+    }
+    writer.commit(Durability::Sync).map(|_| ())
+}
+
+fn both(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> [Rows; 2] {
+    let reader = context.begin().unwrap();
+    [0, 1].map(|state| rows(&reader, &states[state]))
+}
+
+#[test]
+fn a_commit_that_cannot_be_made_durable_is_never_seen_and_latches() {
+    for (fault, grace) in
+        [(Fault::SyncError, 0), (Fault::SyncError, 7), (Fault::WriteError, 3), (Fault::DiskFull, 5)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let files = FaultyFiles::new();
+        let context = open(dir.path(), &files);
+        let group = context.create_group().unwrap();
+        let states = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
+        write_both(&context, &states, 0).unwrap();
+        files.arm(fault, grace);
+        let mut reported = both(&context, &states);
+        let mut in_doubt = None;
+        for number in 1..500 {
+            let mut after = reported.clone();
+            after
+                .iter_mut()
+                .for_each(|rows| drop(rows.insert(key(number % 20).to_vec(), number.to_le_bytes().to_vec())));
+            match write_both(&context, &states, number) {
+                Ok(()) => reported = after,
+                Err(error) => {
+                    assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Memory(_)), "{error}");
+                    in_doubt = Some(after);
+                    break;
+                }
+            }
+        }
+        let in_doubt = in_doubt.expect("the fault is met");
+        assert_eq!(both(&context, &states), reported, "reads go on, without the commit in doubt");
+        assert!(write_both(&context, &states, 7).is_err(), "no later commit succeeds");
+        assert_eq!(both(&context, &states), reported);
+        drop(context);
+        drop(states);
+        files.arm(Fault::None, 0);
+        let context = open(dir.path(), &files);
+        let states = [0, 1].map(|id| context.state(StateId(id)).unwrap());
+        let found = both(&context, &states);
+        assert!(found == reported || found == in_doubt, "{fault:?}: {found:?}");
+        write_both(&context, &states, 1).unwrap();
+    }
+}
+
+/// Commits that fail half-way, when the index cannot split, alternate with commits that succeed. Each failure
+/// needs a range of invalid timestamps; there are more failures than ranges.
+#[test]
+fn commits_that_fail_half_way_never_count() {
+    let options = PoolOptions {
+        domain: DomainChoice::Volatile,
+        extent_bytes: 256 << 10,
+        address_space_bytes: 1 << 20,
+        ..PoolOptions::default()
+    };
+    let pool = Pool::volatile(&options).unwrap();
+    let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+    let group = context.create_group().unwrap();
+    let states = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
+    let scattered = |number: u64| key(1 + number.wrapping_mul(0x9E37_79B9_7F4A_7C15) / 2);
+    let dense = |number: u64| key(1 << 63 | number);
+    let insert = |key: &[u8; 8]| {
+        let writer = context.begin().unwrap();
+        for state in &states {
+            writer.write(state, &common::key(0), Some(b"touched by a failure")).unwrap();
+            writer.write(state, key, Some(b"inserted")).unwrap();
+        }
+        writer.commit(Durability::Sync)
+    };
+    // Fill the pool with leaves and objects, then make room for objects alone.
+    let filled = (1..).find(|&number| insert(&scattered(number)).is_err()).unwrap();
+    for number in (1..filled).step_by(2) {
+        let writer = context.begin().unwrap();
+        states.iter().for_each(|state| writer.write(state, &scattered(number), None).unwrap());
+        writer.commit(Durability::Sync).unwrap();
+    }
+    context.vacuum().unwrap();
+    let mut expected = both(&context, &states);
+    let (mut half_way, mut number) = (0, 0);
+    while half_way <= 2 * INVALID_RANGES_MAX {
+        match insert(&dense(number)) {
+            Ok(_) => {
+                for rows in &mut expected {
+                    rows.insert(dense(number).to_vec(), b"inserted".to_vec());
+                    rows.insert(key(0).to_vec(), b"touched by a failure".to_vec());
+                }
+                number += 1;
+                assert!(number < filled, "the index never fails to split");
+            }
+            Err(Error::Structures(_)) => half_way += 1,
+            Err(other) => panic!("{other}"),
+        }
+        // A commit in between, so that ranges cannot be joined.
+        let value = format!("failures so far: {half_way:04}");
+        for (state, rows) in states.iter().zip(&mut expected) {
+            put(&context, state, 0, value.as_bytes());
+            rows.insert(key(0).to_vec(), value.clone().into_bytes());
+        }
+        if half_way % 64 == 63 {
+            assert_eq!(both(&context, &states), expected);
+        }
+    }
+    assert_eq!(both(&context, &states), expected);
+    drop(context);
+    for _ in 0..2 {
+        let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+        let states = [0, 1].map(|id| context.state(StateId(id)).unwrap());
+        println!("{:?}", context.recovery());
+        assert!(context.recovery().invalid_ranges <= INVALID_RANGES_MAX / 2, "{:?}", context.recovery());
+        assert_eq!(both(&context, &states), expected);
+        put(&context, &states[0], 0, b"again");
+        expected[0].insert(key(0).to_vec(), b"again".to_vec());
+        assert_eq!(both(&context, &states), expected);
+    }
+}
