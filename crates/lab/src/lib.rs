@@ -54,4 +54,10 @@ pub enum Error {
     /// From the structures floor.
     #[error(transparent)]
     Structures(#[from] entresol_structures::Error),
+    /// From the transactions floor.
+    #[error(transparent)]
+    Transactions(#[from] entresol_transactions::Error),
+    /// From the tables floor.
+    #[error(transparent)]
+    Tables(#[from] entresol_tables::Error),
 }

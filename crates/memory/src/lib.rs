@@ -40,6 +40,7 @@ mod mapping;
 mod pool;
 mod ptr;
 mod publication;
+mod spin;
 mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};

@@ -275,8 +275,9 @@ impl Pool {
         &self.allocator
     }
 
-    pub(crate) fn domain_publish(&self, updates: &[Update]) {
-        self.domain.publish(&self.mapping, updates);
+    #[inline]
+    pub(crate) fn domain_publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
+        self.domain.publish(&self.mapping, writes, updates);
     }
 
     /// Makes the pool one extent longer: blocks on the disk first, then the mapping, then the header's count.

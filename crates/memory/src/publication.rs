@@ -57,6 +57,7 @@ impl Update {
 #[must_use = "a publication that is not published changes nothing"]
 pub struct Publication<'p> {
     pool: &'p Pool,
+    writes: SmallVec<[(u64, u64); 4]>,
     updates: SmallVec<[Update; 6]>,
     reservations: SmallVec<[Reservation<'p>; 2]>,
     frees: SmallVec<[(u64, u64); 2]>,
@@ -64,7 +65,13 @@ pub struct Publication<'p> {
 
 impl<'p> Publication<'p> {
     pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
-        Publication { pool, updates: SmallVec::new(), reservations: SmallVec::new(), frees: SmallVec::new() }
+        Publication {
+            pool,
+            writes: SmallVec::new(),
+            updates: SmallVec::new(),
+            reservations: SmallVec::new(),
+            frees: SmallVec::new(),
+        }
     }
 
     /// How many updates it carries.
@@ -77,9 +84,18 @@ impl<'p> Publication<'p> {
         self.updates.is_empty()
     }
 
+    #[inline]
     fn push(&mut self, update: Update) {
         assert!(self.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
         self.updates.push(update);
+    }
+
+    /// Stores a word at publication, flushed before the changes: for what they make reachable. Does not count
+    /// as a change: a crash in between may leave some of these words stored and others not. The same as a plain
+    /// store and a flush before, but cheaper.
+    #[inline]
+    pub fn write(&mut self, offset: u64, value: u64) {
+        self.writes.push((offset, value));
     }
 
     /// Sets the word at `offset`. The caller keeps others from changing that word meanwhile.
@@ -142,7 +158,7 @@ impl<'p> Publication<'p> {
     /// it flushes afterwards comes after them.
     pub fn publish(self) -> Result<()> {
         self.pool.check_healthy()?;
-        self.pool.domain_publish(&self.updates);
+        self.pool.domain_publish(&self.writes, &self.updates);
         for reservation in self.reservations {
             reservation.consume();
         }

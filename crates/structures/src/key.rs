@@ -42,6 +42,8 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     fn load(words: &[AtomicU64]) -> Self::Stored;
     /// Writes a key to its words.
     fn store(words: &[AtomicU64], stored: Self::Stored);
+    /// One of its words.
+    fn word(stored: Self::Stored, index: usize) -> u64;
     /// One byte of hash.
     fn fingerprint(key: Self::Key<'_>) -> u8;
     /// Stored key against wanted key.
@@ -120,6 +122,11 @@ impl TreeKey for WordKey {
     }
 
     #[inline]
+    fn word(stored: u64, _index: usize) -> u64 {
+        stored
+    }
+
+    #[inline]
     fn fingerprint(key: u64) -> u8 {
         (mix(key) >> 56) as u8
     }
@@ -176,6 +183,10 @@ impl TreeKey for PairKey {
     fn store(words: &[AtomicU64], stored: [u64; 2]) {
         words[0].store(stored[0], Relaxed);
         words[1].store(stored[1], Relaxed);
+    }
+
+    fn word(stored: [u64; 2], index: usize) -> u64 {
+        stored[index]
     }
 
     fn fingerprint(key: [u64; 2]) -> u8 {
@@ -266,6 +277,10 @@ impl TreeKey for ByteKey {
     fn store(words: &[AtomicU64], stored: StoredBytes) {
         words[0].store(stored.prefix, Relaxed);
         words[1].store(stored.record, Relaxed);
+    }
+
+    fn word(stored: StoredBytes, index: usize) -> u64 {
+        if index == 0 { stored.prefix } else { stored.record }
     }
 
     fn fingerprint(key: &[u8]) -> u8 {

@@ -15,7 +15,7 @@
 
 use crate::key::TreeKey;
 use crate::simd::{load_four, matching_fingerprints};
-use entresol_memory::Pool;
+use entresol_memory::{Pool, Publication};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -80,10 +80,6 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.word_offset(Self::entry_word(slot) as u64)
     }
 
-    pub(crate) const fn entry_bytes() -> usize {
-        (K::WORDS + 1) * 8
-    }
-
     pub(crate) fn value_offset(&self, slot: usize) -> u64 {
         self.entry_offset(slot) + K::WORDS as u64 * 8
     }
@@ -139,8 +135,28 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.confirm(pool, self.candidates(K::fingerprint(key)), key)
     }
 
-    /// Writes an entry and its fingerprint; it does not count before its bit is set.
-    pub(crate) fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
+    /// Adds an entry: its words and its fingerprint, then the bit that makes it count.
+    #[inline]
+    pub(crate) fn add_entry(
+        &self,
+        slot: usize,
+        (key, fingerprint): (K::Stored, u8),
+        value: u64,
+        with: &mut Publication<'_>,
+    ) {
+        let entry = self.entry_offset(slot);
+        for i in 0..K::WORDS {
+            with.write(entry + i as u64 * 8, K::word(key, i));
+        }
+        with.write(entry + K::WORDS as u64 * 8, value);
+        let mut bytes = self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes();
+        bytes[slot % 8] = fingerprint;
+        with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
+        with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
+    }
+
+    /// Writes an entry and its fingerprint into a leaf that nobody else sees yet.
+    fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
         let word = Self::entry_word(slot);
         K::store(&self.words[word..word + K::WORDS], key);
         self.words[word + K::WORDS].store(value, Relaxed);

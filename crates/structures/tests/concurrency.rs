@@ -52,9 +52,10 @@ fn churn(width: KeyWidth, operations: u64) {
                         if env.random_u64() % 10 < if decays { 7 } else { 2 } {
                             let old = index.remove(&key, pool.publication()).unwrap();
                             assert_eq!(old, model.remove(&key));
-                        } else if model.contains_key(&key) {
-                            let old = index.replace(&key, value, pool.publication()).unwrap();
-                            assert_eq!(old, model.insert(key, value));
+                        } else if let Some(old) = model.get(&key).copied() {
+                            let replaced = index.replace(&key, value, pool.publication()).unwrap();
+                            assert_eq!(replaced, Some(old));
+                            model.insert(key, value);
                         } else {
                             let inserted = index.insert(&key, value, pool.publication()).unwrap();
                             assert_eq!(inserted, Inserted::New);

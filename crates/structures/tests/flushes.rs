@@ -16,8 +16,7 @@ struct Counted {
 
 impl Counted {
     fn new(width: KeyWidth, text: String) -> Counted {
-        let options =
-            PoolOptions { extent_bytes: 1 << 20, env: Env::simulated(1), ..PoolOptions::default() };
+        let options = PoolOptions { extent_bytes: 1 << 20, env: Env::simulated(1), ..PoolOptions::default() };
         let pool = Pool::crashing(&options, None, None).unwrap();
         let mut publication = pool.publication();
         let root = OrderedIndex::create(&pool, width, &mut publication).unwrap();

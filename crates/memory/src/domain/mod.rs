@@ -97,17 +97,24 @@ impl Domain {
         }
     }
 
-    /// Carries out the updates so that a crash leaves all or none of them.
-    pub(crate) fn publish(&self, mapping: &Mapping, updates: &[Update]) {
+    /// Stores and flushes the writes, then carries out the updates so that a crash leaves all or none of them.
+    #[inline]
+    pub(crate) fn publish(&self, mapping: &Mapping, writes: &[(u64, u64)], updates: &[Update]) {
+        if let Domain::Journal(journal) = self {
+            return journal.publish(writes, updates);
+        }
+        for (offset, value) in writes {
+            mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
+        }
+        for run in runs(writes) {
+            self.flush(mapping, &[(run[0].0, run.len() * 8)]);
+        }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),
-            Domain::Journal(journal) => journal.publish(updates),
-            Domain::Volatile => {
-                for update in updates {
-                    update.apply(mapping);
-                }
-            }
             Domain::Crashing(crashing) => redo::publish(mapping, updates, crashing.lanes(), self),
+            Domain::Volatile | Domain::Journal(_) => {
+                updates.iter().for_each(|update| update.apply(mapping));
+            }
         }
     }
 
@@ -133,4 +140,9 @@ impl Domain {
             Domain::Crashing(crashing) => crashing.add_stats(stats),
         }
     }
+}
+
+/// The writes cut where the words are not neighbours.
+pub(crate) fn runs(writes: &[(u64, u64)]) -> impl Iterator<Item = &[(u64, u64)]> {
+    writes.chunk_by(|before, after| before.0 + 8 == after.0)
 }

@@ -36,6 +36,9 @@ pub(crate) struct Lanes {
 
 /// Carries out the updates atomically; orders all earlier flushes before them.
 pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, domain: &Domain) {
+    if updates.is_empty() {
+        return domain.fence(mapping);
+    }
     if let [single] = updates
         && single.operation == Operation::Set
     {

@@ -187,13 +187,8 @@ impl<K: TreeKey> FpTree<K> {
             }
             let slot = bitmap.trailing_ones() as usize;
             let stored = K::place(&self.pool, key, &mut with)?;
-            leaf.write_entry(slot, stored, value, K::fingerprint(key));
-            self.pool.flush_ranges([
-                (leaf.entry_offset(slot), Leaf::<K>::entry_bytes()),
-                (leaf.fingerprint_offset(slot), 8),
-            ]);
-            // The publication comes after the flushes: a crash keeps the entry whole, or without its bit.
-            with.set(leaf.word_offset(BITMAP_WORD), bitmap | 1 << slot);
+            // Entry before bit: a crash keeps the entry whole, or without its bit.
+            leaf.add_entry(slot, (stored, K::fingerprint(key)), value, &mut with);
             with.publish()?;
             return Ok(Inserted::New);
         }

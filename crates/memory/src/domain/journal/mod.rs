@@ -37,6 +37,7 @@ use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::publication::{Operation, Update};
+use crate::spin::SpinLock;
 use crate::stats::PoolStats;
 use background::Background;
 use buffer::AlignedBuffer;
@@ -113,7 +114,7 @@ struct Shared {
     pool_file: Arc<dyn StorageFile>,
     pool_path: std::path::PathBuf,
     options: JournalOptions,
-    active: Mutex<Active>,
+    active: SpinLock<Active>,
     writer: Mutex<Writer>,
     dirty: DirtyPages,
     /// One checkpoint at a time.
@@ -206,7 +207,7 @@ impl Journal {
             pool_file: parts.pool_file,
             pool_path: parts.pool_path,
             options: parts.options,
-            active: Mutex::new(Active {
+            active: SpinLock::new(Active {
                 buffer: buffer(),
                 payload_words: 0,
                 payload_words_max: payload_bytes / 8,
@@ -240,8 +241,8 @@ impl Journal {
     }
 
     /// Appends the updates as records of one frame, then carries them out.
-    pub(crate) fn publish(&self, updates: &[Update]) {
-        self.shared.publish(updates);
+    pub(crate) fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
+        self.shared.publish(writes, updates);
     }
 
     pub(crate) fn persist(&self, durability: Durability) -> Result<()> {
@@ -371,17 +372,28 @@ impl Shared {
         }
     }
 
-    fn publish(&self, updates: &[Update]) {
-        let appended = self.append(updates.len() * 2, |active, at| {
-            let rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+    fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
+        let runs = super::runs(writes).count();
+        let appended = self.append(runs + writes.len() + updates.len() * 2, |active, at| {
+            active.flushes += runs as u64;
+            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            for run in super::runs(writes) {
+                self.dirty.mark(run[0].0, run.len() as u64 * 8);
+                let words = self.mapping.words(run[0].0, run.len());
+                rest[0] = record_head(run[0].0, run.len());
+                for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
+                    *record = *value;
+                    word.store(*value, Ordering::Relaxed);
+                }
+                rest = &mut rest[run.len() + 1..];
+            }
             for (update, record) in updates.iter().zip(rest.chunks_exact_mut(2)) {
                 self.dirty.mark(update.offset, 8);
                 let word = &self.mapping.words(update.offset, 1)[0];
-                let present = word.load(Ordering::Acquire);
                 let value = match update.operation {
                     Operation::Set => update.value,
-                    Operation::SetBits => present | update.value,
-                    Operation::ClearBits => present & !update.value,
+                    Operation::SetBits => word.load(Ordering::Acquire) | update.value,
+                    Operation::ClearBits => word.load(Ordering::Acquire) & !update.value,
                 };
                 record[0] = record_head(update.offset, 1);
                 record[1] = value;
@@ -390,6 +402,9 @@ impl Shared {
         });
         if !appended {
             // The journal has failed. What is in DRAM stays consistent for readers; it never becomes durable.
+            for (offset, value) in writes {
+                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
+            }
             updates.iter().for_each(|update| update.apply(&self.mapping));
         }
     }
