@@ -254,8 +254,7 @@ impl Pool {
         self.set_clean(true);
         self.persist(Durability::Sync)?;
         if let Domain::Journal(journal) = &self.domain {
-            journal.checkpoint()?;
-            journal.close();
+            journal.close()?;
         }
         self.closed.store(true, Ordering::Release);
         Ok(())

@@ -1,19 +1,24 @@
 //! Which pages of the pool differ from the pool file.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::mapping::{Backing, Mapping};
+use std::io;
+use std::sync::atomic::Ordering;
 
 /// Bytes of a page: what a checkpoint copies at once.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// One bit a page, for the whole address range (the map's own untouched pages take no memory).
+/// One bit a page, for the whole address range. It is mapped, not allocated: parts that are never touched take
+/// no memory and no time.
 pub(super) struct DirtyPages {
-    bits: Vec<AtomicU64>,
+    bits: Mapping,
 }
 
 impl DirtyPages {
-    pub(super) fn new(capacity_bytes: u64) -> DirtyPages {
-        let words = capacity_bytes.div_ceil(PAGE_BYTES * 64) as usize;
-        DirtyPages { bits: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    pub(super) fn new(capacity_bytes: u64) -> io::Result<DirtyPages> {
+        let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
+        let bits = Mapping::reserve(bytes)?;
+        bits.grow(bytes, &Backing::Anonymous)?;
+        Ok(DirtyPages { bits })
     }
 
     /// Marks the pages of a range.
@@ -21,7 +26,7 @@ impl DirtyPages {
     pub(super) fn mark(&self, offset: u64, bytes: u64) {
         let last = (offset + bytes - 1) / PAGE_BYTES;
         for page in offset / PAGE_BYTES..=last {
-            let (word, bit) = (&self.bits[(page / 64) as usize], 1 << (page % 64));
+            let (word, bit) = (&self.bits.words(page / 64 * 8, 1)[0], 1 << (page % 64));
             // Most marks repeat; a load is cheaper than a locked instruction.
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
@@ -31,9 +36,9 @@ impl DirtyPages {
 
     /// Takes the marks of the pages below `end_bytes`: the pages, in order.
     pub(super) fn take(&self, end_bytes: u64) -> Vec<u32> {
-        let words = (end_bytes.div_ceil(PAGE_BYTES * 64) as usize).min(self.bits.len());
+        let words = end_bytes.div_ceil(PAGE_BYTES * 64) as usize;
         let mut pages = Vec::new();
-        for (index, word) in self.bits[..words].iter().enumerate() {
+        for (index, word) in self.bits.words(0, words).iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -53,7 +58,7 @@ mod tests {
 
     #[test]
     fn marks_cover_ranges_that_cross_pages_and_are_taken_once() {
-        let dirty = DirtyPages::new(1 << 20);
+        let dirty = DirtyPages::new(1 << 20).unwrap();
         dirty.mark(4088, 16);
         dirty.mark(70 * PAGE_BYTES, 8);
         assert_eq!(dirty.take(1 << 20), [0, 1, 70]);

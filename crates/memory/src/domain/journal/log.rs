@@ -14,7 +14,8 @@
 //! 5             epoch: counts the opens                4, 5               UUID of the pool
 //! 6             replay LSN: a recovery starts here     6                  CRC-32C of words 0 to 5
 //! 7             bytes of a slot
-//! 8             CRC-32C of words 0 to 7
+//! 8             1 if closed with nothing to replay
+//! 9             CRC-32C of words 0 to 8
 //! ```
 //!
 //! Slots are used in order of their sequence numbers and recycled once a checkpoint has made all of their
@@ -39,10 +40,14 @@ pub(crate) struct LogHeader {
     pub(crate) epoch: u64,
     pub(crate) replay_lsn: u64,
     pub(crate) slot_bytes: u64,
+    /// The pool was closed at the replay LSN: the slots hold nothing that is needed.
+    pub(crate) closed: bool,
 }
 
+const HEADER_WORDS: usize = 10;
+
 impl LogHeader {
-    fn encode(&self) -> [u64; 9] {
+    fn encode(&self) -> [u64; HEADER_WORDS] {
         let mut words = [
             MAGIC,
             u64::from(FORMAT_VERSION),
@@ -52,20 +57,22 @@ impl LogHeader {
             self.epoch,
             self.replay_lsn,
             self.slot_bytes,
+            u64::from(self.closed),
             0,
         ];
-        words[8] = u64::from(words_crc(&words[..8]));
+        words[9] = u64::from(words_crc(&words[..9]));
         words
     }
 
     fn decode(words: &[u64]) -> Option<LogHeader> {
-        let words: &[u64; 9] = words.first_chunk()?;
-        (words[0] == MAGIC && words[8] == u64::from(words_crc(&words[..8]))).then_some(LogHeader {
+        let words: &[u64; HEADER_WORDS] = words.first_chunk()?;
+        (words[0] == MAGIC && words[9] == u64::from(words_crc(&words[..9]))).then_some(LogHeader {
             uuid: [words[2], words[3]],
             generation: words[4],
             epoch: words[5],
             replay_lsn: words[6],
             slot_bytes: words[7],
+            closed: words[8] == 1,
         })
     }
 }
@@ -98,7 +105,7 @@ impl Log {
         slot_bytes: u64,
         slots: usize,
     ) -> Result<Log> {
-        let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn: 0, slot_bytes };
+        let header = LogHeader { uuid, generation: 0, epoch: 0, replay_lsn: 0, slot_bytes, closed: false };
         let mut log = Log::assemble(file, path, header);
         let io = |e: &std::io::Error| Error::io("preallocate", path, e);
         let bytes = SLOTS_START + slots as u64 * slot_bytes;
@@ -167,7 +174,7 @@ impl Log {
         header.generation = self.header.generation + 1;
         let words = self.block.words_mut();
         words.fill(0);
-        words[..9].copy_from_slice(&header.encode());
+        words[..HEADER_WORDS].copy_from_slice(&header.encode());
         let at = (header.generation % 2) * BLOCK_BYTES as u64;
         self.file
             .write_at(self.block.bytes(), at)
@@ -247,6 +254,11 @@ impl Log {
         self.next_sequence += 1;
         self.slots[slot] = Slot::Used { sequence, end_lsn: lsn };
         Ok((slot, BLOCK_BYTES as u64))
+    }
+
+    /// Notes that nothing has to be replayed: all that was written is in the pool file.
+    pub(super) fn mark_closed(&mut self) -> Result<()> {
+        self.write_header(LogHeader { closed: true, ..self.header })
     }
 
     /// Makes all written frames durable.

@@ -163,14 +163,15 @@ impl Journal {
         let slots = parts.options.preallocated_slots.max(1);
         let log = Log::create(file, path, uuid, parts.options.slot_bytes, slots)?;
         std::fs::rename(&unfinished, path).map_err(|e| io(&e))?;
-        Journal::start(parts, log, 0, 0, DirtyPages::new, env)
+        let dirty = dirty_pages(&parts)?;
+        Journal::start(parts, log, 0, 0, dirty, env)
     }
 
     /// Opens the journal and replays it into the mapping.
     pub(crate) fn open(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let file = env.files().open(path, OpenMode::OpenDirect).map_err(|e| Error::io("open", path, &e))?;
         let mapping = parts.mapping.clone();
-        let dirty = DirtyPages::new(mapping.capacity_bytes());
+        let dirty = dirty_pages(&parts)?;
         let mapped = mapping.mapped_bytes();
         let (log, recovered) = Log::recover(file, path, |offset, words| {
             let bytes = words.len() as u64 * 8;
@@ -187,7 +188,7 @@ impl Journal {
         if log.header.uuid != uuid {
             return Err(Error::corrupt(path, 16, "the journal belongs to another pool"));
         }
-        Journal::start(parts, log, recovered.end_lsn, recovered.replayed_bytes, |_| dirty, env)
+        Journal::start(parts, log, recovered.end_lsn, recovered.replayed_bytes, dirty, env)
     }
 
     fn start(
@@ -195,14 +196,14 @@ impl Journal {
         log: Log,
         end_lsn: u64,
         replayed_bytes: u64,
-        dirty: impl FnOnce(u64) -> DirtyPages,
+        dirty: DirtyPages,
         env: &Env,
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
         let buffer = || AlignedBuffer::new(payload_bytes + FRAME_HEADER_WORDS * 8);
         let replay_from = log.header.replay_lsn;
         let shared = Arc::new(Shared {
-            dirty: dirty(parts.mapping.capacity_bytes()),
+            dirty,
             mapping: parts.mapping,
             pool_file: parts.pool_file,
             pool_path: parts.pool_path,
@@ -269,9 +270,17 @@ impl Journal {
         self.shared.checkpoint()
     }
 
-    /// Refuses all further appends.
-    pub(crate) fn close(&self) {
-        self.shared.closed.store(true, Ordering::SeqCst);
+    /// Makes a last checkpoint, notes that nothing has to be replayed, and refuses all further appends.
+    pub(crate) fn close(&self) -> Result<()> {
+        let shared = &self.shared;
+        shared.checkpoint()?;
+        shared.closed.store(true, Ordering::SeqCst);
+        let mut writer = shared.writer.lock();
+        let appended = shared.appended.load(Ordering::Acquire);
+        if writer.log.header.replay_lsn == appended {
+            writer.log.mark_closed().map_err(|error| shared.fail(error))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
@@ -285,6 +294,11 @@ impl Journal {
         stats.flushes += shared.active.lock().flushes;
         stats.replayed_bytes += shared.replayed_bytes;
     }
+}
+
+fn dirty_pages(parts: &JournalParts) -> Result<DirtyPages> {
+    DirtyPages::new(parts.mapping.capacity_bytes())
+        .map_err(|e| Error::OutOfSpace { what: format!("map the marks of changed pages: {e}") })
 }
 
 impl Drop for Journal {

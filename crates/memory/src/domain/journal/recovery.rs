@@ -38,6 +38,11 @@ impl Log {
     ) -> Result<(Log, Recovered)> {
         let mut log = Log::open(file, path)?;
         let slots = log.read_slot_headers()?;
+        if log.header.closed {
+            let end_lsn = log.header.replay_lsn;
+            log.take_up(&slots, None, end_lsn)?;
+            return Ok((log, Recovered { end_lsn, replayed_bytes: 0 }));
+        }
         let mut reader = Reader {
             log: &log,
             lsn: log.header.replay_lsn,
@@ -108,7 +113,7 @@ impl Log {
             .collect();
         // The rest of the last slot may hold stale frames; a fresh slot is simpler to reason about.
         self.current = None;
-        self.write_header(LogHeader { epoch: self.header.epoch + 1, ..self.header })
+        self.write_header(LogHeader { epoch: self.header.epoch + 1, closed: false, ..self.header })
     }
 
     /// The first LSN of the slot that holds the replay LSN.
