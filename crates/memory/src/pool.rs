@@ -134,6 +134,9 @@ impl Pool {
     /// `journal` a copy of the words under a lock. A failure latches and shows in [`Pool::persist`].
     #[inline]
     pub fn flush(&self, offset: u64, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         self.domain.flush(&self.mapping, &[rounded_out(offset, bytes)]);
     }
 
