@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = topology.build()?.run()?;
     let seconds = start.elapsed().as_secs_f64();
     let windows = catalog.table("windows")?.scan(ScanRange::full()).rows(&*catalog.begin()?)?;
-    let counted: i64 = windows.iter().map(|row| if let Value::BigInt(count) = row[3] { count } else { 0 }).sum();
+    let counted: i64 =
+        windows.iter().map(|row| if let Value::BigInt(count) = row[3] { count } else { 0 }).sum();
     assert_eq!(counted as u64, readings);
     println!(
         "{readings} readings, {meters} meters, {every} per transaction, {domain}, {durability}: {seconds:.3} s, {:.0} tuples/s, {} transactions, {} window rows\n{:?}",

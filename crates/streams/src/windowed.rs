@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use entresol_tables::{Column, DataType, Schema};
 
+use crate::GROUPS_IN_DRAM_MAX;
 use crate::graph::{WindowNode, Writer};
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::window_aggregate::{Tumbling, WindowAggregate, WindowSpan};
@@ -28,13 +29,14 @@ pub struct GroupedStream {
     stream: Stream,
     window: Tumbling,
     groups: Vec<String>,
+    groups_in_dram: usize,
 }
 
 impl WindowedStream {
     /// One group per distinct value of these columns; they must not be NULL.
     pub fn group_by(self, columns: &[&str]) -> GroupedStream {
         let groups = columns.iter().map(|&name| name.to_owned()).collect();
-        GroupedStream { stream: self.stream, window: self.window, groups }
+        GroupedStream { stream: self.stream, window: self.window, groups, groups_in_dram: GROUPS_IN_DRAM_MAX }
     }
 
     /// One group per window.
@@ -44,6 +46,13 @@ impl WindowedStream {
 }
 
 impl GroupedStream {
+    /// Keeps at most so many groups in DRAM (1 to [`GROUPS_IN_DRAM_MAX`], which it is if not said); the groups of
+    /// the oldest windows are then read from the state table when they are needed.
+    pub fn groups_in_dram(mut self, groups: usize) -> GroupedStream {
+        self.groups_in_dram = groups;
+        self
+    }
+
     /// Adds up each group of each window. The stream has the group columns, `window_start`, `window_end` and the
     /// results; its key is the group columns and `window_start`. Open windows are in the table `state_table`,
     /// which this operator alone may write.
@@ -82,12 +91,18 @@ impl GroupedStream {
         columns.push(Column::new(WINDOW_START, DataType::Timestamp).not_null());
         columns.push(Column::new(WINDOW_END, DataType::Timestamp).not_null());
         columns.extend(bound.iter().map(BoundAggregate::result_column));
-        let table = state_table.to_owned();
+        let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
         let mut results = stream.add(columns.into(), move |made| {
             let name = format!("window {table}");
             let seed = made.catalog.context().pool().env().random_u64();
-            let state =
-                WindowState::new(name.clone(), made.catalog.table(&table)?, bound, group_columns, seed);
+            let state = WindowState::new(
+                name.clone(),
+                made.catalog.table(&table)?,
+                bound,
+                group_columns,
+                seed,
+                groups_in_dram,
+            );
             Ok(Box::new(WindowAggregate {
                 name,
                 topology: made.topology.to_owned(),

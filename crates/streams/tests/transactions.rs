@@ -87,6 +87,27 @@ fn aborted_transactions_leave_nothing_anywhere() {
 }
 
 #[test]
+fn watermarks_of_aborted_transactions_count_for_nothing() {
+    let catalog = volatile();
+    let watermark = || Element::Punctuation(Punctuation::Watermark(20 * SECOND_US));
+    let elements = vec![
+        Element::Batch(vec![reading(1, 1, 1.0)]),
+        watermark(),
+        abort(),
+        Element::Batch(vec![reading(1, 2, 2.0)]),
+        commit(),
+        // Closes the window now, though the dropped transaction had seen the same.
+        watermark(),
+        commit(),
+        Element::Batch(vec![reading(1, 3, 3.0)]),
+        commit(),
+    ];
+    let (report, _) = run_punctuated(&catalog, elements);
+    assert_eq!((report.late, report.aborts), (1, 1));
+    assert_eq!(rows(&catalog, "windows")[0][3..5], [Value::BigInt(1), Value::Double(2.0)]);
+}
+
+#[test]
 fn a_transaction_with_a_bad_tuple_is_dropped_whole() {
     let catalog = volatile();
     let bad: Tuple = vec![Value::Int(2), Value::from("not a time"), Value::Null];
@@ -257,33 +278,96 @@ fn deletes_flow_into_tables_and_out_of_them() {
     }
 }
 
-#[test]
-fn conflicting_topologies_both_finish_with_every_tuple_counted() {
-    // Both add to the same counters by reading and writing the same rows: conflicts must run again.
+/// Adds one to the counter of each tuple's key; `meddle` runs in the middle of each transaction's run.
+fn count_into_counters(
+    catalog: &Arc<Catalog>,
+    name: &str,
+    tuples: u64,
+    mut meddle: impl FnMut() + Send + 'static,
+) -> entresol_streams::Running {
+    let topology = Topology::builder(name, catalog).boundary(Boundary::Every(1)).durability(Durability::None);
+    let source = GeneratorSource::new(vec![Column::new("k", DataType::Int).not_null()], move |n| {
+        (n < tuples).then(|| vec![Value::Int((n % 2) as i32)])
+    });
+    let joined = topology.source("s", source).lookup_join("counters", &["k"], JoinKind::Left);
+    let added = joined.map(joined.columns().to_vec(), move |tuple| {
+        meddle();
+        let n = match tuple[1] {
+            Value::BigInt(n) => n,
+            _ => 0,
+        };
+        vec![tuple[0].clone(), Value::BigInt(n + 1)]
+    });
+    added.to_table("counters");
+    topology.build().unwrap().start().unwrap()
+}
+
+fn counters() -> Arc<Catalog> {
     let catalog = volatile();
     let columns = vec![Column::new("k", DataType::Int), Column::new("n", DataType::BigInt)];
     catalog.create_table("counters", Schema::new(columns, &["k"]).unwrap(), TableOptions::default()).unwrap();
-    let start = |name: &str| {
-        let topology =
-            Topology::builder(name, &catalog).boundary(Boundary::Every(1)).durability(Durability::None);
-        let source = GeneratorSource::new(vec![Column::new("k", DataType::Int).not_null()], |n| {
-            (n < 150).then(|| vec![Value::Int((n % 2) as i32)])
-        });
-        let joined = topology.source("s", source).lookup_join("counters", &["k"], JoinKind::Left);
-        let added = joined.map(joined.columns().to_vec(), |tuple| {
-            let n = match tuple[1] {
-                Value::BigInt(n) => n,
-                _ => 0,
-            };
-            vec![tuple[0].clone(), Value::BigInt(n + 1)]
-        });
-        added.to_table("counters");
-        topology.build().unwrap().start().unwrap()
-    };
-    let running = [start("first"), start("second")];
-    let reports = running.map(|running| running.join().unwrap());
-    println!("retries {:?}", reports.map(|report| report.retries));
-    assert_eq!(rows(&catalog, "counters"), [0, 1].map(|k| vec![Value::Int(k), Value::BigInt(150)]));
+    catalog
+}
+
+#[test]
+fn a_conflict_runs_the_transaction_again_on_the_newer_rows() {
+    let catalog = counters();
+    let (other, mut runs) = (Arc::clone(&catalog), 0);
+    // Another client overtakes the first two runs of the first transaction.
+    let running = count_into_counters(&catalog, "t", 4, move || {
+        runs += 1;
+        if runs <= 2 {
+            let tx = other.begin().unwrap();
+            other
+                .table("counters")
+                .unwrap()
+                .upsert(&tx, &[Value::Int(0), Value::BigInt(100 * runs)])
+                .unwrap();
+            tx.commit(Durability::Sync).unwrap();
+        }
+    });
+    let report = running.join().unwrap();
+    assert_eq!((report.retries, report.tuples, report.transactions), (2, 4, 4));
+    let expected = [vec![Value::Int(0), Value::BigInt(202)], vec![Value::Int(1), Value::BigInt(2)]];
+    assert_eq!(rows(&catalog, "counters"), expected);
+}
+
+#[test]
+fn a_transaction_that_is_always_overtaken_ends_with_the_conflict() {
+    let catalog = counters();
+    let other = Arc::clone(&catalog);
+    let running = count_into_counters(&catalog, "t", 1, move || {
+        let tx = other.begin().unwrap();
+        other.table("counters").unwrap().upsert(&tx, &[Value::Int(0), Value::BigInt(7)]).unwrap();
+        tx.commit(Durability::Sync).unwrap();
+    });
+    assert!(running.join().unwrap_err().is_retriable());
+    assert_eq!(rows(&catalog, "counters")[0][1], Value::BigInt(7));
+    assert!(rows(&catalog, "streams_positions").is_empty());
+}
+
+#[test]
+fn topologies_at_once_on_the_same_rows_count_every_tuple() {
+    let catalog = counters();
+    let running = ["first", "second", "third"].map(|name| {
+        count_into_counters(&catalog, name, 60, || {
+            std::thread::sleep(Duration::from_micros(200));
+        })
+    });
+    let mut finished = 0;
+    for running in running {
+        let (progress, name) = (Arc::clone(running.progress()), running.topology().to_owned());
+        match running.join() {
+            Ok(report) => assert_eq!(report.tuples, 60),
+            // Overtaken too often: it counted what it committed, and would go on from there.
+            Err(error) => assert!(error.is_retriable(), "{name}: {error}"),
+        }
+        finished += progress.snapshot().tuples as i64;
+        println!("{name}: {:?}", progress.snapshot());
+    }
+    let counted: i64 =
+        rows(&catalog, "counters").iter().map(|row| if let Value::BigInt(n) = row[1] { n } else { 0 }).sum();
+    assert_eq!(counted, finished);
 }
 
 #[test]

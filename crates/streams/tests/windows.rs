@@ -64,6 +64,46 @@ fn streaming_equals_recomputing() {
 }
 
 #[test]
+fn a_small_cache_changes_nothing() {
+    let seed = seed();
+    let readings: Vec<Tuple> = (0..2000).map(|n| random_reading(seed, n, 40, 90)).collect();
+    let (expected, late) = recompute(&readings, 20, 60);
+    for (groups, every) in [(1, 50), (7, 4), (30, 200), (100, 1000)] {
+        let catalog = volatile();
+        let mut dropped = 0;
+        let mut total_late = 0;
+        // Two runs: the second loads more open windows than fit.
+        for until in [1000, 2000] {
+            let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(every));
+            let part: Vec<Tuple> = readings[..until].to_vec();
+            let (sender, receiver) = crossbeam_channel::bounded(1);
+            sender.send(Element::Batch(part[dropped..].to_vec())).unwrap();
+            dropped = until;
+            topology
+                .source("readings", ChannelSource::new(reading_columns(), receiver))
+                .window(Tumbling::new("at", Duration::from_secs(20)).lateness(Duration::from_secs(60)))
+                .group_by(&["meter"])
+                .groups_in_dram(groups)
+                .aggregate(&aggregates(), "open")
+                .to_table("windows");
+            let running = topology.build().unwrap().start().unwrap();
+            if until == 1000 {
+                while running.progress().snapshot().tuples < (1000 / every * every) as u64 {
+                    std::thread::yield_now();
+                }
+                running.stop();
+            } else {
+                drop(sender);
+            }
+            total_late += running.join().unwrap().late;
+        }
+        assert_eq!(as_oracle(&rows(&catalog, "windows")), expected, "{groups} groups, {every} tuples");
+        assert_eq!(total_late, late);
+        assert!(rows(&catalog, "open").is_empty());
+    }
+}
+
+#[test]
 fn a_tuple_at_the_edge_belongs_to_the_next_window() {
     let catalog = volatile();
     let readings = vec![reading(1, -1, 1.0), reading(1, 0, 2.0), reading(1, 9, 3.0), reading(1, 10, 4.0)];

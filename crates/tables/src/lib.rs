@@ -14,6 +14,28 @@
 //!
 //! [`COLUMNS_MAX`], [`KEY_BYTES_MAX`], [`ROW_BYTES_MAX`] and [`TABLES_MAX`]; scans go leaf by leaf. Write sets
 //! are bounded by the transactions.
+//!
+//! ```
+//! # use entresol_memory::{Durability, Pool, PoolOptions};
+//! # use entresol_transactions::StateContext;
+//! use entresol_tables::{Catalog, Column, DataType, ScanRange, Schema, TableOptions, Value};
+//!
+//! # let pool = Pool::volatile(&PoolOptions::default())?;
+//! let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
+//! let columns = vec![Column::new("meter", DataType::Int), Column::new("power", DataType::Double)];
+//! let table = catalog.create_table("readings", Schema::new(columns, &["meter"])?, TableOptions::default())?;
+//!
+//! let tx = catalog.begin()?;
+//! table.insert(&tx, &[Value::Int(7), Value::Double(0.5)])?;
+//! tx.commit(Durability::Sync)?;
+//!
+//! let mut total = 0.0;
+//! let tx = catalog.begin()?;
+//! let mut cursor = table.scan(ScanRange::full());
+//! while cursor.next_batch(&tx, |row| total += row.double(1))? {}
+//! assert_eq!(total, 0.5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod calendar;

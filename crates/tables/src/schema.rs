@@ -35,7 +35,8 @@ const COLUMN_BYTES_MAX: usize = 1 + COLUMN_NAME_BYTES_MAX + 4;
 /// The largest schema in the catalog.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 4 + 2 + COLUMNS_MAX * COLUMN_BYTES_MAX + 1 + 2 * KEY_COLUMNS_MAX;
 const _: () = assert!(SCHEMA_BYTES_MAX + 64 < ROW_BYTES_MAX);
-const _: () = assert!(COLUMN_NAME_BYTES_MAX <= u8::MAX as usize && KEY_COLUMNS_MAX <= u8::MAX as usize);
+const _: () = assert!(COLUMN_NAME_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(COLUMNS_MAX <= u16::MAX as usize);
 
 /// A column.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -200,6 +200,26 @@ impl Table {
         Ok(true)
     }
 
+    /// Deletes the rows with these keys, those that are there; returns how many. They are looked up together.
+    pub fn delete_many<K: AsRef<[Value]>>(&self, tx: &Transaction, keys: &[K]) -> Result<usize> {
+        let mut encoded = Vec::with_capacity(keys.len());
+        for key in keys {
+            encoded.push(self.encode_key(key.as_ref())?);
+        }
+        encoded.sort_unstable();
+        encoded.dedup();
+        let mut found = Vec::with_capacity(encoded.len());
+        tx.read_many(&self.state, &encoded, |at, value| {
+            if value.is_some() {
+                found.push(at);
+            }
+        })?;
+        for &at in &found {
+            tx.write(&self.state, &encoded[at], None)?;
+        }
+        Ok(found.len())
+    }
+
     /// A cursor over a range of rows, in key order.
     pub fn scan(&self, range: ScanRange) -> Cursor {
         let this = self.this.upgrade().expect("a table lives in an Arc");
@@ -265,7 +285,10 @@ impl Table {
                 Some(key) => match key::decode_key(&self.name, &self.schema, &key)?.first() {
                     Some(Value::BigInt(last)) => self.rowid_after((*last).max(0))?,
                     _ => {
-                        return Err(Error::corrupt(format!("key in table {}", self.name), "not a row number"));
+                        return Err(Error::corrupt(
+                            format!("key in table {}", self.name),
+                            "not a row number",
+                        ));
                     }
                 },
             },

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -79,12 +80,15 @@ proptest! {
                 Operation::Insert(city, meter, power) => {
                     let new = row(CITIES[usize::from(city)], meter, power);
                     let inserted = table.insert(&tx, &new);
-                    if model.contains_key(&key_of(city, meter)) {
-                        let expected = matches!(inserted, Err(Error::DuplicateKey { .. }));
-                        prop_assert!(expected);
-                    } else {
-                        inserted.unwrap();
-                        model.insert(key_of(city, meter), new);
+                    match model.entry(key_of(city, meter)) {
+                        Entry::Occupied(_) => {
+                            let expected = matches!(inserted, Err(Error::DuplicateKey { .. }));
+                            prop_assert!(expected);
+                        }
+                        Entry::Vacant(entry) => {
+                            inserted.unwrap();
+                            entry.insert(new);
+                        }
                     }
                 }
                 Operation::InsertMany(keys) => {
@@ -142,6 +146,10 @@ proptest! {
         }
         let rows = table.scan(ScanRange::full()).rows(&tx).unwrap();
         prop_assert_eq!(rows, model.values().cloned().collect::<Vec<_>>());
+        let doomed: Vec<Row> = model.keys().step_by(2).map(|(c, m)| vec![c.clone(), m.clone()]).collect();
+        let again = [doomed.clone(), vec![vec![Value::from("none"), Value::Int(0)]], doomed.clone()].concat();
+        prop_assert_eq!(table.delete_many(&tx, &again).unwrap(), doomed.len());
+        model.retain(|(c, m), _| !doomed.contains(&vec![c.clone(), m.clone()]));
         let keys: Vec<Row> = (0..4).flat_map(|c| (-2..3).map(move |m| key_of(c, m))).map(|(c, m)| vec![c, m]).collect();
         let found = table.get_many(&tx, &keys).unwrap();
         for (key, found) in keys.iter().zip(found) {

@@ -40,6 +40,7 @@ pub(crate) struct WindowState {
     /// Group columns in the tuples.
     pub(crate) group_columns: Vec<usize>,
     pub(crate) hash_seed: u64,
+    /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
     pub(crate) groups_max: usize,
     windows: BTreeMap<i64, OpenWindow>,
     groups: usize,
@@ -62,6 +63,7 @@ impl WindowState {
         aggregates: Vec<BoundAggregate>,
         group_columns: Vec<usize>,
         hash_seed: u64,
+        groups_max: usize,
     ) -> WindowState {
         WindowState {
             name,
@@ -69,7 +71,7 @@ impl WindowState {
             aggregates,
             group_columns,
             hash_seed,
-            groups_max: GROUPS_IN_DRAM_MAX,
+            groups_max: groups_max.clamp(1, GROUPS_IN_DRAM_MAX),
             windows: BTreeMap::new(),
             groups: 0,
             loaded: false,
@@ -248,9 +250,7 @@ impl WindowState {
                 closed.push((key, accumulators));
             }
         }
-        for key in stored {
-            self.table.delete(tx, &key)?;
-        }
+        self.table.delete_many(tx, &stored)?;
         Ok(closed)
     }
 }

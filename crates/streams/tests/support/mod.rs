@@ -1,5 +1,5 @@
 //! What the tests share: databases, readings, and the batch computation that streams are compared with.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,0 +1,95 @@
+//! The catalog under power failures: before every fence of a history, every state that may be left opens to a
+//! catalog and rows of one moment, and can be worked with.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use entresol_memory::crash::{CrashOptions, check};
+use entresol_memory::{Durability, Pool};
+use entresol_tables::{Catalog, Column, DataType, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_transactions::StateContext;
+
+fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+    Catalog::open_or_create(context).map_err(|error| error.to_string())
+}
+
+fn schema() -> Schema {
+    Schema::new(vec![Column::new("id", DataType::Int), Column::new("v", DataType::Varchar)], &["id"]).unwrap()
+}
+
+fn add(catalog: &Catalog, tables: &[&Arc<Table>], id: i32) {
+    let tx = catalog.begin().unwrap();
+    for table in tables {
+        table.insert(&tx, &[Value::Int(id), Value::from("x")]).unwrap();
+    }
+    tx.commit(Durability::Sync).unwrap();
+}
+
+/// `a` comes first and stays; `b` comes, is written together with `a`, and goes again.
+fn history(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let create = |name: &str| catalog.create_table(name, schema(), TableOptions::default()).unwrap();
+    let a = create("a");
+    add(&catalog, &[&a], 1);
+    let b = create("b");
+    add(&catalog, &[&a, &b], 2);
+    add(&catalog, &[&a, &b], 3);
+    catalog.drop_table("b").unwrap();
+    add(&catalog, &[&a], 4);
+}
+
+fn verify(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = open(pool)?;
+    let read = |name: &str| match catalog.table(name) {
+        Err(_) => Ok(None),
+        Ok(table) => {
+            let tx = catalog.begin().map_err(|error| error.to_string())?;
+            let rows = table.scan(ScanRange::full()).rows(&tx).map_err(|error| error.to_string())?;
+            Ok::<_, String>(Some(rows.into_iter().map(|row| row[0].clone()).collect::<Vec<_>>()))
+        }
+    };
+    let ids = |ids: &[i32]| Some(ids.iter().map(|id| Value::Int(*id)).collect::<Vec<_>>());
+    let (a, b) = (read("a")?, read("b")?);
+    let moments = [
+        (None, None),
+        (ids(&[]), None),
+        (ids(&[1]), None),
+        (ids(&[1]), ids(&[])),
+        (ids(&[1, 2]), ids(&[2])),
+        (ids(&[1, 2, 3]), ids(&[2, 3])),
+        (ids(&[1, 2, 3]), None),
+        (ids(&[1, 2, 3, 4]), None),
+    ];
+    if !moments.contains(&(a.clone(), b.clone())) {
+        return Err(format!("a = {a:?}, b = {b:?}"));
+    }
+    let states = catalog.context().states().len();
+    if states != 1 + catalog.tables().len() {
+        return Err(format!("{states} states for {} tables", catalog.tables().len()));
+    }
+    // And it goes on.
+    let options = TableOptions { group: None, if_not_exists: true };
+    let table = catalog.create_table("b", schema(), options).map_err(|error| error.to_string())?;
+    let tx = catalog.begin().map_err(|error| error.to_string())?;
+    table.insert(&tx, &[Value::Int(99), Value::Null]).map_err(|error| error.to_string())?;
+    tx.commit(Durability::Sync).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+#[test]
+fn every_crash_leaves_a_catalog_of_one_moment() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 2, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let report = check(
+        &options,
+        |pool| {
+            history(pool);
+            Ok(())
+        },
+        verify,
+    )
+    .unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
+}
