@@ -1,1 +1,62 @@
-//! entresol-query
+//! SQL over Entresol's tables: Apache DataFusion parses, plans and runs; this crate binds it to transactions.
+//!
+//! ```text
+//!   SQL ─▶ statement ─▶ session ──┬─ block        BEGIN, COMMIT, ROLLBACK, savepoints
+//!                                 ├─ definition   CREATE TABLE, DROP TABLE
+//!                                 ├─ source ──▶ engine ──▶ assignment ──▶ write    INSERT, UPDATE, DELETE
+//!                                 └─ engine       queries
+//!                                      │ schemas, provider
+//!                                      ▼
+//!                                 access ─▶ scan ─▶ columns      filters → keys and ranges → Arrow batches
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every statement runs in one transaction with snapshot isolation: it reads one snapshot plus the writes of
+//!   its own transaction, and never what it writes itself.
+//! - A statement that fails, or whose future is dropped, leaves nothing behind.
+//! - Nothing is written by the engine; all writes go through [`entresol_tables::Table`], which checks types, NULL
+//!   and keys.
+//!
+//! # What a crash leaves
+//!
+//! What the transactions leave: all of a committed statement or block, nothing of others. A CREATE TABLE AS is
+//! two steps, the table and its rows; a crash between them leaves an empty table.
+//!
+//! # What bounds memory
+//!
+//! [`query_memory`] for what queries compute, one batch ([`BATCH_ROWS`]) per scan, the transactions' write sets.
+//! Collected results are the caller's; [`Session::stream`] avoids them.
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod assignment;
+mod block;
+mod columns;
+mod definition;
+mod engine;
+mod error;
+mod literals;
+mod numbers;
+mod overflow;
+mod provider;
+mod scan;
+mod schemas;
+mod session;
+mod source;
+mod statement;
+pub mod system;
+mod types;
+mod write;
+
+pub use block::SAVEPOINTS_MAX;
+/// Arrow and the engine, in the version that results are made of.
+pub use datafusion;
+pub use datafusion::arrow;
+pub use engine::query_memory;
+pub use error::{Error, Result};
+pub use scan::{BATCH_ROWS, EntresolScan};
+pub use schemas::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
+pub use session::{CONFLICT_RETRIES_MAX, Session, SessionOptions, StatementResult};
+pub use statement::SQL_BYTES_MAX;
+pub use types::{arrow_type, column_type, visible_schema};

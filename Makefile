@@ -1,0 +1,47 @@
+# Entresol. `make demo` and `make test` each do all set-up and work alone on a Debian machine that has Rust.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# rustup puts cargo here; a shell that has not been started anew may not have it on its path yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+CARGO ?= cargo
+# Further arguments, as in: make demo DEMO_ARGS='--data DIR --meters 20'
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help
+help: ## Print this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.PHONY: demo
+demo: setup ## Set up, build and run the smart metering demo.
+	$(CARGO) run --profile demo -p entresol-cli --bin entresol -- demo smart-metering $(DEMO_ARGS)
+
+.PHONY: test
+test: setup ## Set up, build and run all tests.
+	$(CARGO) test --workspace
+
+.PHONY: lint
+lint: setup ## Check the format and run clippy; every warning is an error.
+	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
+		|| rustup component add rustfmt clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+.PHONY: bench
+bench: setup ## Run the basic measurements of the lab.
+	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run basics $(BENCH_ARGS)
+
+# A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
+.PHONY: setup
+setup:
+	@if ! command -v cc >/dev/null; then \
+		echo "installing build-essential"; \
+		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends build-essential; \
+	fi
+	@command -v $(CARGO) >/dev/null || { echo "cargo was not found: install Rust from https://rustup.rs" >&2; exit 1; }

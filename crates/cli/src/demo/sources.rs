@@ -1,0 +1,157 @@
+//! The demo's feeds as sources of topologies.
+//!
+//! The position of a source is the index in its feed. The infrastructure follows the households: a reading is
+//! given out once all household windows up to the end of its own window are committed. So the transaction that
+//! closes its window, which begins with it or later, finds the demand of the households in its snapshot, and what
+//! it writes depends on the streams alone, not on which of them is faster.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use entresol::streams::{Next, Position, Source, SourceBatch, Tuple};
+use entresol::tables::{Column, DataType, Value};
+
+use super::crash::oracle::double;
+use super::feed::{Feed, HouseholdReading, InfrastructureReading, Revision, WINDOW_US};
+use super::live::Live;
+
+/// How long the infrastructure waits for the households at a time.
+const WAIT: Duration = Duration::from_micros(500);
+
+/// A source that follows the households, and the event time of its items.
+struct Follows<T> {
+    time_us: fn(&T) -> i64,
+    live: Arc<Live>,
+}
+
+/// A feed as a source.
+pub struct FeedSource<F: Feed> {
+    feed: F,
+    columns: Vec<Column>,
+    to_tuple: fn(&F::Item) -> Tuple,
+    follows: Option<Follows<F::Item>>,
+    position: u64,
+    held: Option<F::Item>,
+}
+
+impl<F: Feed> FeedSource<F> {
+    fn next_item(&mut self) -> Option<F::Item> {
+        self.held.take().or_else(|| self.feed.at(self.position))
+    }
+}
+
+impl<F: Feed> Source for FeedSource<F>
+where
+    F::Item: Send,
+{
+    fn columns(&self) -> Vec<Column> {
+        self.columns.clone()
+    }
+
+    fn open(&mut self, from: Option<Position>) -> entresol::streams::Result<()> {
+        self.position = from.unwrap_or_default().offset;
+        self.held = None;
+        Ok(())
+    }
+
+    fn next(&mut self, tuples_max: usize) -> entresol::streams::Result<Next> {
+        let mut batch = SourceBatch::default();
+        while batch.tuples.len() < tuples_max {
+            let Some(item) = self.next_item() else {
+                if batch.tuples.is_empty() {
+                    return Ok(Next::End);
+                }
+                break;
+            };
+            if let Some(Follows { time_us, live }) = &self.follows {
+                let window_end_us = (time_us(&item).div_euclid(WINDOW_US) + 1) * WINDOW_US;
+                if live.household_closed_us.load(Ordering::Acquire) < window_end_us {
+                    self.held = Some(item);
+                    if batch.tuples.is_empty() {
+                        thread::sleep(WAIT);
+                        return Ok(Next::Idle);
+                    }
+                    break;
+                }
+            }
+            self.position += 1;
+            batch.tuples.push((self.to_tuple)(&item));
+            batch.positions.push(Position { offset: self.position, line: 0 });
+        }
+        batch.end = Position { offset: self.position, line: 0 };
+        Ok(Next::Batch(batch))
+    }
+}
+
+/// Stream 1: `time, meter, feeder, kw, voltage`.
+pub fn household(
+    feed: Box<dyn Feed<Item = HouseholdReading>>,
+) -> FeedSource<Box<dyn Feed<Item = HouseholdReading>>> {
+    let columns = vec![
+        Column::new("time", DataType::Timestamp).not_null(),
+        Column::new("meter", DataType::Int).not_null(),
+        Column::new("feeder", DataType::Int).not_null(),
+        Column::new("kw", DataType::Double),
+        Column::new("voltage", DataType::Double),
+    ];
+    let to_tuple = |reading: &HouseholdReading| {
+        vec![
+            Value::Timestamp(reading.time_us),
+            Value::Int(reading.meter as i32),
+            Value::Int(reading.feeder as i32),
+            double(reading.active_kw),
+            double(reading.voltage),
+        ]
+    };
+    FeedSource { feed, columns, to_tuple, follows: None, position: 0, held: None }
+}
+
+/// Stream 2: `time, asset, quantity, reading`.
+pub fn infrastructure(
+    feed: Box<dyn Feed<Item = InfrastructureReading>>,
+    live: Arc<Live>,
+) -> FeedSource<Box<dyn Feed<Item = InfrastructureReading>>> {
+    let columns = vec![
+        Column::new("time", DataType::Timestamp).not_null(),
+        Column::new("asset", DataType::Varchar).not_null(),
+        Column::new("quantity", DataType::Varchar).not_null(),
+        Column::new("reading", DataType::Double),
+    ];
+    let to_tuple = |reading: &InfrastructureReading| {
+        vec![
+            Value::Timestamp(reading.time_us),
+            Value::from(reading.channel.asset.as_str()),
+            Value::from(reading.channel.quantity.as_str()),
+            double(reading.value),
+        ]
+    };
+    let follows = Some(Follows { time_us: |reading: &InfrastructureReading| reading.time_us, live });
+    FeedSource { feed, columns, to_tuple, follows, position: 0, held: None }
+}
+
+/// Stream 3: the columns of the table `specification`.
+pub fn specification(feed: Box<dyn Feed<Item = Revision>>) -> FeedSource<Box<dyn Feed<Item = Revision>>> {
+    let columns = vec![
+        Column::new("asset", DataType::Varchar).not_null(),
+        Column::new("quantity", DataType::Varchar).not_null(),
+        Column::new("low", DataType::Double).not_null(),
+        Column::new("high", DataType::Double).not_null(),
+        Column::new("per_demand_max", DataType::Double),
+        Column::new("revision", DataType::Int).not_null(),
+        Column::new("valid_from", DataType::Timestamp).not_null(),
+    ];
+    let to_tuple = |revision: &Revision| {
+        vec![
+            Value::from(revision.channel.asset.as_str()),
+            Value::from(revision.channel.quantity.as_str()),
+            Value::Double(revision.low),
+            Value::Double(revision.high),
+            double(revision.per_demand_max),
+            Value::Int(revision.revision as i32),
+            Value::Timestamp(revision.time_us),
+        ]
+    };
+    FeedSource { feed, columns, to_tuple, follows: None, position: 0, held: None }
+}

@@ -1,0 +1,64 @@
+//! What can go wrong on the command line. Every message says what to do or names the thing at fault.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error of the command line.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// From the database; its message is complete.
+    #[error("{0}")]
+    Database(#[from] entresol::Error),
+    /// From a topology.
+    #[error("{0}")]
+    Streams(#[from] entresol::streams::Error),
+    /// From a table.
+    #[error("{0}")]
+    Tables(#[from] entresol::tables::Error),
+    /// A file or directory could not be used.
+    #[error("cannot {action} {path}: {source}")]
+    File {
+        /// What was tried: "read", "write", ...
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Standard output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// Results could not be drawn.
+    #[error("cannot draw the result: {0}")]
+    Draw(String),
+    /// The call is wrong, or the data does not fit it.
+    #[error("{0}")]
+    Invalid(String),
+    /// A check of the demo failed.
+    #[error("{0}")]
+    Check(String),
+}
+
+/// Result of the command line's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A file that could not be used.
+    pub fn file(action: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::File { action, path: path.to_path_buf(), source }
+    }
+
+    /// An error of a CSV file as a whole (not of one row).
+    pub fn csv(path: &Path, error: csv::Error) -> Error {
+        let text = error.to_string();
+        match error.into_kind() {
+            csv::ErrorKind::Io(source) => Error::file("use", path, source),
+            _ => Error::Invalid(format!("{}: {text}", path.display())),
+        }
+    }
+
+    /// True if the reader of standard output went away: the program ends quietly.
+    pub fn is_closed_output(&self) -> bool {
+        matches!(self, Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,172 @@
+//! `entresol shell DIR`: SQL by hand, from the command line, a file, or standard input.
+//!
+//! - Statements end with `;` and run one after the other in one session; the first error ends everything but the
+//!   interactive shell, with exit status 1 and the message (and the line, where there is one) on standard error.
+//! - `\` commands stand alone on a line, outside of a statement.
+//! - Memory: one statement's result at a time, as the session returns it.
+
+pub mod interactive;
+pub mod meta;
+pub mod output;
+pub mod statements;
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use entresol::{Database, Options, Session};
+
+use crate::arguments::ShellArguments;
+use crate::error::{Error, Result};
+use output::Format;
+
+/// A statement longer than this is taken for a mistake.
+pub const STATEMENT_BYTES_MAX: usize = 64 << 20;
+
+/// A session with what the user chose for its output.
+pub struct Shell {
+    /// For the `\d` commands.
+    pub database: Database,
+    session: Session,
+    /// How results are printed.
+    pub format: Format,
+    /// Whether the time of each statement is printed.
+    pub timing: bool,
+    finished: bool,
+}
+
+/// Runs `entresol shell`.
+pub fn run(arguments: &ShellArguments) -> Result<()> {
+    let options = Options { durability: arguments.durability, ..Options::default() };
+    let database = Database::open(&arguments.dir, options)?;
+    let session = database.session()?;
+    let mut shell = Shell { database, session, format: arguments.format, timing: false, finished: false };
+    let outcome = shell.run_all(arguments);
+    let Shell { database, session, .. } = shell;
+    drop(session);
+    let closed = database.close();
+    outcome?;
+    Ok(closed?)
+}
+
+impl Shell {
+    fn run_all(&mut self, arguments: &ShellArguments) -> Result<()> {
+        let mut out = output::stdout();
+        for text in &arguments.command {
+            self.run_text(text, None, &mut out)?;
+        }
+        for path in &arguments.file {
+            self.run_file(path, &mut out)?;
+        }
+        if !arguments.command.is_empty() || !arguments.file.is_empty() {
+            return Ok(out.flush()?);
+        }
+        if io::stdin().is_terminal() {
+            drop(out);
+            return interactive::run(self, arguments.no_history);
+        }
+        self.run_stream(&mut io::stdin().lock(), &mut out)?;
+        Ok(out.flush()?)
+    }
+
+    /// True after `\q`.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Ends the shell after the current command.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Runs one statement and prints what it returns.
+    pub fn run_statement(&mut self, statement: &str, out: &mut dyn Write) -> Result<()> {
+        let started = Instant::now();
+        let results = self.session.execute(statement)?;
+        let elapsed = started.elapsed();
+        for result in &results {
+            output::print(result, self.format, out)?;
+        }
+        if self.timing {
+            writeln!(out, "Time: {:.3} ms", elapsed.as_secs_f64() * 1000.0)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Runs all statements and `\` commands of a text; `name` and the line go before an error.
+    pub fn run_text(&mut self, text: &str, name: Option<&str>, out: &mut dyn Write) -> Result<()> {
+        let mut lines = io::Cursor::new(text.as_bytes());
+        self.run_lines(&mut lines, name, out)
+    }
+
+    fn run_file(&mut self, path: &Path, out: &mut dyn Write) -> Result<()> {
+        let file = fs::File::open(path).map_err(|error| Error::file("read", path, error))?;
+        self.run_lines(&mut io::BufReader::new(file), Some(&path.display().to_string()), out)
+    }
+
+    fn run_stream(&mut self, input: &mut dyn BufRead, out: &mut dyn Write) -> Result<()> {
+        self.run_lines(input, Some("standard input"), out)
+    }
+
+    fn run_lines(&mut self, input: &mut dyn BufRead, name: Option<&str>, out: &mut dyn Write) -> Result<()> {
+        let at_line = |line: usize, error: Error| match name {
+            Some(name) if !error.is_closed_output() => {
+                Error::Invalid(format!("{name}, line {line}: {error}"))
+            }
+            _ => error,
+        };
+        let (mut pending, mut first_line, mut lines) = (String::new(), 1, 0);
+        let mut line = Vec::new();
+        while !self.finished {
+            line.clear();
+            let read = input.read_until(b'\n', &mut line);
+            if read.map_err(|error| Error::Invalid(format!("cannot read the statements: {error}")))? == 0 {
+                break;
+            }
+            lines += 1;
+            let text = std::str::from_utf8(&line)
+                .map_err(|_| at_line(lines, Error::Invalid("not UTF-8".to_string())))?;
+            if pending.trim().is_empty() && text.trim_start().starts_with('\\') {
+                pending.clear();
+                meta::run(self, text.trim(), out).map_err(|error| at_line(lines, error))?;
+                continue;
+            }
+            if pending.is_empty() {
+                first_line = lines;
+            }
+            pending.push_str(text);
+            // Only a line with a semicolon can complete a statement.
+            if text.contains(';') {
+                let consumed =
+                    self.run_complete(&pending, |line, error| at_line(first_line + line - 1, error), out)?;
+                first_line += pending[..consumed].matches('\n').count();
+                pending.drain(..consumed);
+            }
+            if pending.len() > STATEMENT_BYTES_MAX {
+                let message = format!("a statement of more than {STATEMENT_BYTES_MAX} bytes");
+                return Err(at_line(first_line, Error::Invalid(message)));
+            }
+        }
+        if !self.finished
+            && let Some((line, statement)) = statements::cut(&pending).rest
+        {
+            self.run_statement(statement, out).map_err(|error| at_line(first_line + line - 1, error))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the complete statements of a text; returns how many bytes they took.
+    fn run_complete(
+        &mut self,
+        text: &str,
+        at_line: impl Fn(usize, Error) -> Error,
+        out: &mut dyn Write,
+    ) -> Result<usize> {
+        let cut = statements::cut(text);
+        for (line, statement) in &cut.complete {
+            self.run_statement(statement, out).map_err(|error| at_line(*line, error))?;
+        }
+        Ok(cut.consumed)
+    }
+}

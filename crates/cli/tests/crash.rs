@@ -1,0 +1,91 @@
+//! Kill -9 in a loop: what was reported committed is there, whole, and nothing else.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::{demo, entresol, stderr, succeed};
+
+#[test]
+fn fifty_kills_lose_and_tear_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let arguments =
+        ["--crash", "--cycles", "50", "--batch", "60", "--seed", "7", "--dir", db.to_str().unwrap()];
+    let (json, _) = demo(dir.path(), &arguments);
+    assert_eq!(json["cycles"], 50);
+    for key in ["lost_transactions", "torn_transactions", "snapshot_violations"] {
+        assert_eq!(json[key], 0, "{json}");
+    }
+    assert!(json["transactions"].as_u64().unwrap() > 500, "the loop did too little: {json}");
+    assert!(json["recovery_ms"].as_f64().unwrap() > 0.0);
+}
+
+/// The streams end before the kills do: the loop begins again in a new database, and checks the end of a stream.
+#[test]
+fn kills_around_the_end_of_the_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let arguments = [
+        "--crash",
+        "--cycles",
+        "8",
+        "--readings",
+        "3000",
+        "--batch",
+        "50",
+        "--seed",
+        "3",
+        "--dir",
+        db.to_str().unwrap(),
+    ];
+    let (json, _) = demo(dir.path(), &arguments);
+    assert_eq!(json["cycles"], 8);
+    for key in ["lost_transactions", "torn_transactions", "snapshot_violations"] {
+        assert_eq!(json[key], 0, "{json}");
+    }
+    assert_eq!(json["readings"].as_u64().unwrap() % 3000, 0, "the last run goes to the end: {json}");
+}
+
+/// Without a promise nothing counts as lost, but a transaction is still whole or not there.
+#[test]
+fn group_durability_tears_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let arguments =
+        ["--crash", "--cycles", "10", "--durability", "group:10ms", "--dir", db.to_str().unwrap()];
+    let (json, _) = demo(dir.path(), &arguments);
+    assert_eq!((&json["torn_transactions"], &json["snapshot_violations"]), (&0.into(), &0.into()), "{json}");
+}
+
+/// The loop must be able to fail: whatever state is tampered with, it notices.
+#[test]
+fn tampering_with_any_state_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let path = db.to_str().unwrap();
+    let arguments = ["--crash", "--cycles", "1", "--readings", "20000", "--batch", "100", "--dir", path];
+    let (json, _) = demo(dir.path(), &arguments);
+    assert_eq!(json["torn_transactions"], 0, "{json}");
+    for tampering in [
+        "DELETE FROM latest WHERE asset = 'generator-2'",
+        "UPDATE meter SET mean_kw = mean_kw + 0.000001 WHERE meter = 3",
+        "DELETE FROM household WHERE window_start = (SELECT MAX(window_start) FROM household)",
+        "DELETE FROM alarms WHERE window_start = (SELECT MIN(window_start) FROM alarms)",
+        "UPDATE specification SET high = high + 1 WHERE asset = 'generator-1'",
+        "UPDATE streams_positions SET \"position\" = \"position\" - 100 WHERE source = 'household'",
+    ] {
+        let copy = dir.path().join("copy");
+        let _ = std::fs::remove_dir_all(&copy);
+        std::fs::create_dir(&copy).unwrap();
+        for file in std::fs::read_dir(&db).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+            std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        let copy = copy.to_str().unwrap();
+        succeed(&["shell", copy, "-c", tampering]);
+        let again =
+            ["demo", "smart-metering", "--crash", "--cycles", "1", "--readings", "20000", "--batch", "100"];
+        let output = entresol(&[&again[..], &["--dir", copy]].concat());
+        assert_eq!(output.status.code(), Some(1), "not noticed: {tampering}");
+        assert!(stderr(&output).contains("torn: "), "{tampering}: {}", stderr(&output));
+    }
+}

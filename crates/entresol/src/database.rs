@@ -1,0 +1,219 @@
+//! The database: one directory, opened once, used by any number of sessions, topologies and threads.
+//!
+//! - A [`Database`] is a handle; clones share one open database. It stays open until the last handle, session
+//!   or table of it is gone, or [`Database::close`] is called.
+//! - Without `close` it ends as in a crash: the next open recovers, which takes milliseconds and loses nothing
+//!   that was durable.
+//! - One process at a time has a directory open.
+//! - Memory: the pool (see its domain), [`Options::query_memory_bytes_max`] for queries, the write sets of the
+//!   open transactions.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_memory::{DomainChoice, DomainKind, Durability, Pool, PoolStats};
+use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
+use entresol_query::{SessionOptions, query_memory};
+use entresol_streams::{Topology, TopologyBuilder};
+use entresol_tables::Catalog;
+use entresol_transactions::{RecoveryReport, StateContext, Transaction};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
+use crate::session::{AsyncSession, Session};
+
+/// How long dropping the last handle waits for the tasks of its queries to end.
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// An open database; see the [module](self).
+#[derive(Clone)]
+pub struct Database {
+    shared: Arc<Shared>,
+}
+
+/// What all handles and sessions of an open database share.
+pub(crate) struct Shared {
+    catalog: Arc<Catalog>,
+    directory: Option<PathBuf>,
+    durability: Durability,
+    threads: usize,
+    query_runtime: Arc<RuntimeEnv>,
+    /// Taken when the last handle goes.
+    runtime: Option<Runtime>,
+}
+
+/// What a database holds and has done since it was opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DatabaseStats {
+    /// How it persists.
+    pub domain: DomainKind,
+    /// Whether the run before this one closed it.
+    pub was_clean: bool,
+    /// Tables.
+    pub tables: usize,
+    /// Counters of the pool.
+    pub pool: PoolStats,
+    /// What opening it had to do.
+    pub recovery: RecoveryReport,
+}
+
+impl Database {
+    /// Opens the database in a directory, and makes it first if it does not exist and the options allow that.
+    ///
+    /// Errors: [`Busy`](ErrorKind::Busy) if it is open elsewhere, [`Corrupt`](ErrorKind::Corrupt) if a file is
+    /// damaged, [`Unsupported`](ErrorKind::Unsupported) if a newer release wrote it,
+    /// [`NotFound`](ErrorKind::NotFound) if it must exist and does not.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let directory = directory.as_ref();
+        let pool = match options.create_if_missing {
+            true => Pool::open_or_create(directory, &options.pool())?,
+            false => Pool::open(directory, &options.pool())?,
+        };
+        Database::on_pool(pool, Some(directory.to_path_buf()), &options)
+    }
+
+    /// Makes a database that lives in DRAM only and is gone with its last handle.
+    pub fn volatile(options: Options) -> Result<Database> {
+        let pool = Pool::volatile(&options.clone().domain(DomainChoice::Volatile).pool())?;
+        Database::on_pool(pool, None, &options)
+    }
+
+    fn on_pool(pool: Arc<Pool>, directory: Option<PathBuf>, options: &Options) -> Result<Database> {
+        let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
+        let threads = options.threads();
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads).thread_name("entresol query").enable_all();
+        let runtime = builder.build().map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
+        })?;
+        let shared = Shared {
+            catalog,
+            directory,
+            durability: options.durability,
+            threads,
+            query_runtime: query_memory(options.query_memory_bytes_max)?,
+            runtime: Some(runtime),
+        };
+        Ok(Database { shared: Arc::new(shared) })
+    }
+
+    /// A session for SQL, which blocks its thread while a statement runs.
+    pub fn session(&self) -> Result<Session> {
+        Ok(Session::new(Arc::clone(&self.shared), self.query_session()?))
+    }
+
+    /// A session for SQL in async code. It runs on the caller's tokio runtime.
+    pub fn async_session(&self) -> Result<AsyncSession> {
+        Ok(AsyncSession::new(Arc::clone(&self.shared), self.query_session()?))
+    }
+
+    fn query_session(&self) -> Result<entresol_query::Session> {
+        self.pool().check_healthy()?;
+        let options = SessionOptions {
+            durability: self.shared.durability,
+            target_partitions: Some(self.shared.threads),
+            runtime: Some(Arc::clone(&self.shared.query_runtime)),
+            ..SessionOptions::default()
+        };
+        Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))
+    }
+
+    /// The tables.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.shared.catalog
+    }
+
+    /// Begins a transaction for the tables' own interface. End it with `commit`, best with
+    /// [`Database::durability`]; dropping it aborts it.
+    pub fn begin(&self) -> Result<Arc<Transaction>> {
+        Ok(self.shared.catalog.begin()?)
+    }
+
+    /// When commits are durable, as the options said.
+    pub fn durability(&self) -> Durability {
+        self.shared.durability
+    }
+
+    /// Begins to build a topology of this name. Its commits are durable as the options of the database said.
+    pub fn topology(&self, name: &str) -> TopologyBuilder {
+        Topology::builder(name, &self.shared.catalog).durability(self.shared.durability)
+    }
+
+    /// The directory; `None` if the database is volatile.
+    pub fn directory(&self) -> Option<&Path> {
+        self.shared.directory.as_deref()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> DatabaseStats {
+        let pool = self.pool();
+        DatabaseStats {
+            domain: pool.domain(),
+            was_clean: pool.was_clean(),
+            tables: self.shared.catalog.tables().len(),
+            pool: pool.stats(),
+            recovery: self.shared.catalog.context().recovery(),
+        }
+    }
+
+    /// Writes what the journal holds into the pool file and cuts the journal. It happens by itself as the
+    /// journal grows; calling it makes the next open after a crash faster.
+    pub fn checkpoint(&self) -> Result<()> {
+        Ok(self.pool().checkpoint()?)
+    }
+
+    /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and
+    /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory
+    /// can be opened again once they and all handles are dropped.
+    pub fn close(&self) -> Result<()> {
+        match self.pool().close() {
+            Err(entresol_memory::Error::Closed) => Ok(()),
+            closed => Ok(closed?),
+        }
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        self.shared.catalog.context().pool()
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("directory", &self.shared.directory).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Runs a future to its end, also if the caller's thread runs an async runtime of its own.
+    pub(crate) fn block_on<F: Future + Send>(&self, future: F) -> F::Output
+    where
+        F::Output: Send,
+    {
+        let runtime = self.runtime.as_ref().expect("the runtime is taken in drop only");
+        if tokio::runtime::Handle::try_current().is_err() {
+            return runtime.block_on(future);
+        }
+        // A thread that drives a runtime must not enter another one.
+        std::thread::scope(|scope| match scope.spawn(|| runtime.block_on(future)).join() {
+            Ok(output) => output,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Tasks of queries that ended early hold the pool: when the last handle is gone, the directory is free.
+            match tokio::runtime::Handle::try_current() {
+                Err(_) => runtime.shutdown_timeout(SHUTDOWN_WAIT_MAX),
+                // Waiting is not allowed on a thread of an async runtime.
+                Ok(_) => runtime.shutdown_background(),
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The one error of the database: a kind that says what to do, and a message with names and values.
+
+use std::fmt;
+
+/// The result of a call to the database.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by what to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another transaction committed first: run the whole transaction again.
+    Conflict,
+    /// Something bounded is taken: another process has the directory open, or too many transactions are running.
+    /// Wait, close what you do not need, try again.
+    Busy,
+    /// The call or the statement is wrong: fix it. Running it again fails again.
+    Invalid,
+    /// The table, key or database does not exist: create it, or correct its name.
+    NotFound,
+    /// A budget is used up: commit in smaller transactions, ask for less at once, or raise the limit.
+    MemoryLimit,
+    /// Stored bytes are not what was written; the message names the file and the place. Restore a backup.
+    Corrupt,
+    /// The operating system refused: no space, no permission, a failing disk. Mend that and open the database
+    /// again; until then it only reads.
+    Io,
+    /// The database was closed: open it again.
+    Closed,
+    /// The database cannot do this, or not this version of it.
+    Unsupported,
+    /// A defect of the database: please report it.
+    Internal,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// An error of the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl Error {
+    /// An error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, message: message.into() }
+    }
+
+    /// What to do.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What went wrong, with names and values.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+macro_rules! convert {
+    ($($source:ty => $kind:path),* $(,)?) => {
+        $(impl From<$source> for Error {
+            fn from(error: $source) -> Error {
+                Error { kind: $kind(&error), message: error.to_string() }
+            }
+        })*
+    };
+}
+
+convert! {
+    entresol_memory::Error => memory,
+    entresol_structures::Error => structures,
+    entresol_transactions::Error => transactions,
+    entresol_tables::Error => tables,
+    entresol_streams::Error => streams,
+    entresol_query::Error => query,
+}
+
+fn memory(error: &entresol_memory::Error) -> ErrorKind {
+    use entresol_memory::Error as E;
+    match error {
+        E::Busy { .. } => ErrorKind::Busy,
+        E::NotFound { .. } => ErrorKind::NotFound,
+        E::AlreadyExists { .. } | E::Invalid(_) => ErrorKind::Invalid,
+        E::Corrupt { .. } => ErrorKind::Corrupt,
+        E::NewerVersion { .. } | E::Unsupported(_) => ErrorKind::Unsupported,
+        E::Io { .. } | E::OutOfSpace { .. } | E::Failed { .. } => ErrorKind::Io,
+        E::Closed => ErrorKind::Closed,
+    }
+}
+
+fn structures(error: &entresol_structures::Error) -> ErrorKind {
+    use entresol_structures::Error as E;
+    match error {
+        E::Memory(error) => memory(error),
+        E::KeyTooLong { .. } => ErrorKind::Invalid,
+        E::Corrupt { .. } => ErrorKind::Corrupt,
+    }
+}
+
+fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
+    use entresol_transactions::Error as E;
+    match error {
+        E::Conflict { .. } | E::VotedAbort(_) => ErrorKind::Conflict,
+        E::Busy(_) => ErrorKind::Busy,
+        E::NoSuchState(_) | E::NoSuchGroup(_) => ErrorKind::NotFound,
+        E::Full { .. } | E::WriteSetFull { .. } => ErrorKind::MemoryLimit,
+        E::OutcomeUnknown { .. } | E::Latched(_) => ErrorKind::Io,
+        E::Corrupt(_) => ErrorKind::Corrupt,
+        E::Memory(error) => memory(error),
+        E::Structures(error) => structures(error),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn tables(error: &entresol_tables::Error) -> ErrorKind {
+    use entresol_tables::Error as E;
+    match error {
+        E::NoSuchTable { .. } | E::NoSuchKey { .. } => ErrorKind::NotFound,
+        E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
+        E::Corrupt { .. } => ErrorKind::Corrupt,
+        E::Transactions(error) => transactions(error),
+        E::Structures(error) => structures(error),
+        E::Memory(error) => memory(error),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn streams(error: &entresol_streams::Error) -> ErrorKind {
+    use entresol_streams::Error as E;
+    match error {
+        E::Limit { .. } => ErrorKind::MemoryLimit,
+        E::PositionMoved { .. } => ErrorKind::Conflict,
+        E::Disconnected { .. } => ErrorKind::Closed,
+        E::Io { .. } => ErrorKind::Io,
+        E::Panicked { .. } => ErrorKind::Internal,
+        E::Tables(error) => tables(error),
+        E::Transactions(error) => transactions(error),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+fn query(error: &entresol_query::Error) -> ErrorKind {
+    use entresol_query::Error as E;
+    match error {
+        E::Unsupported(_) => ErrorKind::Unsupported,
+        E::NoSuchTable(_) => ErrorKind::NotFound,
+        E::MemoryLimit(_) => ErrorKind::MemoryLimit,
+        E::Internal(_) => ErrorKind::Internal,
+        E::Tables(error) => tables(error),
+        E::Transactions(error) => transactions(error),
+        _ => ErrorKind::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_comes_from_the_innermost_error() {
+        let inner = entresol_memory::Error::Closed;
+        let error = entresol_query::Error::Tables(entresol_tables::Error::Transactions(inner.into()));
+        let error = Error::from(error);
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Closed, "the database is closed"));
+    }
+}

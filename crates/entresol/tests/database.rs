@@ -1,0 +1,187 @@
+//! The whole database: opening, closing, crashing, damaged files, errors.
+#![allow(missing_docs)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use entresol::arrow::array::AsArray;
+use entresol::arrow::datatypes::Int64Type;
+use entresol::{Database, DomainChoice, Durability, ErrorKind, Options, Session, Value};
+
+fn options() -> Options {
+    Options::default().domain(DomainChoice::Journal).worker_threads(2)
+}
+
+fn count(session: &mut Session, table: &str) -> i64 {
+    let batches = session.query(&format!("SELECT count(*) FROM {table}")).unwrap();
+    batches[0].column(0).as_primitive::<Int64Type>().value(0)
+}
+
+fn filled(dir: &Path) -> Database {
+    let database = Database::open(dir, options()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR); INSERT INTO t VALUES (1, 'a'), (2, NULL)")
+        .unwrap();
+    database
+}
+
+/// The largest file of a database: its pool.
+fn pool_file(dir: &Path) -> PathBuf {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+#[test]
+fn what_was_committed_is_there_after_closing() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = filled(dir.path());
+    database.close().unwrap();
+    database.close().unwrap();
+    drop(database);
+    let database = Database::open(dir.path(), options()).unwrap();
+    assert!(database.stats().was_clean);
+    assert_eq!(count(&mut database.session().unwrap(), "t"), 2);
+    let table = database.catalog().table("t").unwrap();
+    let row = table.get(&database.begin().unwrap(), &[Value::Int(1)]).unwrap().unwrap();
+    assert_eq!(row[1], Value::from("a"));
+}
+
+#[test]
+fn dropping_without_closing_is_a_crash_that_loses_nothing_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = filled(dir.path());
+    let mut session = database.session().unwrap();
+    session.execute("BEGIN; INSERT INTO t VALUES (3, 'uncommitted')").unwrap();
+    drop(session);
+    drop(database);
+    let database = Database::open(dir.path(), options()).unwrap();
+    assert!(!database.stats().was_clean);
+    assert_eq!(count(&mut database.session().unwrap(), "t"), 2);
+}
+
+#[test]
+fn a_second_open_is_busy_and_names_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let _database = filled(dir.path());
+    let error = Database::open(dir.path(), options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.message().contains(dir.path().to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn a_session_keeps_the_database_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = filled(dir.path());
+    let mut session = database.session().unwrap();
+    drop(database);
+    assert_eq!(Database::open(dir.path(), options()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(count(&mut session, "t"), 2);
+    drop(session);
+    Database::open(dir.path(), options()).unwrap();
+}
+
+#[test]
+fn a_missing_database_is_not_made_if_it_must_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Database::open(dir.path(), options().create_if_missing(false)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains(dir.path().to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn a_damaged_header_is_corrupt_and_names_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).close().unwrap();
+    let path = pool_file(dir.path());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[0] ^= 0xFF;
+    fs::write(&path, &bytes).unwrap();
+    let error = Database::open(dir.path(), options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains(path.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn a_pool_file_that_was_cut_is_corrupt() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).close().unwrap();
+    let path = pool_file(dir.path());
+    for bytes in [fs::metadata(&path).unwrap().len() / 2, 5000, 10] {
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+        let error = Database::open(dir.path(), options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains(path.to_str().unwrap()), "{error}");
+    }
+}
+
+#[test]
+fn a_newer_format_is_unsupported_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).close().unwrap();
+    let path = pool_file(dir.path());
+    let mut bytes = fs::read(&path).unwrap();
+    // The version is the second word of the header.
+    bytes[8..12].copy_from_slice(&77u32.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let error = Database::open(dir.path(), options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("77") && error.message().contains(path.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn after_closing_commits_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = filled(dir.path());
+    let mut session = database.session().unwrap();
+    database.close().unwrap();
+    let error = session.execute("INSERT INTO t VALUES (9, 'late')").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    let error = session.execute("CREATE TABLE late (id INT)").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+}
+
+#[test]
+fn errors_have_the_kind_that_says_what_to_do() {
+    let database = Database::volatile(Options::default().worker_threads(1)).unwrap();
+    let (mut a, mut b) = (database.session().unwrap(), database.session().unwrap());
+    a.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)").unwrap();
+    let mut kind = |sql: &str| a.execute(sql).unwrap_err().kind();
+    assert_eq!(kind("SELEC"), ErrorKind::Invalid);
+    assert_eq!(kind("SELECT * FROM nothing"), ErrorKind::NotFound);
+    assert_eq!(kind("INSERT INTO nothing VALUES (1)"), ErrorKind::NotFound);
+    assert_eq!(kind("INSERT INTO t VALUES (1, 1)"), ErrorKind::Invalid);
+    assert_eq!(kind("CREATE INDEX i ON t (v)"), ErrorKind::Unsupported);
+    a.execute("BEGIN; UPDATE t SET v = 2").unwrap();
+    b.execute("UPDATE t SET v = 3").unwrap();
+    assert_eq!(a.execute("COMMIT").unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn queries_that_need_too_much_memory_fail_and_say_so() {
+    let options = Options::default().worker_threads(1).query_memory_bytes_max(1 << 20);
+    let database = Database::volatile(options).unwrap();
+    let mut session = database.session().unwrap();
+    let sql = "SELECT count(*) FROM (SELECT array_agg(a.value || 'x' || b.value) FROM generate_series(1, 1000) a, \
+               generate_series(1, 200) b)";
+    let error = session.query(sql).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
+    assert_eq!(session.query("SELECT 1").unwrap()[0].num_rows(), 1);
+}
+
+#[test]
+fn the_options_reach_the_sessions() {
+    let database = Database::volatile(Options::default().durability(Durability::None)).unwrap();
+    assert_eq!(database.session().unwrap().durability(), Durability::None);
+    assert_eq!(database.stats().tables, 0);
+    database.checkpoint().unwrap();
+}
+
+#[tokio::test]
+async fn both_kinds_of_sessions_work_in_async_code() {
+    let database = Database::volatile(Options::default().worker_threads(1)).unwrap();
+    let mut session = database.async_session().unwrap();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)").await.unwrap();
+    assert_eq!(session.query("SELECT id FROM t").await.unwrap()[0].num_rows(), 1);
+    assert_eq!(count(&mut database.session().unwrap(), "t"), 1);
+}

@@ -1,0 +1,318 @@
+//! Computed values into columns: the assignment rules of INSERT and UPDATE.
+//!
+//! | column | takes |
+//! | --- | --- |
+//! | BOOLEAN | booleans, text |
+//! | INT, BIGINT | numbers (fractions are rounded, half away from zero), text |
+//! | DOUBLE | numbers, text |
+//! | DECIMAL | numbers (rounded to the scale, half away from zero), text |
+//! | DATE | dates, timestamps at midnight, text |
+//! | TIMESTAMP | timestamps without zone (of microseconds at most: finer ones are cut), dates, text |
+//! | VARCHAR | text; booleans, numbers, dates and timestamps as they print |
+//!
+//! - Text is read as [`Value::parse`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
+//! - Nothing is wrapped or cut silently: a value that does not fit is an error with table, column and value.
+//! - Memory: the values of one batch.
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::{
+    DataType as ArrowType, Date32Type, Decimal128Type, Float64Type, Int64Type, TimeUnit,
+    TimestampMicrosecondType,
+};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use entresol_tables::calendar::MICROS_PER_DAY;
+use entresol_tables::{Column, DataType, Row, Table, Value, decimal};
+
+use crate::error::{Error, Result};
+
+/// A timestamp of this microsecond of its day is a date.
+const MIDNIGHT: i64 = 0;
+
+/// Makes a row of each row of `batch`: column `c` of it goes into the table's column `targets[c]`, the other
+/// columns become NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
+pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch) -> Result<Vec<Row>> {
+    let visible = table.schema().visible_columns().len();
+    let width = targets.iter().map(|target| target + 1).max().unwrap_or(0).max(visible);
+    let mut rows = vec![vec![Value::Null; width]; batch.num_rows()];
+    for (array, &target) in batch.columns().iter().zip(targets) {
+        let place = Place { table: table.name(), column: &table.schema().columns()[target] };
+        place.fill(array, |row, value| rows[row][target] = value)?;
+    }
+    Ok(rows)
+}
+
+/// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
+pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<()> {
+    if Source::of(source).is_some_and(|source| source.assignable(column.data_type)) {
+        return Ok(());
+    }
+    Err(Error::Assignment {
+        table: table.to_owned(),
+        column: column.name.clone(),
+        value: format!("an expression of type {source}"),
+        expected: column.data_type.to_string(),
+    })
+}
+
+/// The kinds of computed values, each with one Arrow type that its arrays are brought to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Null,
+    Boolean,
+    Integer,
+    Double,
+    Decimal { scale: i8 },
+    Date,
+    Timestamp,
+    Text,
+}
+
+impl Source {
+    fn of(arrow: &ArrowType) -> Option<Source> {
+        Some(match arrow {
+            ArrowType::Null => Source::Null,
+            ArrowType::Boolean => Source::Boolean,
+            ArrowType::Int8 | ArrowType::Int16 | ArrowType::Int32 | ArrowType::Int64 => Source::Integer,
+            ArrowType::UInt8 | ArrowType::UInt16 | ArrowType::UInt32 => Source::Integer,
+            ArrowType::UInt64 => Source::Decimal { scale: 0 },
+            ArrowType::Float16 | ArrowType::Float32 | ArrowType::Float64 => Source::Double,
+            ArrowType::Decimal32(_, scale)
+            | ArrowType::Decimal64(_, scale)
+            | ArrowType::Decimal128(_, scale)
+            | ArrowType::Decimal256(_, scale)
+                if *scale >= 0 =>
+            {
+                Source::Decimal { scale: *scale }
+            }
+            ArrowType::Date32 | ArrowType::Date64 => Source::Date,
+            ArrowType::Timestamp(_, None) => Source::Timestamp,
+            ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
+            _ => return None,
+        })
+    }
+
+    fn assignable(self, target: DataType) -> bool {
+        match (self, target) {
+            (Source::Null | Source::Text, _) | (_, DataType::Varchar) => true,
+            (Source::Boolean, target) => target == DataType::Boolean,
+            (Source::Integer | Source::Double | Source::Decimal { .. }, target) => matches!(
+                target,
+                DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. }
+            ),
+            (Source::Date | Source::Timestamp, target) => {
+                matches!(target, DataType::Date | DataType::Timestamp)
+            }
+        }
+    }
+
+    fn arrow_type(self) -> ArrowType {
+        match self {
+            Source::Null => ArrowType::Null,
+            Source::Boolean => ArrowType::Boolean,
+            Source::Integer => ArrowType::Int64,
+            Source::Double => ArrowType::Float64,
+            Source::Decimal { scale } => ArrowType::Decimal128(38, scale),
+            Source::Date => ArrowType::Date32,
+            Source::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
+            Source::Text => ArrowType::Utf8,
+        }
+    }
+}
+
+/// Where values go; for the errors.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    table: &'a str,
+    column: &'a Column,
+}
+
+impl Place<'_> {
+    fn misfit(&self, value: impl Into<String>) -> Error {
+        Error::Assignment {
+            table: self.table.to_owned(),
+            column: self.column.name.clone(),
+            value: value.into(),
+            expected: self.column.data_type.to_string(),
+        }
+    }
+
+    fn fill(&self, array: &ArrayRef, mut put: impl FnMut(usize, Value)) -> Result<()> {
+        check(self.table, self.column, array.data_type())?;
+        // Just checked.
+        let Some(source) = Source::of(array.data_type()) else { return Ok(()) };
+        if source == Source::Null {
+            return Ok(());
+        }
+        let array = &self.normalise(array, source)?;
+        let target = self.column.data_type;
+        for row in 0..array.len() {
+            if array.is_null(row) {
+                continue;
+            }
+            let value = match source {
+                Source::Null => Some(Value::Null),
+                Source::Boolean => from_boolean(array.as_boolean().value(row), target),
+                Source::Integer => from_integer(array.as_primitive::<Int64Type>().value(row), target),
+                Source::Double => from_double(array.as_primitive::<Float64Type>().value(row), target),
+                Source::Decimal { scale } => {
+                    from_decimal(array.as_primitive::<Decimal128Type>().value(row), scale as u8, target)
+                }
+                Source::Date => from_date(array.as_primitive::<Date32Type>().value(row), target),
+                Source::Timestamp => {
+                    from_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), target)
+                }
+                Source::Text => {
+                    Value::parse(&self.column.name, array.as_string::<i32>().value(row), target).ok()
+                }
+            };
+            put(row, value.ok_or_else(|| self.misfit(printed(array, row)))?);
+        }
+        Ok(())
+    }
+
+    /// Brings an array to the one type of its kind; that loses nothing but digits below a microsecond.
+    fn normalise(&self, array: &ArrayRef, source: Source) -> Result<ArrayRef> {
+        let options = CastOptions { safe: true, ..CastOptions::default() };
+        let cast = cast_with_options(array, &source.arrow_type(), &options)
+            .map_err(|error| self.misfit(format!("a {}: {error}", array.data_type())))?;
+        if cast.null_count() != array.null_count() {
+            let lost = (0..array.len()).find(|&row| cast.is_null(row) && array.is_valid(row)).unwrap_or(0);
+            return Err(self.misfit(printed(array, lost)));
+        }
+        Ok(cast)
+    }
+}
+
+/// The value of an array for an error message: text in quotes.
+fn printed(array: &ArrayRef, row: usize) -> String {
+    let text = match ArrayFormatter::try_new(array, &FormatOptions::default()) {
+        Ok(formatter) => formatter.value(row).to_string(),
+        Err(_) => return format!("a {}", array.data_type()),
+    };
+    match array.data_type() {
+        ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => format!("'{text}'"),
+        _ => text,
+    }
+}
+
+fn from_boolean(value: bool, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Boolean => Some(Value::Boolean(value)),
+        DataType::Varchar => Some(Value::varchar(value.to_string())),
+        _ => None,
+    }
+}
+
+fn from_integer(value: i64, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Int => i32::try_from(value).ok().map(Value::Int),
+        DataType::BigInt => Some(Value::BigInt(value)),
+        DataType::Double => Some(Value::Double(value as f64)),
+        DataType::Decimal { .. } => from_decimal(i128::from(value), 0, target),
+        DataType::Varchar => Some(Value::varchar(value.to_string())),
+        _ => None,
+    }
+}
+
+fn from_double(value: f64, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Double => Some(Value::Double(value)),
+        DataType::Varchar => Some(Value::varchar(value.to_string())),
+        DataType::Int | DataType::BigInt => {
+            let rounded = value.round();
+            // 2^63 is exact in a double; the comparison also refuses NaN.
+            let fits = (-(2f64.powi(63))..2f64.powi(63)).contains(&rounded);
+            fits.then_some(rounded as i64).and_then(|value| from_integer(value, target))
+        }
+        // The shortest text that reads back as the double is what its user wrote; it has no exponent.
+        DataType::Decimal { precision, scale } => {
+            decimal::parse(&value.to_string(), precision, scale).map(Value::Decimal)
+        }
+        _ => None,
+    }
+}
+
+fn from_decimal(unscaled: i128, scale: u8, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Int => {
+            decimal::rescale(unscaled, scale, 0).and_then(|value| i32::try_from(value).ok()).map(Value::Int)
+        }
+        DataType::BigInt => decimal::rescale(unscaled, scale, 0)
+            .and_then(|value| i64::try_from(value).ok())
+            .map(Value::BigInt),
+        DataType::Double => Some(Value::Double(decimal_to_double(unscaled, scale))),
+        DataType::Decimal { precision, scale: target_scale } => {
+            decimal::rescale(unscaled, scale, target_scale)
+                .filter(|&value| decimal::fits(value, precision))
+                .map(Value::Decimal)
+        }
+        DataType::Varchar => Some(Value::varchar(decimal_text(unscaled, scale))),
+        _ => None,
+    }
+}
+
+fn from_date(days: i32, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Date => Some(Value::Date(days)),
+        DataType::Timestamp => Some(Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY)?)),
+        DataType::Varchar => Some(Value::varchar(Value::Date(days).to_string())),
+        _ => None,
+    }
+}
+
+fn from_timestamp(micros: i64, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Timestamp => Some(Value::Timestamp(micros)),
+        DataType::Date if micros.rem_euclid(MICROS_PER_DAY) == MIDNIGHT => {
+            i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok().map(Value::Date)
+        }
+        DataType::Varchar => Some(Value::varchar(Value::Timestamp(micros).to_string())),
+        _ => None,
+    }
+}
+
+fn decimal_text(unscaled: i128, scale: u8) -> String {
+    let data_type = DataType::Decimal { precision: decimal::DECIMAL_PRECISION_MAX, scale };
+    Value::Decimal(unscaled).display(data_type).to_string()
+}
+
+/// Through the text, because dividing by a power of ten is off by a digit for some numbers: 0.3 must be 0.3.
+fn decimal_to_double(unscaled: i128, scale: u8) -> f64 {
+    decimal_text(unscaled, scale).parse().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECIMAL: DataType = DataType::Decimal { precision: 6, scale: 2 };
+
+    #[test]
+    fn numbers_round_and_never_wrap() {
+        assert_eq!(from_integer(1 << 31, DataType::Int), None);
+        assert_eq!(from_double(2.5, DataType::Int), Some(Value::Int(3)));
+        assert_eq!(from_double(9.3e18, DataType::BigInt), None);
+        assert_eq!(from_double(f64::NAN, DataType::BigInt), None);
+        assert_eq!(from_double(1.005, DECIMAL), Some(Value::Decimal(101)));
+        assert_eq!(from_double(1e9, DECIMAL), None);
+        assert_eq!(from_decimal(3, 1, DataType::Double), Some(Value::Double(0.3)));
+        assert_eq!(from_decimal(12_345, 3, DECIMAL), Some(Value::Decimal(1235)));
+        assert_eq!(from_integer(10_000, DECIMAL), None);
+    }
+
+    #[test]
+    fn a_timestamp_is_a_date_at_midnight_only() {
+        assert_eq!(from_timestamp(MICROS_PER_DAY, DataType::Date), Some(Value::Date(1)));
+        assert_eq!(from_timestamp(MICROS_PER_DAY + 1, DataType::Date), None);
+        assert_eq!(from_date(1, DataType::Timestamp), Some(Value::Timestamp(MICROS_PER_DAY)));
+    }
+
+    #[test]
+    fn types_that_cannot_meet_are_refused_before_execution() {
+        let column = Column::new("power", DataType::Int);
+        let error = check("meters", &column, &ArrowType::Boolean).unwrap_err().to_string();
+        assert_eq!(error, "table meters, column power: an expression of type Boolean does not fit INT");
+    }
+}

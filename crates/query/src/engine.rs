@@ -1,0 +1,303 @@
+//! Statements on DataFusion: its configuration, queries, and the sources of writes.
+//!
+//! The engine only ever reads: it gets queries, never DDL or DML, and its own ways to define or write tables
+//! are switched off. Memory of queries is bounded by [`query_memory`]; what exceeds it spills or fails.
+
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::Dialect;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Analyzer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, ObjectName, Query, Statement, Update};
+use entresol_tables::{Catalog, Error as TableError, Row, Schema, Table, TableOptions, Value};
+use entresol_transactions::Transaction;
+use futures::StreamExt;
+
+use crate::error::{Error, Result};
+use crate::numbers::{self, DoubleBesideDecimal};
+use crate::overflow::CheckedArithmetic;
+use crate::provider::Current;
+use crate::scan::BATCH_ROWS;
+use crate::schemas::{CATALOG, Names, SCHEMA};
+use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
+use crate::source::{self, ChangeSource, InsertSource};
+use crate::statement::table_name;
+use crate::{assignment, definition, literals, write};
+
+/// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
+/// or fail with [`Error::MemoryLimit`]. Share it between the sessions of a database.
+pub fn query_memory(bytes_max: usize) -> Result<Arc<RuntimeEnv>> {
+    let pool = Arc::new(FairSpillPool::new(bytes_max));
+    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?)
+}
+
+/// The engine of a session, with the database's tables.
+pub(crate) fn context(
+    catalog: &Arc<Catalog>,
+    current: &Arc<Current>,
+    options: &SessionOptions,
+) -> SessionContext {
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_batch_size(BATCH_ROWS);
+    if let Some(partitions) = options.target_partitions {
+        config = config.with_target_partitions(partitions.max(1));
+    }
+    let parser = &mut config.options_mut().sql_parser;
+    parser.dialect = Dialect::PostgreSQL;
+    parser.map_string_types_to_utf8view = false;
+    // 0.1 is a decimal: it must not lose digits on its way into a DECIMAL column.
+    parser.parse_float_as_decimal = true;
+    let mut analyzer = Analyzer::new().rules;
+    analyzer.insert(0, Arc::new(DoubleBesideDecimal));
+    let mut builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_analyzer_rules(analyzer)
+        .with_physical_optimizer_rule(Arc::new(CheckedArithmetic));
+    if let Some(runtime) = &options.runtime {
+        builder = builder.with_runtime_env(Arc::clone(runtime));
+    }
+    let context = SessionContext::new_with_state(builder.build());
+    context.register_catalog(CATALOG, Arc::new(Names::new(catalog, current)));
+    context
+}
+
+/// Plans a query in the session's current transaction.
+pub(crate) async fn plan_query(session: &Session, statement: EngineStatement) -> Result<DataFrame> {
+    let mut statement = match statement {
+        EngineStatement::Explain(mut explain) => {
+            explain.statement = Box::new(explained(&session.catalog, *explain.statement)?);
+            EngineStatement::Explain(explain)
+        }
+        other => other,
+    };
+    numbers::type_exponents(&mut statement);
+    let state = session.context.state();
+    let plan = state.statement_to_plan(statement).await?;
+    let read_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    read_only.verify_plan(&plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))?;
+    Ok(DataFrame::new(state, plan))
+}
+
+/// EXPLAIN of a writing statement explains the query that computes what it writes.
+fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
+    let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
+    let query = match inner.as_ref() {
+        Statement::Insert(insert) => source::insert(catalog, insert)?.query,
+        Statement::Update(update) => Some(source::update(catalog, update)?.query),
+        Statement::Delete(delete) => Some(source::delete(catalog, delete)?.query),
+        _ => return Ok(statement),
+    };
+    let query = query.ok_or_else(|| Error::unsupported("EXPLAIN of DEFAULT VALUES"))?;
+    Ok(query_statement(query))
+}
+
+fn query_statement(query: Box<Query>) -> EngineStatement {
+    EngineStatement::Statement(Box::new(Statement::Query(query)))
+}
+
+pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Result<StatementResult> {
+    let frame = plan_query(session, statement).await?;
+    let schema = Arc::clone(frame.schema().inner());
+    let batches = frame.collect().await?;
+    // The computed batches know best, e.g. what may be NULL.
+    let schema = batches.first().map_or(schema, RecordBatch::schema);
+    Ok(StatementResult::Rows { schema, batches })
+}
+
+/// SET and RESET of the engine's own options.
+pub(crate) async fn set(session: &Session, statement: EngineStatement) -> Result<StatementResult> {
+    let plan = session.context.state().statement_to_plan(statement).await?;
+    session.context.execute_logical_plan(plan).await?;
+    Ok(StatementResult::Done { verb: "SET" })
+}
+
+pub(crate) async fn insert(
+    session: &Session,
+    tx: &Arc<Transaction>,
+    statement: &Insert,
+) -> Result<StatementResult> {
+    let source = source::insert(&session.catalog, statement)?;
+    let rows = insert_from(session, tx, &source).await?;
+    Ok(StatementResult::Count { verb: "INSERT", rows })
+}
+
+async fn insert_from(session: &Session, tx: &Arc<Transaction>, source: &InsertSource) -> Result<u64> {
+    let table = &source.table;
+    let Some(query) = &source.query else {
+        let row: Row = vec![Value::Null; table.schema().visible_columns().len()];
+        table.insert(tx, &row)?;
+        return Ok(1);
+    };
+    if let Some(rows) = literals::rows(source, query) {
+        table.insert_many(tx, &rows)?;
+        return Ok(rows.len() as u64);
+    }
+    let frame = plan_query(session, query_statement(query.clone())).await?;
+    check_columns(source, &frame)?;
+    insert_frame(tx, table, &source.targets, frame).await
+}
+
+/// Inserts the rows of a query as they are computed, unless it reads the table that they go to.
+async fn insert_frame(
+    tx: &Arc<Transaction>,
+    table: &Table,
+    targets: &[usize],
+    frame: DataFrame,
+) -> Result<u64> {
+    let mut inserted = 0;
+    if reads(frame.logical_plan(), table)? {
+        for batch in frame.collect().await? {
+            inserted += write::insert(tx, table, targets, &batch)?;
+        }
+        return Ok(inserted);
+    }
+    let mut stream = frame.execute_stream().await?;
+    while let Some(batch) = stream.next().await {
+        inserted += write::insert(tx, table, targets, &batch?)?;
+    }
+    Ok(inserted)
+}
+
+fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
+    let (found, expected) = (frame.schema().fields().len(), source.targets.len());
+    if found > expected || (source.listed && found < expected) {
+        let table = source.table.name();
+        return Err(Error::Invalid(format!("INSERT INTO {table}: {found} values for {expected} columns")));
+    }
+    for (field, &target) in frame.schema().fields().iter().zip(&source.targets) {
+        assignment::check(source.table.name(), &source.table.schema().columns()[target], field.data_type())?;
+    }
+    Ok(())
+}
+
+/// Whether a plan scans a table of this name; subqueries count.
+fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && scan.table_name.table() == table.name()
+        {
+            found = true;
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+pub(crate) async fn update(
+    session: &Session,
+    tx: &Arc<Transaction>,
+    statement: &Update,
+) -> Result<StatementResult> {
+    let source = source::update(&session.catalog, statement)?;
+    let batches = changes(session, &source).await?;
+    let rows = write::update(tx, &source, &batches)?;
+    Ok(StatementResult::Count { verb: "UPDATE", rows })
+}
+
+pub(crate) async fn delete(
+    session: &Session,
+    tx: &Arc<Transaction>,
+    statement: &Delete,
+) -> Result<StatementResult> {
+    let source = source::delete(&session.catalog, statement)?;
+    let batches = changes(session, &source).await?;
+    let rows = write::delete(tx, &source, &batches)?;
+    Ok(StatementResult::Count { verb: "DELETE", rows })
+}
+
+async fn changes(session: &Session, source: &ChangeSource) -> Result<Vec<RecordBatch>> {
+    let frame = plan_query(session, query_statement(source.query.clone())).await?;
+    let new = frame.schema().fields().iter().skip(source.old.len());
+    for (field, &target) in new.zip(&source.assigned) {
+        assignment::check(source.table.name(), &source.table.schema().columns()[target], field.data_type())?;
+    }
+    Ok(frame.collect().await?)
+}
+
+pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
+    let name = table_name(&create.name)?;
+    let Some(query) = &create.query else {
+        let schema = definition::declared_schema(create)?;
+        make_table(session, &name, schema, create.if_not_exists).await?;
+        return Ok(StatementResult::Done { verb: "CREATE TABLE" });
+    };
+    definition::declared_schema_is_absent(create)?;
+    if session.catalog.table(&name).is_ok() {
+        return match create.if_not_exists {
+            true => Ok(StatementResult::Done { verb: "CREATE TABLE" }),
+            false => Err(TableError::TableExists { table: name }.into()),
+        };
+    }
+    let tx = session.catalog.begin()?;
+    let _bound = session.bind(&tx);
+    let frame = plan_query(session, query_statement(query.clone())).await?;
+    let schema = definition::derived_schema(frame.schema().as_arrow())?;
+    make_table(session, &name, schema, false).await?;
+    match fill(session, &name, frame).await {
+        Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
+        Err(error) => {
+            let catalog = Arc::clone(&session.catalog);
+            if let Err(second) = blocking(move || catalog.drop_table(&name)).await? {
+                tracing::warn!(error = %second, "the table of a CREATE TABLE AS that failed is left, perhaps empty");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The table is new: its writer needs a snapshot that is not older.
+async fn fill(session: &Session, name: &str, frame: DataFrame) -> Result<u64> {
+    let table = session.catalog.table(name)?;
+    let writer = session.catalog.begin()?;
+    let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
+    let rows = insert_frame(&writer, &table, &targets, frame).await?;
+    commit(&writer, session.durability()).await?;
+    Ok(rows)
+}
+
+async fn make_table(session: &Session, name: &str, schema: Schema, if_not_exists: bool) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    let options = TableOptions { group: None, if_not_exists };
+    blocking(move || catalog.create_table(&name, schema, options).map(drop)).await??;
+    Ok(())
+}
+
+pub(crate) async fn drop_tables(
+    session: &Session,
+    if_exists: bool,
+    names: &[ObjectName],
+) -> Result<StatementResult> {
+    let names: Result<Vec<String>> = names.iter().map(table_name).collect();
+    let mut existing = Vec::new();
+    for name in names? {
+        match session.catalog.table(&name) {
+            Ok(_) => existing.push(name),
+            Err(TableError::NoSuchTable { .. }) if if_exists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for name in existing {
+        let catalog = Arc::clone(&session.catalog);
+        match blocking(move || catalog.drop_table(&name)).await? {
+            Err(TableError::NoSuchTable { .. }) if if_exists => {}
+            dropped => dropped?,
+        }
+    }
+    Ok(StatementResult::Done { verb: "DROP TABLE" })
+}

@@ -1,0 +1,178 @@
+//! What can go wrong in a statement.
+//!
+//! DataFusion passes the errors of our own scans through as boxed causes; [`Error::from`] takes them out again,
+//! so that a conflict or a damaged row has the same error whether it was met by a scan or by a write.
+
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+
+/// The result of a query call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of this crate or of a floor under it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is no SQL.
+    #[error("{0}")]
+    Syntax(String),
+    /// The statement makes no sense: unknown columns, types that do not fit, bad arguments.
+    #[error("{0}")]
+    Invalid(String),
+    /// The statement, or a part of it, is not supported.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// There is no table of this name.
+    #[error("there is no table {0}")]
+    NoSuchTable(String),
+    /// A value that does not fit the column that it is assigned to.
+    #[error("table {table}, column {column}: {value} does not fit {expected}")]
+    Assignment {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// The value, with its type.
+        value: String,
+        /// The type of the column.
+        expected: String,
+    },
+    /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
+    #[error("current transaction is aborted: end it with ROLLBACK (an earlier statement failed: {0})")]
+    TransactionAborted(String),
+    /// COMMIT of a transaction in which a statement failed. It was rolled back.
+    #[error("the transaction was rolled back instead of committed, because a statement in it failed: {0}")]
+    RolledBack(String),
+    /// A query needs more memory than its budget.
+    #[error("{0}")]
+    MemoryLimit(String),
+    /// From the engine: an expression that failed, a limit, a defect.
+    #[error("{0}")]
+    Execution(String),
+    /// A defect of the database, not of the statement.
+    #[error("internal error: {0}")]
+    Internal(String),
+    /// From the tables.
+    #[error(transparent)]
+    Tables(#[from] entresol_tables::Error),
+    /// From the transactions.
+    #[error(transparent)]
+    Transactions(#[from] entresol_transactions::Error),
+}
+
+impl Error {
+    /// An unsupported statement or clause.
+    pub(crate) fn unsupported(what: impl Into<String>) -> Error {
+        Error::Unsupported(what.into())
+    }
+
+    /// True if another transaction was first: the same statements may succeed when they are run again.
+    pub fn is_conflict(&self) -> bool {
+        let transactions = match self {
+            Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
+            _ => return false,
+        };
+        matches!(transactions, entresol_transactions::Error::Conflict { .. })
+    }
+}
+
+/// Wraps an error of the floors below for the way through DataFusion.
+pub(crate) fn external(error: impl Into<Error>) -> DataFusionError {
+    DataFusionError::External(Box::new(error.into()))
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Error {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(other) => Error::Execution(other.to_string()),
+            },
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => Error::from(*inner),
+            DataFusionError::ArrowError(inner, _) => from_arrow(*inner),
+            DataFusionError::Shared(inner) => from_shared(&inner),
+            DataFusionError::Collection(mut errors) if !errors.is_empty() => {
+                Error::from(errors.swap_remove(0))
+            }
+            DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message),
+            DataFusionError::SQL(inner, _) => Error::Syntax(format!("syntax error: {inner}")),
+            DataFusionError::Plan(message) => plan_error(message),
+            DataFusionError::NotImplemented(message) => Error::Unsupported(message),
+            DataFusionError::Internal(message) => Error::Internal(message),
+            error @ (DataFusionError::SchemaError(..) | DataFusionError::Configuration(_)) => {
+                Error::Invalid(first_lines(&error.strip_backtrace()))
+            }
+            other => Error::Execution(other.strip_backtrace()),
+        }
+    }
+}
+
+impl From<datafusion::arrow::error::ArrowError> for Error {
+    fn from(error: datafusion::arrow::error::ArrowError) -> Error {
+        from_arrow(error)
+    }
+}
+
+fn from_arrow(error: datafusion::arrow::error::ArrowError) -> Error {
+    use datafusion::arrow::error::ArrowError;
+    match error {
+        ArrowError::ExternalError(inner) => match inner.downcast::<DataFusionError>() {
+            Ok(error) => Error::from(*error),
+            Err(other) => Error::Execution(other.to_string()),
+        },
+        other => Error::Execution(other.to_string()),
+    }
+}
+
+/// A shared error cannot be taken out; its message and whether it is one of ours is kept.
+fn from_shared(error: &Arc<DataFusionError>) -> Error {
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message.clone()),
+        DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {
+            Some(Error::MemoryLimit(message)) => Error::MemoryLimit(message.clone()),
+            Some(Error::Tables(entresol_tables::Error::Corrupt { what, reason })) => {
+                Error::Tables(entresol_tables::Error::Corrupt { what: what.clone(), reason: reason.clone() })
+            }
+            _ => Error::Execution(inner.to_string()),
+        },
+        other => Error::Execution(other.strip_backtrace()),
+    }
+}
+
+/// The planner tells unknown tables by message only.
+fn plan_error(message: String) -> Error {
+    let name = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
+    match name {
+        Some(name) => {
+            let default = format!("{}.{}.", crate::schemas::CATALOG, crate::schemas::SCHEMA);
+            Error::NoSuchTable(name.strip_prefix(&default).unwrap_or(name).to_owned())
+        }
+        None => Error::Invalid(first_lines(&message)),
+    }
+}
+
+/// Cuts the backtrace that some errors of the engine carry in their text.
+fn first_lines(message: &str) -> String {
+    message.split("\n\nbacktrace").next().unwrap_or(message).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_errors_come_back_out_of_the_engine() {
+        let inner = entresol_tables::Error::NoSuchTable { table: "t".into() };
+        let wrapped = external(inner).context("while scanning");
+        assert!(matches!(Error::from(wrapped), Error::Tables(entresol_tables::Error::NoSuchTable { .. })));
+        let shared = DataFusionError::Shared(Arc::new(DataFusionError::ResourcesExhausted("no room".into())));
+        assert!(matches!(Error::from(shared), Error::MemoryLimit(_)));
+    }
+
+    #[test]
+    fn unknown_tables_are_named_as_they_were_written() {
+        let error = Error::from(DataFusionError::Plan("table 'entresol.public.meters' not found".into()));
+        assert_eq!(error.to_string(), "there is no table meters");
+    }
+}

@@ -1,0 +1,82 @@
+//! The short way of INSERT … VALUES: rows of literals become rows of the table without planning.
+//!
+//! Whatever is not a plain literal of a fitting type makes the whole statement take the long way through
+//! DataFusion, which computes and converts, or tells what is wrong. So this way never reports an error.
+
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value as Literal,
+};
+use entresol_tables::{DataType, Row, Value};
+
+use crate::source::{InsertSource, is_default};
+
+/// The rows of a query that consists of literals; `None` if it has anything else.
+pub(crate) fn rows(source: &InsertSource, query: &Query) -> Option<Vec<Row>> {
+    let InsertSource { table, targets, listed, .. } = source;
+    let plain = query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.locks.is_empty();
+    let SetExpr::Values(values) = query.body.as_ref() else { return None };
+    if !plain {
+        return None;
+    }
+    let columns = table.schema().visible_columns();
+    let width = values.rows.first()?.len();
+    if width > targets.len() || (*listed && width < targets.len()) {
+        return None;
+    }
+    let mut rows = Vec::with_capacity(values.rows.len());
+    for exprs in &values.rows {
+        if exprs.len() != width {
+            return None;
+        }
+        let mut row = vec![Value::Null; columns.len()];
+        for (expr, &target) in exprs.iter().zip(targets) {
+            row[target] = literal(expr, &columns[target].name, columns[target].data_type)?;
+        }
+        rows.push(row);
+    }
+    Some(rows)
+}
+
+fn literal(expr: &Expr, column: &str, target: DataType) -> Option<Value> {
+    match expr {
+        Expr::Value(value) => plain(&value.value, "", column, target),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
+            Expr::Value(value) if matches!(value.value, Literal::Number(..)) => {
+                plain(&value.value, "-", column, target)
+            }
+            _ => None,
+        },
+        Expr::Identifier(ident) if is_default(ident) => Some(Value::Null),
+        Expr::TypedString(typed) => {
+            let fits = matches!(
+                (&typed.data_type, target),
+                (SqlType::Date, DataType::Date)
+                    | (SqlType::Timestamp(None, TimezoneInfo::None), DataType::Timestamp)
+            );
+            match &typed.value.value {
+                Literal::SingleQuotedString(text) if fits => Value::parse(column, text, target).ok(),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn plain(literal: &Literal, sign: &str, column: &str, target: DataType) -> Option<Value> {
+    match literal {
+        Literal::Null => Some(Value::Null),
+        Literal::Boolean(value) if target == DataType::Boolean => Some(Value::Boolean(*value)),
+        Literal::SingleQuotedString(text) => Value::parse(column, text, target).ok(),
+        Literal::Number(..) => match target {
+            DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. } => {
+                Value::parse(column, &format!("{sign}{literal}"), target).ok()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! Exact and approximate numbers, as SQL has them and DataFusion does not.
+//!
+//! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column. The engine
+//!   does that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made a DOUBLE here.
+//! - Where a DOUBLE meets a DECIMAL in a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like COALESCE, the DECIMAL
+//!   becomes a DOUBLE. The engine would make both DECIMAL(30,15), which most doubles do not fit, and which keeps
+//!   filters away from keys.
+//!
+//! Neither knows statements or tables; both leave everything else as it is.
+
+use std::ops::ControlFlow;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal,
+    visit_expressions_mut,
+};
+
+/// Functions that return one of their arguments.
+const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
+
+/// Makes literals with an exponent DOUBLE.
+pub(crate) fn type_exponents(statement: &mut EngineStatement) {
+    match statement {
+        EngineStatement::Statement(statement) => type_exponents_of(statement),
+        EngineStatement::Explain(explain) => type_exponents(&mut explain.statement),
+        _ => {}
+    }
+}
+
+fn type_exponents_of(statement: &mut Statement) {
+    let visited: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
+        if let SqlExpr::Value(value) = expr
+            && let number @ Literal::Number(..) = &value.value
+        {
+            let text = number.to_string();
+            if text.contains(['e', 'E']) {
+                *expr = SqlExpr::Cast {
+                    kind: CastKind::Cast,
+                    expr: Box::new(SqlExpr::Value(Literal::SingleQuotedString(text).into())),
+                    data_type: SqlType::Double(ExactNumberInfo::None),
+                    array: false,
+                    format: None,
+                };
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    debug_assert!(visited.is_continue());
+}
+
+/// The rule for DOUBLE beside DECIMAL; it comes before the engine's type coercion.
+#[derive(Debug)]
+pub(crate) struct DoubleBesideDecimal;
+
+impl AnalyzerRule for DoubleBesideDecimal {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| {
+            let schema = merge_schema(&node.inputs());
+            let names = NamePreserver::new(&node);
+            node.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| Ok(rewrite(expr, &schema)))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })?
+            .map_data(LogicalPlan::recompute_schema)
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "double_beside_decimal"
+    }
+}
+
+/// The operands that the engine brings to one type: those of values, not the conditions of a CASE.
+fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![left.as_mut(), right.as_mut()],
+        Expr::Between(Between { expr, low, high, .. }) => vec![expr.as_mut(), low.as_mut(), high.as_mut()],
+        Expr::InList(InList { expr, list, .. }) => std::iter::once(expr.as_mut()).chain(list).collect(),
+        Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
+            let values = when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            values.chain(else_expr.iter_mut().map(|value| value.as_mut())).collect()
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) if CHOICES.contains(&func.name()) => {
+            args.iter_mut().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let operands = operands(&mut expr);
+    let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
+    let is_double = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_floating);
+    let is_decimal = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_decimal);
+    if !types.iter().any(is_double) || !types.iter().any(is_decimal) {
+        drop(operands);
+        return Transformed::no(expr);
+    }
+    for (operand, of) in operands.into_iter().zip(&types) {
+        if is_decimal(of) {
+            *operand = to_double(std::mem::take(operand));
+        }
+    }
+    Transformed::yes(expr)
+}
+
+/// Literals at once, so that they can be compared with keys.
+fn to_double(expr: Expr) -> Expr {
+    if let Expr::Literal(scalar, _) = &expr
+        // Through the text: dividing by a power of ten would be off by a digit for some numbers.
+        && let Ok(text) = scalar.cast_to(&DataType::Utf8)
+        && let Ok(double @ ScalarValue::Float64(Some(_))) = text.cast_to(&DataType::Float64)
+    {
+        return Expr::Literal(double, None);
+    }
+    cast(expr, DataType::Float64)
+}

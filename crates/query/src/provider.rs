@@ -1,0 +1,163 @@
+//! A table as DataFusion sees it.
+//!
+//! - A scan is bound to the transaction that is current when it is planned, see [`Current`].
+//! - Comparisons of key columns with literals become the scan's access ([`crate::access`]); what the access does
+//!   exactly is not filtered again.
+//! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Constraint, Constraints, DFSchema, Result as EngineResult};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExecBuilder;
+use entresol_tables::{Catalog, Table};
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+
+use crate::access::{Analysis, Coverage, analyse};
+use crate::error::external;
+use crate::scan::EntresolScan;
+use crate::types::{arrow_schema, visible_schema};
+
+/// The transaction of the statement that a session runs; one per session.
+#[derive(Default)]
+pub(crate) struct Current(Mutex<Option<Arc<Transaction>>>);
+
+impl Current {
+    /// Makes a transaction current; `None` after the statement.
+    pub(crate) fn set(&self, transaction: Option<Arc<Transaction>>) {
+        *self.0.lock() = transaction;
+    }
+
+    /// The current transaction, or a new one whose snapshot lives as long as its scans.
+    fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
+        match &*self.0.lock() {
+            Some(transaction) => Ok(Arc::clone(transaction)),
+            None => catalog.begin().map_err(external),
+        }
+    }
+}
+
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Current").field(&self.0.lock().as_ref().map(|transaction| transaction.id())).finish()
+    }
+}
+
+/// A table of the catalog for the planner.
+#[derive(Debug)]
+pub(crate) struct EntresolTable {
+    catalog: Arc<Catalog>,
+    current: Arc<Current>,
+    table: Arc<Table>,
+    schema: SchemaRef,
+    constraints: Option<Constraints>,
+}
+
+impl EntresolTable {
+    /// The table; with its hidden key as a last column if `hidden_key`.
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        current: Arc<Current>,
+        table: Arc<Table>,
+        hidden_key: bool,
+    ) -> EntresolTable {
+        let schema = match hidden_key {
+            true => arrow_schema(table.schema().columns()),
+            false => visible_schema(table.schema()),
+        };
+        let has_key = hidden_key || !table.schema().hidden_key();
+        let constraints = has_key.then(|| {
+            Constraints::new_unverified(vec![Constraint::PrimaryKey(table.schema().key().to_vec())])
+        });
+        EntresolTable { catalog, current, table, schema, constraints }
+    }
+}
+
+impl EntresolTable {
+    /// The projected columns, and behind them those that a filter needs besides.
+    fn with_columns_of(&self, filter: &Expr, projection: &[usize]) -> Vec<usize> {
+        let mut columns = projection.to_vec();
+        let needed =
+            filter.column_refs().into_iter().filter_map(|column| self.schema.index_of(&column.name).ok());
+        let needed: BTreeSet<usize> = needed.filter(|column| !projection.contains(column)).collect();
+        columns.extend(needed);
+        columns
+    }
+}
+
+/// Applies a filter to a scan and keeps its first `columns`.
+///
+/// The engine filters again what was reported inexact, but drops filters that were exact when it asked; and it
+/// may have rewritten them since into something that the access no longer covers.
+fn filtered(
+    state: &dyn Session,
+    scan: Arc<dyn ExecutionPlan>,
+    filter: &Expr,
+    columns: usize,
+    limit: Option<usize>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    let schema = DFSchema::try_from(scan.schema())?;
+    let predicate = state.create_physical_expr(filter.clone(), &schema)?;
+    let projection = (columns < schema.fields().len()).then(|| (0..columns).collect());
+    let filter =
+        FilterExecBuilder::new(predicate, scan).apply_projection(projection)?.with_fetch(limit).build()?;
+    Ok(Arc::new(filter))
+}
+
+#[async_trait]
+impl TableProvider for EntresolTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        self.constraints.as_ref()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let projection = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let Analysis { access, coverage } = analyse(self.table.schema(), filters);
+        let transaction = self.current.get(&self.catalog)?;
+        let table = Arc::clone(&self.table);
+        let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
+        match conjunction(rest.map(|(filter, _)| filter.clone())) {
+            None => Ok(Arc::new(EntresolScan::new(table, projection, access, limit, transaction))),
+            Some(rest) => {
+                let wide = self.with_columns_of(&rest, &projection);
+                let scan = EntresolScan::new(table, wide, access, None, transaction);
+                filtered(state, Arc::new(scan), &rest, projection.len(), limit)
+            }
+        }
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+        let analysis = analyse(self.table.schema(), filters.iter().copied());
+        let answers = analysis.coverage.into_iter().map(|coverage| match coverage {
+            Coverage::None => TableProviderFilterPushDown::Unsupported,
+            Coverage::Partial => TableProviderFilterPushDown::Inexact,
+            Coverage::Exact => TableProviderFilterPushDown::Exact,
+        });
+        Ok(answers.collect())
+    }
+}

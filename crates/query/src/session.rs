@@ -1,0 +1,371 @@
+//! A session: one client, its settings and its transaction.
+//!
+//! - Outside of a block each statement is a transaction of its own; if it loses against another transaction it
+//!   is run again, at most [`SessionOptions::conflict_retries_max`] times. Statements of one text commit one by
+//!   one; the first that fails ends the text.
+//! - Inside of a block nothing is retried: what the client read before may have decided what it does.
+//! - A session is used by one task at a time. Dropping it aborts its transaction.
+//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a
+//!   COMMIT that has begun may still happen.
+//! - Results are collected; [`Session::stream`] hands them out batch by batch instead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::array::StringArray;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::prelude::SessionContext;
+use entresol_memory::{DomainKind, Durability};
+use entresol_tables::Catalog;
+use entresol_transactions::Transaction;
+
+use crate::block::{Block, StatementGuard};
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::provider::Current;
+use crate::statement::{Command, parse};
+
+/// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
+pub const CONFLICT_RETRIES_MAX: u32 = 16;
+/// The longest wait before such a retry.
+const RETRY_WAIT_MAX: Duration = Duration::from_millis(20);
+
+/// How a session behaves.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// When commits are durable; `SET durability` changes it for the session.
+    pub durability: Durability,
+    /// How often an autocommitted statement is run again after a conflict.
+    pub conflict_retries_max: u32,
+    /// How many threads a query may use; all if `None`.
+    pub target_partitions: Option<usize>,
+    /// Memory and spill files of queries, to be shared by all sessions of a database; see [`query_memory`].
+    ///
+    /// [`query_memory`]: crate::query_memory
+    pub runtime: Option<Arc<RuntimeEnv>>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions {
+            durability: Durability::default(),
+            conflict_retries_max: CONFLICT_RETRIES_MAX,
+            target_partitions: None,
+            runtime: None,
+        }
+    }
+}
+
+/// What a statement gave.
+#[derive(Debug, Clone)]
+pub enum StatementResult {
+    /// Rows of a query.
+    Rows {
+        /// Their columns.
+        schema: SchemaRef,
+        /// The rows.
+        batches: Vec<RecordBatch>,
+    },
+    /// Rows were changed.
+    Count {
+        /// INSERT, UPDATE, DELETE or CREATE TABLE AS.
+        verb: &'static str,
+        /// How many.
+        rows: u64,
+    },
+    /// Anything else was done.
+    Done {
+        /// What: CREATE TABLE, COMMIT and the like.
+        verb: &'static str,
+    },
+}
+
+/// One client; see the [module](self).
+pub struct Session {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) context: SessionContext,
+    current: Arc<Current>,
+    durability: Durability,
+    options: SessionOptions,
+    block: Option<Block>,
+}
+
+impl Session {
+    /// A session on a catalog, outside of a transaction.
+    pub fn new(catalog: Arc<Catalog>, options: SessionOptions) -> Session {
+        let current = Arc::new(Current::default());
+        let context = engine::context(&catalog, &current, &options);
+        let durability = options.durability;
+        Session { catalog, context, current, durability, options, block: None }
+    }
+
+    /// Runs statements, separated by semicolons, in order. The first error ends it; what was committed before
+    /// stays committed.
+    pub async fn execute(&mut self, sql: &str) -> Result<Vec<StatementResult>> {
+        let mut results = Vec::new();
+        for command in parse(sql)? {
+            results.push(self.run(command).await?);
+        }
+        Ok(results)
+    }
+
+    /// Runs statements and returns the rows of the last one, which must be a query.
+    pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
+        match self.execute(sql).await?.pop() {
+            Some(StatementResult::Rows { batches, .. }) => Ok(batches),
+            _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
+        }
+    }
+
+    /// Runs one query and hands its rows out as they are computed. The snapshot lives as long as the stream. Inside
+    /// of a block, read the stream to its end before the next statement: it may see what the block writes meanwhile.
+    pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
+        let mut commands = parse(sql)?;
+        let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
+            return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
+        };
+        let transaction = match &self.block {
+            Some(block) => {
+                block.check(false)?;
+                Arc::clone(block.transaction())
+            }
+            None => self.catalog.begin()?,
+        };
+        let _bound = Bound::new(&self.current, &transaction);
+        let result = match engine::plan_query(self, *statement).await {
+            Ok(frame) => frame.execute_stream().await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        if let (Err(error), Some(block)) = (&result, &mut self.block) {
+            block.fail(error);
+        }
+        result
+    }
+
+    /// True inside of a transaction block, failed or not.
+    pub fn in_transaction(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// When the session's commits are durable.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The catalog of its tables.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    async fn run(&mut self, command: Command) -> Result<StatementResult> {
+        match command {
+            Command::Begin(modes) => self.begin(&modes),
+            Command::Commit => self.commit_block().await,
+            Command::Rollback => self.rollback_block(),
+            Command::Savepoint(name) => {
+                self.block("SAVEPOINT")?.savepoint(name)?;
+                Ok(StatementResult::Done { verb: "SAVEPOINT" })
+            }
+            Command::RollbackTo(name) => {
+                self.block("ROLLBACK TO")?.rollback_to(&name)?;
+                Ok(StatementResult::Done { verb: "ROLLBACK" })
+            }
+            Command::Release(name) => {
+                self.block("RELEASE")?.release(&name)?;
+                Ok(StatementResult::Done { verb: "RELEASE" })
+            }
+            command => self.run_statement(command).await,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        modes: &[datafusion::sql::sqlparser::ast::TransactionMode],
+    ) -> Result<StatementResult> {
+        if let Some(block) = &mut self.block {
+            block.check(false)?;
+            let error = Error::Invalid("a transaction is open already".into());
+            block.fail(&error);
+            return Err(error);
+        }
+        self.block = Some(Block::new(self.catalog.begin()?, modes)?);
+        Ok(StatementResult::Done { verb: "BEGIN" })
+    }
+
+    async fn commit_block(&mut self) -> Result<StatementResult> {
+        let block = self.take_block("COMMIT")?;
+        match block.failure() {
+            Some(message) => {
+                block.transaction().abort();
+                Err(Error::RolledBack(message.to_owned()))
+            }
+            None => {
+                commit(block.transaction(), self.durability).await?;
+                Ok(StatementResult::Done { verb: "COMMIT" })
+            }
+        }
+    }
+
+    fn rollback_block(&mut self) -> Result<StatementResult> {
+        self.take_block("ROLLBACK")?.transaction().abort();
+        Ok(StatementResult::Done { verb: "ROLLBACK" })
+    }
+
+    fn take_block(&mut self, verb: &str) -> Result<Block> {
+        self.block.take().ok_or_else(|| no_block(verb))
+    }
+
+    fn block(&mut self, verb: &str) -> Result<&mut Block> {
+        self.block.as_mut().ok_or_else(|| no_block(verb))
+    }
+
+    /// Runs a statement in the open block, or as a transaction of its own.
+    async fn run_statement(&mut self, command: Command) -> Result<StatementResult> {
+        let Some(block) = &self.block else { return self.run_alone(command).await };
+        block.check(writes(&command))?;
+        let transaction = Arc::clone(block.transaction());
+        let result = match is_definition(&command) {
+            true => Err(Error::unsupported("CREATE TABLE and DROP TABLE inside a transaction")),
+            false => self.run_in(&transaction, &command).await,
+        };
+        if let (Err(error), Some(block)) = (&result, &mut self.block) {
+            block.fail(error);
+        }
+        result
+    }
+
+    async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
+        match &command {
+            Command::CreateTable(create) => return engine::create_table(self, create).await,
+            Command::DropTable { if_exists, names } => {
+                return engine::drop_tables(self, *if_exists, names).await;
+            }
+            _ => {}
+        }
+        let mut retries = 0;
+        loop {
+            let result = self.run_once(&command).await;
+            match result {
+                Err(error) if error.is_conflict() && retries < self.options.conflict_retries_max => {
+                    tracing::debug!(%error, retries, "running a statement again");
+                    tokio::time::sleep(retry_wait(retries)).await;
+                    retries += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn run_once(&mut self, command: &Command) -> Result<StatementResult> {
+        let transaction = self.catalog.begin()?;
+        let result = self.run_in(&transaction, command).await?;
+        if writes(command) {
+            commit(&transaction, self.durability).await?;
+        }
+        Ok(result)
+    }
+
+    /// Runs a statement in a transaction; takes back its writes if it fails.
+    pub(crate) async fn run_in(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        command: &Command,
+    ) -> Result<StatementResult> {
+        let _bound = Bound::new(&self.current, transaction);
+        let guard = writes(command).then(|| StatementGuard::new(transaction));
+        let result = match command {
+            Command::Insert(insert) => engine::insert(self, transaction, insert).await,
+            Command::Update(update) => engine::update(self, transaction, update).await,
+            Command::Delete(delete) => engine::delete(self, transaction, delete).await,
+            Command::Query(statement) => engine::query(self, (**statement).clone()).await,
+            Command::Engine(statement) => engine::set(self, (**statement).clone()).await,
+            Command::SetDurability(text) => self.set_durability(text),
+            Command::ShowDurability => self.show_durability(),
+            other => Err(Error::Internal(format!("{other:?} is not run in a transaction"))),
+        }?;
+        if let Some(guard) = guard {
+            guard.keep();
+        }
+        Ok(result)
+    }
+
+    /// Binds the session's scans to a transaction while the result lives.
+    pub(crate) fn bind(&self, transaction: &Arc<Transaction>) -> Bound {
+        Bound::new(&self.current, transaction)
+    }
+
+    fn set_durability(&mut self, text: &str) -> Result<StatementResult> {
+        self.durability = match text.eq_ignore_ascii_case("default") {
+            true => self.options.durability,
+            false => text.parse().map_err(|error| Error::Invalid(format!("{error}")))?,
+        };
+        Ok(StatementResult::Done { verb: "SET" })
+    }
+
+    fn show_durability(&self) -> Result<StatementResult> {
+        let column = Arc::new(StringArray::from(vec![self.durability.to_string()])) as _;
+        let batch = RecordBatch::try_from_iter([("durability", column)])?;
+        Ok(StatementResult::Rows { schema: batch.schema(), batches: vec![batch] })
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("durability", &self.durability).field("block", &self.block).finish()
+    }
+}
+
+/// Makes a transaction current as long as it lives.
+pub(crate) struct Bound(Arc<Current>);
+
+impl Bound {
+    fn new(current: &Arc<Current>, transaction: &Arc<Transaction>) -> Bound {
+        current.set(Some(Arc::clone(transaction)));
+        Bound(Arc::clone(current))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+/// Commits; a commit that waits for the disk does so on a thread for blocking work.
+pub(crate) async fn commit(transaction: &Arc<Transaction>, durability: Durability) -> Result<()> {
+    let waits =
+        durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal;
+    if waits && !transaction.written_states().is_empty() {
+        let transaction = Arc::clone(transaction);
+        blocking(move || transaction.commit(durability)).await??;
+    } else {
+        transaction.commit(durability)?;
+    }
+    Ok(())
+}
+
+/// Runs what waits for the disk on a thread for that.
+pub(crate) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| Error::Internal(format!("a thread for blocking work ended: {error}")))
+}
+
+fn writes(command: &Command) -> bool {
+    matches!(command, Command::Insert(_) | Command::Update(_) | Command::Delete(_)) || is_definition(command)
+}
+
+fn is_definition(command: &Command) -> bool {
+    matches!(command, Command::CreateTable(_) | Command::DropTable { .. })
+}
+
+fn no_block(verb: &str) -> Error {
+    Error::Invalid(format!("{verb}: there is no transaction, begin one with BEGIN"))
+}
+
+/// Doubles from a quarter of a millisecond.
+fn retry_wait(retries: u32) -> Duration {
+    Duration::from_micros(250).saturating_mul(1 << retries.min(16)).min(RETRY_WAIT_MAX)
+}

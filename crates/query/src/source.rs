@@ -1,0 +1,200 @@
+//! The query behind INSERT, UPDATE and DELETE: what to write is computed by DataFusion, from the statement's AST.
+//!
+//! | statement | query | columns |
+//! | --- | --- | --- |
+//! | INSERT | its VALUES or SELECT | one per target column |
+//! | UPDATE t SET v = e WHERE c | SELECT k, …, e FROM keyed t WHERE c | keys and unassigned columns, then new values |
+//! | DELETE FROM t WHERE c | SELECT k FROM keyed t WHERE c | keys |
+//!
+//! "keyed t" is the table with its hidden key as a column ([`crate::schemas`]). Nothing is written here.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
+    SetExpr, TableFactor, TableObject, Update, Value as Literal,
+};
+use entresol_tables::{Catalog, Table};
+
+use crate::error::{Error, Result};
+use crate::schemas::{CATALOG, KEYED_SCHEMA};
+use crate::statement::{column_name, from_tables, refuse, single_table, table_name, template};
+
+/// What an INSERT writes.
+#[derive(Debug)]
+pub(crate) struct InsertSource {
+    pub(crate) table: Arc<Table>,
+    /// The table's columns that the query's go into. If the statement has no list, the query may have fewer.
+    pub(crate) targets: Vec<usize>,
+    /// True if the statement lists its columns.
+    pub(crate) listed: bool,
+    /// `None` for DEFAULT VALUES: one row of NULLs.
+    pub(crate) query: Option<Box<Query>>,
+}
+
+/// What an UPDATE writes, or a DELETE if nothing is `assigned`.
+#[derive(Debug)]
+pub(crate) struct ChangeSource {
+    pub(crate) table: Arc<Table>,
+    /// The table's columns that the query's first columns are.
+    pub(crate) old: Vec<usize>,
+    /// The table's columns that its last columns go into.
+    pub(crate) assigned: Vec<usize>,
+    pub(crate) query: Box<Query>,
+}
+
+pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
+    refuse(
+        "INSERT",
+        &[
+            (insert.or.is_some() || insert.replace_into, "OR REPLACE"),
+            (insert.ignore, "IGNORE"),
+            (insert.overwrite, "OVERWRITE"),
+            (insert.on.is_some(), "ON CONFLICT"),
+            (insert.returning.is_some() || insert.output.is_some(), "RETURNING"),
+            (insert.partitioned.is_some(), "PARTITION"),
+            (!insert.assignments.is_empty(), "SET"),
+            (insert.settings.is_some() || insert.format_clause.is_some(), "SETTINGS"),
+            (insert.multi_table_insert_type.is_some(), "several tables"),
+        ],
+    )?;
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(Error::unsupported(format!("INSERT INTO {}", insert.table)));
+    };
+    let table = catalog.table(&table_name(name)?)?;
+    let listed = !insert.columns.is_empty();
+    let targets = match listed {
+        true => column_indexes(&table, insert.columns.iter())?,
+        false => (0..table.schema().visible_columns().len()).collect(),
+    };
+    Ok(InsertSource { table, targets, listed, query: insert.source.clone() })
+}
+
+pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
+    refuse(
+        "UPDATE",
+        &[
+            (update.from.is_some(), "FROM"),
+            (update.returning.is_some() || update.output.is_some(), "RETURNING"),
+            (update.or.is_some(), "OR"),
+            (!update.order_by.is_empty(), "ORDER BY"),
+            (update.limit.is_some(), "LIMIT"),
+        ],
+    )?;
+    let (name, alias) = single_table("UPDATE", std::slice::from_ref(&update.table))?;
+    let table = catalog.table(&name)?;
+    let names: Result<Vec<&ObjectName>> = update.assignments.iter().map(assigned_name).collect();
+    let assigned = column_indexes(&table, names?.into_iter())?;
+    let schema = table.schema();
+    let old: Vec<usize> = (0..schema.columns().len())
+        .filter(|column| schema.key().contains(column) || !assigned.contains(column))
+        .collect();
+    let values = update.assignments.iter().map(|assignment| assigned_value(&assignment.value));
+    let query = keyed_query(&table, alias, &old, values, update.selection.clone())?;
+    Ok(ChangeSource { table, old, assigned, query })
+}
+
+pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
+    refuse(
+        "DELETE",
+        &[
+            (!delete.tables.is_empty(), "a table list"),
+            (delete.using.is_some(), "USING"),
+            (delete.returning.is_some() || delete.output.is_some(), "RETURNING"),
+            (!delete.order_by.is_empty(), "ORDER BY"),
+            (delete.limit.is_some(), "LIMIT"),
+        ],
+    )?;
+    let (name, alias) = single_table("DELETE", from_tables(&delete.from))?;
+    let table = catalog.table(&name)?;
+    let old = table.schema().key().to_vec();
+    let query = keyed_query(&table, alias, &old, std::iter::empty(), delete.selection.clone())?;
+    Ok(ChangeSource { table, old, assigned: Vec::new(), query })
+}
+
+fn assigned_name(assignment: &Assignment) -> Result<&ObjectName> {
+    match &assignment.target {
+        AssignmentTarget::ColumnName(name) => Ok(name),
+        AssignmentTarget::Tuple(_) => Err(Error::unsupported(format!("SET {} in UPDATE", assignment.target))),
+    }
+}
+
+/// DEFAULT is NULL, since columns have no other defaults.
+fn assigned_value(value: &Expr) -> Expr {
+    match value {
+        Expr::Identifier(ident) if is_default(ident) => Expr::Value(Literal::Null.into()),
+        other => other.clone(),
+    }
+}
+
+pub(crate) fn is_default(ident: &Ident) -> bool {
+    ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default")
+}
+
+/// Indexes of the visible columns of these names, each named once.
+fn column_indexes<'n>(table: &Table, names: impl Iterator<Item = &'n ObjectName>) -> Result<Vec<usize>> {
+    let visible = table.schema().visible_columns();
+    let mut indexes = Vec::new();
+    for name in names {
+        let name = column_name(name)?;
+        let index = visible.iter().position(|column| column.name == name);
+        let index = index.ok_or_else(|| entresol_tables::Error::NoSuchColumn {
+            table: table.name().to_owned(),
+            column: name.clone(),
+        })?;
+        if indexes.contains(&index) {
+            return Err(Error::Invalid(format!("table {}: column {name} is named twice", table.name())));
+        }
+        indexes.push(index);
+    }
+    Ok(indexes)
+}
+
+/// `SELECT old…, values… FROM keyed table AS alias WHERE selection`.
+fn keyed_query(
+    table: &Table,
+    alias: Option<&Ident>,
+    old: &[usize],
+    values: impl Iterator<Item = Expr>,
+    selection: Option<Expr>,
+) -> Result<Box<Query>> {
+    let alias = alias.cloned().unwrap_or_else(|| quoted(table.name()));
+    let columns = table.schema().columns();
+    let old = old
+        .iter()
+        .map(|&column| Expr::CompoundIdentifier(vec![alias.clone(), quoted(&columns[column].name)]));
+    let projection = old.chain(values).enumerate().map(|(at, expr)| SelectItem::ExprWithAlias {
+        expr,
+        // Distinct names, whatever the expressions are.
+        alias: quoted(&format!("value{at}")),
+    });
+    let projection: Vec<SelectItem> = projection.collect();
+    let mut query = template()?;
+    let select = template_select(&mut query)?;
+    select.projection = projection;
+    select.selection = selection;
+    let Some(TableFactor::Table { name, alias: table_alias, .. }) =
+        select.from.first_mut().map(|from| &mut from.relation)
+    else {
+        return Err(Error::Internal("the template of queries has no table".into()));
+    };
+    *name = ObjectName::from(vec![quoted(CATALOG), quoted(KEYED_SCHEMA), quoted(table.name())]);
+    *table_alias = Some(datafusion::sql::sqlparser::ast::TableAlias {
+        explicit: true,
+        name: alias,
+        columns: Vec::new(),
+        at: None,
+    });
+    Ok(Box::new(query))
+}
+
+fn template_select(query: &mut Query) -> Result<&mut Select> {
+    match query.body.as_mut() {
+        SetExpr::Select(select) => Ok(select),
+        other => Err(Error::Internal(format!("the template of queries is {other}"))),
+    }
+}
+
+fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}

@@ -1,0 +1,82 @@
+//! System tables: what the database knows of itself, as of the moment the statement is planned.
+//!
+//! | table | rows |
+//! | --- | --- |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
+//! | `entresol.memory` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
+//! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Int32Array, StringArray, UInt32Array, UInt64Array};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::common::Result as EngineResult;
+use datafusion::datasource::MemTable;
+use entresol_tables::{Catalog, Table};
+
+/// The names of the system tables.
+pub const TABLES: [&str; 3] = ["database", "memory", "tables"];
+
+/// The content of a system table now; `None` if there is none of this name.
+pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    let batch = match name {
+        "database" => database(catalog)?,
+        "memory" => memory(catalog)?,
+        "tables" => tables(catalog)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
+}
+
+fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let pool = catalog.context().pool();
+    let values = [format!("{:?}", pool.domain()).to_lowercase(), pool.was_clean().to_string()];
+    let columns: [(&str, ArrayRef); 2] = [
+        ("property", Arc::new(StringArray::from(vec!["domain", "was_clean"]))),
+        ("value", Arc::new(StringArray::from_iter_values(values))),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let stats = catalog.context().pool().stats();
+    let counters = [
+        ("pool_bytes", stats.pool_bytes),
+        ("allocated_bytes", stats.allocated_bytes),
+        ("journal_bytes", stats.journal_bytes),
+        ("journal_appended_bytes", stats.journal_appended_bytes),
+        ("checkpoint_bytes", stats.checkpoint_bytes),
+        ("checkpoints", stats.checkpoints),
+        ("flushes", stats.flushes),
+        ("fences", stats.fences),
+        ("syncs", stats.syncs),
+        ("replayed_bytes", stats.replayed_bytes),
+    ];
+    let columns: [(&str, ArrayRef); 2] = [
+        ("counter", Arc::new(StringArray::from_iter_values(counters.map(|(name, _)| name)))),
+        ("value", Arc::new(UInt64Array::from_iter_values(counters.map(|(_, value)| value)))),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let tables = catalog.tables();
+    let text = |of: &dyn Fn(&Table) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(tables.iter().map(|table| of(table))))
+    };
+    let number = |of: &dyn Fn(&Table) -> u32| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(tables.iter().map(|table| of(table))))
+    };
+    let hidden: BooleanArray = tables.iter().map(|table| Some(table.schema().hidden_key())).collect();
+    let counts = tables.iter().map(|table| table.schema().visible_columns().len() as i32);
+    let columns: [(&str, ArrayRef); 6] = [
+        ("name", text(&|table| table.name().to_owned())),
+        ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
+        ("hidden_key", Arc::new(hidden)),
+        ("columns", Arc::new(Int32Array::from_iter_values(counts))),
+        ("state", number(&|table| table.state().id().0)),
+        ("state_group", number(&|table| table.group().0)),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}

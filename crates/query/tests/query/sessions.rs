@@ -1,0 +1,140 @@
+//! Two and more sessions at once.
+
+use entresol_query::{Error, Session, StatementResult};
+use futures::StreamExt;
+
+use crate::runner::{TestDatabase, rows};
+
+async fn run(session: &mut Session, sql: &str) {
+    session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+async fn one(session: &mut Session, sql: &str) -> String {
+    let batches = session.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    rows(&batches).join(";")
+}
+
+async fn accounts() -> (TestDatabase, Session, Session) {
+    let database = TestDatabase::volatile();
+    let (mut a, b) = (database.session(), database.session());
+    run(&mut a, "CREATE TABLE account (id INT PRIMARY KEY, amount BIGINT)").await;
+    run(&mut a, "INSERT INTO account VALUES (1, 100), (2, 200)").await;
+    (database, a, b)
+}
+
+#[tokio::test]
+async fn a_block_reads_one_snapshot_and_its_own_writes() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut a, "BEGIN").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "300");
+    run(&mut b, "UPDATE account SET amount = 0 WHERE id = 1").await;
+    run(&mut b, "INSERT INTO account VALUES (3, 1000)").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "300");
+    run(&mut a, "UPDATE account SET amount = amount + 1 WHERE id = 2").await;
+    assert_eq!(one(&mut a, "SELECT amount FROM account WHERE id = 2").await, "201");
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "301");
+    assert_eq!(one(&mut b, "SELECT amount FROM account WHERE id = 2").await, "200");
+    run(&mut a, "COMMIT").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "1201");
+}
+
+#[tokio::test]
+async fn the_first_committer_wins() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut a, "BEGIN; UPDATE account SET amount = amount - 10 WHERE id = 1").await;
+    run(&mut b, "BEGIN; UPDATE account SET amount = amount - 20 WHERE id = 1").await;
+    run(&mut b, "COMMIT").await;
+    let error = a.execute("COMMIT").await.unwrap_err();
+    assert!(error.is_conflict(), "{error:?}");
+    assert!(!a.in_transaction());
+    assert_eq!(one(&mut a, "SELECT amount FROM account WHERE id = 1").await, "80");
+}
+
+#[tokio::test]
+async fn two_inserts_of_one_key_conflict() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut a, "BEGIN; INSERT INTO account VALUES (7, 1)").await;
+    run(&mut b, "INSERT INTO account VALUES (7, 2)").await;
+    assert!(a.execute("COMMIT").await.unwrap_err().is_conflict());
+    assert_eq!(one(&mut a, "SELECT amount FROM account WHERE id = 7").await, "2");
+}
+
+#[tokio::test]
+async fn a_failed_statement_is_undone_and_a_savepoint_goes_on() {
+    let (_database, mut a, _b) = accounts().await;
+    run(&mut a, "BEGIN; UPDATE account SET amount = 1 WHERE id = 1; SAVEPOINT s").await;
+    // The first two rows are new: the statement must not leave them behind.
+    let many: Vec<String> = (10..9000).map(|id| format!("({id}, 0)")).chain(["(2, 0)".into()]).collect();
+    let error = a.execute(&format!("INSERT INTO account VALUES {}", many.join(","))).await.unwrap_err();
+    assert!(error.to_string().contains("account") && error.to_string().contains('2'), "{error}");
+    let error = a.query("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::TransactionAborted(_)), "{error:?}");
+    run(&mut a, "ROLLBACK TO s").await;
+    assert_eq!(one(&mut a, "SELECT count(*) FROM account").await, "2");
+    run(&mut a, "COMMIT").await;
+    assert_eq!(one(&mut a, "SELECT amount FROM account ORDER BY id").await, "1;200");
+}
+
+#[tokio::test]
+async fn committing_a_failed_block_says_that_it_did_not_happen() {
+    let (_database, mut a, _b) = accounts().await;
+    run(&mut a, "BEGIN; DELETE FROM account").await;
+    a.execute("SELECT nonsense").await.unwrap_err();
+    let error = a.execute("COMMIT").await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(one(&mut a, "SELECT count(*) FROM account").await, "2");
+}
+
+#[tokio::test]
+async fn a_dropped_session_aborts() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut a, "BEGIN; DELETE FROM account").await;
+    drop(a);
+    assert_eq!(one(&mut b, "SELECT count(*) FROM account").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn autocommitted_statements_are_retried_after_conflicts() {
+    let (database, mut a, _b) = accounts().await;
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let mut session = database.session();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..25 {
+                run(&mut session, "UPDATE account SET amount = amount + 1 WHERE id = 1").await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(one(&mut a, "SELECT amount FROM account WHERE id = 1").await, "200");
+}
+
+#[tokio::test]
+async fn a_stream_keeps_its_snapshot() {
+    let database = TestDatabase::volatile();
+    let (mut a, mut b) = (database.session(), database.session());
+    run(&mut a, "CREATE TABLE t (id BIGINT PRIMARY KEY)").await;
+    run(&mut a, "INSERT INTO t SELECT value FROM generate_series(1, 30000)").await;
+    let mut stream = a.stream("SELECT id FROM t").await.unwrap();
+    let first = stream.next().await.unwrap().unwrap().num_rows();
+    run(&mut b, "DELETE FROM t").await;
+    let mut count = first;
+    while let Some(batch) = stream.next().await {
+        count += batch.unwrap().num_rows();
+    }
+    assert_eq!(count, 30000);
+    assert_eq!(one(&mut a, "SELECT count(*) FROM t").await, "0");
+}
+
+#[tokio::test]
+async fn the_errors_of_one_text_end_it() {
+    let (_database, mut a, _b) = accounts().await;
+    let sql = "INSERT INTO account VALUES (5, 5); INSERT INTO account VALUES (5, 5); DELETE FROM account";
+    a.execute(sql).await.unwrap_err();
+    assert_eq!(one(&mut a, "SELECT count(*) FROM account").await, "3");
+    let results = a.execute("DELETE FROM account WHERE id = 5; SELECT 1").await.unwrap();
+    assert!(matches!(results[0], StatementResult::Count { verb: "DELETE", rows: 1 }));
+    assert!(matches!(&results[1], StatementResult::Rows { schema, .. } if schema.fields().len() == 1));
+}
