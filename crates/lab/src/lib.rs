@@ -56,8 +56,14 @@ pub enum Error {
     Structures(#[from] entresol_structures::Error),
     /// From the transactions floor.
     #[error(transparent)]
-    Transactions(#[from] entresol_transactions::Error),
+    Transactions(#[from] entresol::transactions::Error),
+    /// From the database.
+    #[error(transparent)]
+    Database(#[from] entresol::Error),
+    /// From the demo.
+    #[error(transparent)]
+    Demo(#[from] entresol_cli::error::Error),
     /// From the tables floor.
     #[error(transparent)]
-    Tables(#[from] entresol_tables::Error),
+    Tables(#[from] entresol::tables::Error),
 }

@@ -47,12 +47,7 @@ pub fn run(arguments: &SmartMeteringArguments) -> Result<()> {
     if let Some(path) = &arguments.json {
         summary::check_writable(path)?;
     }
-    let directory = Directory::prepare(arguments)?;
-    let summary = if arguments.crash {
-        crash::run(arguments, directory.path())?
-    } else {
-        run_once(arguments, &directory)?
-    };
+    let summary = measure(arguments)?;
     let mut out = output::stdout();
     summary.print(&mut out)?;
     std::io::Write::flush(&mut out)?;
@@ -66,6 +61,12 @@ pub fn run(arguments: &SmartMeteringArguments) -> Result<()> {
         "{} snapshot violations, {} lost and {} torn transactions",
         summary.snapshot_violations, summary.lost_transactions, summary.torn_transactions
     )))
+}
+
+/// Runs the demo, or its crash loop, and returns what it found, sound or not. Prints alarms and progress only.
+pub fn measure(arguments: &SmartMeteringArguments) -> Result<Summary> {
+    let directory = Directory::prepare(arguments)?;
+    if arguments.crash { crash::run(arguments, directory.path()) } else { run_once(arguments, &directory) }
 }
 
 fn run_once(arguments: &SmartMeteringArguments, directory: &Directory) -> Result<Summary> {
