@@ -1,5 +1,5 @@
 //! SQL against a whole database: text tests under a matrix of configurations, and concurrent sessions.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod runner;
 mod sessions;
