@@ -1,5 +1,5 @@
 //! The whole database: opening, closing, crashing, damaged files, errors.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
