@@ -117,6 +117,12 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
+    /// Panics if the words are outside the mapped range; see [`Mapping::words`].
+    #[inline]
+    pub(crate) fn assert_mapped(&self, offset: u64, count: usize) {
+        let _ = self.words(offset, count);
+    }
+
     /// Asks the processor to fetch the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {

@@ -25,9 +25,13 @@ use crate::mapping::{Backing, Mapping};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The largest address range: pages are numbered by 32 bits.
+const ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 43;
 
 /// How to create or open a pool.
 #[derive(Debug, Clone)]
@@ -65,9 +69,9 @@ impl PoolOptions {
                 self.extent_bytes
             )));
         }
-        if self.address_space_bytes < self.extent_bytes {
+        if !(self.extent_bytes..=ADDRESS_SPACE_BYTES_MAX).contains(&self.address_space_bytes) {
             return Err(Error::Invalid(format!(
-                "address_space_bytes ({}) must be at least extent_bytes ({})",
+                "address_space_bytes is {}; it must be from extent_bytes ({}) to {ADDRESS_SPACE_BYTES_MAX}",
                 self.address_space_bytes, self.extent_bytes
             )));
         }
@@ -92,6 +96,8 @@ pub struct Pool {
     env: Env,
     extent_bytes: u64,
     growing: Mutex<()>,
+    /// Free directory entries that publications under way have taken.
+    root_claims: Mutex<BTreeSet<u64>>,
     was_clean: bool,
     closed: AtomicBool,
 }
@@ -143,6 +149,9 @@ impl Pool {
     /// As [`Pool::flush`] for several ranges that need no order among themselves: cheaper than one by one.
     #[inline]
     pub fn flush_ranges<const N: usize>(&self, ranges: [(u64, usize); N]) {
+        if ranges.iter().any(|(_, bytes)| *bytes == 0) {
+            return ranges.iter().for_each(|(offset, bytes)| self.flush(*offset, *bytes));
+        }
         self.domain.flush(&self.mapping, &ranges.map(|(offset, bytes)| rounded_out(offset, bytes)));
     }
 
@@ -273,6 +282,10 @@ impl Pool {
         self.word(HEADER_EXTENTS).load(Ordering::Acquire)
     }
 
+    pub(crate) fn root_claims(&self) -> &Mutex<BTreeSet<u64>> {
+        &self.root_claims
+    }
+
     pub(crate) fn allocator(&self) -> &Arc<Allocator> {
         &self.allocator
     }
@@ -297,6 +310,8 @@ impl Pool {
             files
                 .pool
                 .allocate(start, self.extent_bytes)
+                // The journal's own syncs say nothing about this file's size.
+                .and_then(|()| files.pool.sync_data())
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
         // A crash between growing the file and counting the extent left it mapped at open.

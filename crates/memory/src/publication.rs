@@ -61,6 +61,20 @@ pub struct Publication<'p> {
     updates: SmallVec<[Update; 6]>,
     reservations: SmallVec<[Reservation<'p>; 2]>,
     frees: SmallVec<[(u64, u64); 2]>,
+    root_claims: SmallVec<[RootClaim<'p>; 1]>,
+}
+
+/// A free directory entry that is this publication's until it is published or dropped.
+struct RootClaim<'p> {
+    pool: &'p Pool,
+    entry: u64,
+    name: String,
+}
+
+impl Drop for RootClaim<'_> {
+    fn drop(&mut self) {
+        self.pool.root_claims().lock().remove(&self.entry);
+    }
 }
 
 impl<'p> Publication<'p> {
@@ -71,6 +85,7 @@ impl<'p> Publication<'p> {
             updates: SmallVec::new(),
             reservations: SmallVec::new(),
             frees: SmallVec::new(),
+            root_claims: SmallVec::new(),
         }
     }
 
@@ -120,7 +135,8 @@ impl<'p> Publication<'p> {
         self.frees.push((offset, bytes));
     }
 
-    /// Names a root object; offset 0 takes the name out of the directory.
+    /// Names a root object; offset 0 takes the name out of the directory. Two publications that are under way
+    /// must not give the same new name.
     pub fn set_root(&mut self, name: &str, offset: u64) -> Result<()> {
         if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
             return Err(Error::Invalid(format!(
@@ -128,7 +144,8 @@ impl<'p> Publication<'p> {
                 name.len()
             )));
         }
-        let entry = match self.pool.root_entry(name) {
+        let claimed = self.root_claims.iter().find(|claim| claim.name == name).map(|claim| claim.entry);
+        let entry = match claimed.or_else(|| self.pool.root_entry(name)) {
             Some(entry) => entry,
             None => self.new_root_entry(name)?,
         };
@@ -136,15 +153,18 @@ impl<'p> Publication<'p> {
         Ok(())
     }
 
-    /// Writes the name into a free entry; the entry counts only once its offset word is published.
-    fn new_root_entry(&self, name: &str) -> Result<u64> {
-        let pending = |entry: u64| self.updates.iter().any(|u| u.offset == entry);
+    /// Claims a free entry and writes the name into it; it counts only once its offset word is published.
+    fn new_root_entry(&mut self, name: &str) -> Result<u64> {
+        let mut claims = self.pool.root_claims().lock();
         let entry = (0..ROOTS_MAX as u64)
             .map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES)
-            .find(|&entry| self.pool.words(entry, 1)[0].load(Ordering::Acquire) == 0 && !pending(entry))
+            .find(|entry| self.pool.word(*entry).load(Ordering::Acquire) == 0 && !claims.contains(entry))
             .ok_or_else(|| Error::OutOfSpace {
                 what: format!("the root directory is full ({ROOTS_MAX} names)"),
             })?;
+        claims.insert(entry);
+        drop(claims);
+        self.root_claims.push(RootClaim { pool: self.pool, entry, name: name.to_string() });
         let words = self.pool.words(entry + 8, 7);
         words[0].store(name.len() as u64, Ordering::Relaxed);
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {

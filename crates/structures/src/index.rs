@@ -75,7 +75,7 @@ impl OrderedIndex {
     }
 
     fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
-        if root == 0 || !root.is_multiple_of(64) || root + 64 > pool.bytes() {
+        if root == 0 || !root.is_multiple_of(64) || root.saturating_add(64) > pool.bytes() {
             let what = "no index can be there".to_string();
             return Err(Error::Corrupt { offset: root, what });
         }

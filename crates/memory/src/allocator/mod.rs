@@ -379,7 +379,8 @@ impl Allocator {
                 self.set_descriptor(&*space, *chunk, Chunk::Free);
                 self.free_chunks.lock().give_back(*chunk, 1, self.chunks_per_extent);
             }
-            state.candidates.retain(|chunk| !empty.contains(chunk));
+            let state = &mut *state;
+            state.candidates.retain(|chunk| state.slabs.contains_key(chunk));
             reclaimed += empty.len();
         }
         reclaimed

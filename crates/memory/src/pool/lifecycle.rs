@@ -191,18 +191,21 @@ impl Pool {
         DirectoryLock::acquire(dir)
     }
 
-    /// Writes a whole empty pool file under a temporary name and renames it. Without a pool file there is no
-    /// database, so leftovers of an interrupted creation are removed first.
+    /// Writes a whole empty pool file under a temporary name and renames it. Leftovers of an interrupted creation
+    /// are removed first; a journal is none, since it is made after the pool file.
     fn lay_out(dir: &Path, options: &PoolOptions) -> Result<()> {
         let path = dir.join(POOL_FILE);
         let unfinished = dir.join(format!("{POOL_FILE}.new"));
-        for leftover in [&unfinished, &dir.join(JOURNAL_FILE)] {
-            match std::fs::remove_file(leftover) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io("remove", leftover, &e));
-                }
-                _ => {}
+        let journal = dir.join(JOURNAL_FILE);
+        if journal.exists() {
+            let what = format!("{} is missing, but its journal is there; put it back", path.display());
+            return Err(Error::corrupt(&journal, 0, what));
+        }
+        match std::fs::remove_file(&unfinished) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &unfinished, &e));
             }
+            _ => {}
         }
         let io = |e: &std::io::Error| Error::io("create", &path, e);
         let files = options.env.files();
@@ -256,6 +259,7 @@ impl Pool {
             env: options.env.clone(),
             extent_bytes: options.extent_bytes,
             growing: Mutex::new(()),
+            root_claims: Mutex::default(),
             closed: AtomicBool::new(false),
         });
         let extents = pool.extents();
@@ -334,7 +338,9 @@ fn open_domain(
     let journal = if has_journal {
         Journal::open(parts, &journal_path, header.uuid, &options.env)?
     } else {
-        let journal = Journal::create(parts, &journal_path, header.uuid, &options.env)?;
+        Journal::create(parts, &journal_path, header.uuid, &options.env)?
+    };
+    if !header.has_journal {
         // From here on the pool file alone is not the whole pool.
         let marked = options
             .env
@@ -344,7 +350,6 @@ fn open_domain(
             .and_then(|()| file.sync_data());
         marked.map_err(|e| Error::io("write the header of", path, &e))?;
         mapping.words(HEADER_JOURNAL, 1)[0].store(1, Ordering::Release);
-        journal
-    };
+    }
     Ok((mapping, Domain::Journal(journal)))
 }

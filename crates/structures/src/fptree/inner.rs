@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use entresol_memory::Pool;
 
@@ -78,7 +78,8 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     /// Number of children; in range even when read while a writer is inside.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        (self.words[1].load(Relaxed) as usize).clamp(1, Self::CAPACITY)
+        // Pairs with the stores of the count: who sees a place in use sees its key.
+        (self.words[1].load(Acquire) as usize).clamp(1, Self::CAPACITY)
     }
 
     const fn key_word(index: usize) -> usize {
@@ -175,7 +176,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
             self.set_key(index, *low);
             self.set_child(index, *child);
         }
-        self.words[1].store(children.len() as u64, Relaxed);
+        self.words[1].store(children.len() as u64, Release);
     }
 
     /// Makes a fresh node of these children with their low keys.
@@ -194,7 +195,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         }
         self.set_key(index + 1, low);
         self.set_child(index + 1, child);
-        self.words[1].store(count as u64 + 1, Relaxed);
+        self.words[1].store(count as u64 + 1, Release);
     }
 
     /// Adds a child to a full, latched node by moving the upper half to a fresh one; returns the low key of the

@@ -67,15 +67,29 @@ impl<K: TreeKey> FpTree<K> {
         self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
     }
 
+    /// The leaf at an offset, if one can be there: damage is found here, not by a stray store later.
+    fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+        let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
+        let end = offset.checked_add(LEAF_BYTES as u64);
+        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
+            return corrupt("no leaf can be there");
+        }
+        let leaf = self.leaf(offset);
+        if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
+            return corrupt("its bitmap names slots that a leaf does not have");
+        }
+        Ok(leaf)
+    }
+
     /// Builds the inner nodes bottom-up from the chain of leaves.
     fn rebuild(&self) -> Result<()> {
-        let first = self.leaf(self.first_leaf());
+        let first = self.sound_leaf(self.first_leaf())?;
         // The first low key of all is not looked at.
         let mut children = vec![(first.low(), Child::Leaf(self.first_leaf()))];
         let leaves_max = self.pool.bytes() / LEAF_BYTES as u64;
         let mut next = first.next();
         while next != 0 {
-            let leaf = self.leaf(next);
+            let leaf = self.sound_leaf(next)?;
             children.push((leaf.low(), Child::Leaf(next)));
             if children.len() as u64 > leaves_max {
                 let what = "its leaves form a ring".to_string();

@@ -181,7 +181,7 @@ impl<K: TreeKey> FpTree<K> {
                 return Ok(Inserted::Exists(leaf.value(slot)));
             }
             let bitmap = leaf.bitmap();
-            if bitmap == Leaf::<K>::FULL {
+            if bitmap & Leaf::<K>::FULL == Leaf::<K>::FULL {
                 self.split(&latched)?;
                 continue;
             }
@@ -224,8 +224,11 @@ impl<K: TreeKey> FpTree<K> {
         K::release(leaf.key(slot), &mut with);
         with.set(leaf.word_offset(BITMAP_WORD), bitmap);
         with.publish()?;
-        if bitmap == 0 {
-            self.release_leaf(&latched)?;
+        if bitmap == 0
+            && let Err(error) = self.release_leaf(&latched)
+        {
+            // The key is gone all the same; the leaf stays, empty.
+            tracing::warn!(%error, "an empty leaf could not be freed");
         }
         Ok(Some(value))
     }

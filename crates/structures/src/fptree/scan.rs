@@ -58,6 +58,10 @@ impl<K: TreeKey> FpTree<K> {
                 Bound::Excluded(key) => K::compare(&self.pool, *stored, key) == Ordering::Greater,
                 Bound::Unbounded => true,
             });
+            // The leaf may have taken over its right neighbour's range meanwhile; that comes with the next leaf.
+            if let Some(upper) = upper {
+                slots.retain(|(stored, _)| K::compare_stored(&self.pool, *stored, upper) == Ordering::Less);
+            }
             slots.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.0, b.0));
             entries.extend(slots.iter().map(|(stored, value)| (K::to_bytes(&self.pool, *stored), *value)));
             return upper.map(|stored| K::to_bytes(&self.pool, stored));

@@ -39,7 +39,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// Takes an empty, latched leaf out of the chain and frees it, unless it is the first, or its predecessor
+    /// Takes an empty, latched leaf out of the inner nodes and the chain and frees it, unless it is the first, or its predecessor
     /// is busy: then it stays, empty, until the next time.
     pub(super) fn release_leaf(&self, latched: &Latched<'_, K>) -> Result<()> {
         let leaf = &latched.leaf;
@@ -62,10 +62,9 @@ impl<K: TreeKey> FpTree<K> {
         publication.set(previous.word_offset(NEXT_WORD), leaf.next());
         K::release(low, &mut publication);
         publication.free(latched.offset);
+        // Unreachable first: the memory may be reused once all guards of the publication's moment are gone.
+        self.remove_child(&path);
         let published = publication.publish();
-        if published.is_ok() {
-            self.remove_child(&path);
-        }
         if !shared_stripe {
             latch::unlock(before_latch);
         }

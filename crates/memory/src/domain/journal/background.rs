@@ -7,7 +7,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,8 @@ impl Background {
     /// Asks for a sync within `interval_ms`.
     pub(super) fn arm_sync(&self, interval_ms: u32) {
         // The flusher clears the flag before it looks how much there is to sync, so a set flag means that a
-        // sync is coming that covers all that is appended now.
+        // sync is coming that covers all that is appended now. The fence keeps this look behind our append.
+        fence(Ordering::SeqCst);
         let armed = self.sync_armed_ms.load(Ordering::SeqCst);
         if armed != 0 && armed <= interval_ms {
             return;

@@ -1,9 +1,11 @@
 //! Checkpoints: changed pages go to the pool file, the journal before them is recycled.
 //!
 //! 1. The buffer is written out; the position then is P, a frame boundary.
-//! 2. The dirty marks are taken. All that was appended before P is in the marked pages.
+//! 2. The dirty marks are taken, under the append lock: all that was appended before P is in the marked pages,
+//!    and no mark is taken whose store is still to come.
 //! 3. Batch by batch: pages are copied; the journal is made durable up to what is appended after the copy; the
-//!    batch is written to the pool file.
+//!    batch is written to the pool file. "Appended" is read under the append lock: the copy may have seen some
+//!    stores of a publication that was under way, and must wait for its record.
 //! 4. The pool file is synced; the journal's header moves the replay position to P and is synced; slots before
 //!    P are free.
 //!
@@ -24,11 +26,16 @@ impl Shared {
     pub(super) fn checkpoint(&self) -> Result<()> {
         let _alone = self.checkpointing.lock();
         let position = self.write_out()?;
-        let pages = self.dirty.take(self.mapping.mapped_bytes());
+        let stored = self.stored_bytes.load(Ordering::Acquire);
+        let pages = self.dirty.take(self.mapping.mapped_bytes(), |work| {
+            let _held = self.active.lock();
+            work();
+        });
         let outcome = self.copy_pages(&pages).and_then(|()| self.finish_checkpoint(position));
         let bytes = pages.len() as u64 * PAGE_BYTES;
         match outcome {
             Ok(()) => {
+                self.stored_from.store(stored, Ordering::Release);
                 self.checkpoints.fetch_add(1, Ordering::Relaxed);
                 self.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
                 let _held = self.room_lock.lock();
@@ -53,7 +60,11 @@ impl Shared {
                     *to = from.load(Ordering::Acquire);
                 }
             }
-            self.sync_to(self.appended.load(Ordering::Acquire))?;
+            let appended = {
+                let _held = self.active.lock();
+                self.appended.load(Ordering::Acquire)
+            };
+            self.sync_to(appended)?;
             self.write_runs(batch, buffer.bytes())?;
         }
         Ok(())

@@ -12,9 +12,9 @@
 //! 2. *Write ahead.* A page goes to the pool file only after the journal is durable up to what had been
 //!    appended when the page was copied. The copy may hold stores that were not flushed yet; that is the same
 //!    as a cache evicting a line.
-//! 3. *Nothing cut is needed.* A page is marked dirty before its record is appended, and a publication stores
-//!    its words under the append lock; so a checkpoint that takes the marks after noting position P finds in
-//!    the pages all that was appended before P.
+//! 3. *Nothing cut is needed.* A record, the dirty mark of its page and, for a publication, its stores happen
+//!    under the append lock, and marks are taken under it; so a checkpoint that takes the marks after noting
+//!    position P finds in the pages all that was appended before P.
 //! 4. *Torn pages heal.* A page torn by a crash in a checkpoint differs from a whole one only in words that
 //!    the journal since the last complete checkpoint carries (or that were never flushed).
 //! 5. *Latch.* After a failed write or sync nothing is appended any more and every persist fails: an
@@ -51,6 +51,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The largest journal buffer; there are two.
 const BUFFER_BYTES_MAX: usize = 2 << 20;
+const SLOT_BYTES_MIN: u64 = 64 << 10;
+const SLOT_BYTES_MAX: u64 = 1 << 30;
 
 /// Sizes of the journal.
 #[derive(Debug, Clone)]
@@ -78,10 +80,10 @@ impl Default for JournalOptions {
 
 impl JournalOptions {
     pub(crate) fn validate(&self) -> Result<()> {
-        let slot_ok = self.slot_bytes >= 64 << 10 && self.slot_bytes.is_multiple_of(4096);
-        if !slot_ok {
+        let in_range = (SLOT_BYTES_MIN..=SLOT_BYTES_MAX).contains(&self.slot_bytes);
+        if !in_range || !self.slot_bytes.is_multiple_of(4096) {
             return Err(Error::Invalid(format!(
-                "journal slot_bytes is {}; it must be a multiple of 4096, at least 65536",
+                "journal slot_bytes is {}; it must be a multiple of 4096 from {SLOT_BYTES_MIN} to {SLOT_BYTES_MAX}",
                 self.slot_bytes
             )));
         }
@@ -123,6 +125,11 @@ struct Shared {
     written: AtomicU64,
     durable: AtomicU64,
     replay_from: AtomicU64,
+    /// Bytes of frames written since open, with headers and padding, and what that was at the replay position.
+    stored_bytes: AtomicU64,
+    stored_from: AtomicU64,
+    /// The most words that one append takes: half a buffer, so that it fits after at most one write.
+    append_words_max: usize,
     failure: OnceLock<Error>,
     closed: AtomicBool,
     background: Background,
@@ -173,7 +180,7 @@ impl Journal {
         let mapping = parts.mapping.clone();
         let dirty = dirty_pages(&parts)?;
         let mapped = mapping.mapped_bytes();
-        let (log, recovered) = Log::recover(file, path, |offset, words| {
+        let (log, recovered) = Log::recover(file, path, uuid, |offset, words| {
             let bytes = words.len() as u64 * 8;
             if offset.checked_add(bytes).is_none_or(|end| end > mapped) {
                 let what = format!("a record reaches byte {offset} (+{bytes}) of a pool of {mapped} bytes");
@@ -185,9 +192,6 @@ impl Journal {
             dirty.mark(offset, bytes);
             Ok(())
         })?;
-        if log.header.uuid != uuid {
-            return Err(Error::corrupt(path, 16, "the journal belongs to another pool"));
-        }
         Journal::start(parts, log, recovered.end_lsn, recovered.replayed_bytes, dirty, env)
     }
 
@@ -220,6 +224,9 @@ impl Journal {
             written: AtomicU64::new(end_lsn),
             durable: AtomicU64::new(end_lsn),
             replay_from: AtomicU64::new(replay_from),
+            stored_bytes: AtomicU64::new(0),
+            stored_from: AtomicU64::new(0),
+            append_words_max: (payload_bytes / 16).min(RECORD_WORDS_MAX),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             background: Background::default(),
@@ -341,16 +348,21 @@ impl Shared {
 
     /// Bytes that a recovery would replay.
     fn backlog_bytes(&self) -> u64 {
-        self.appended.load(Ordering::Relaxed).saturating_sub(self.replay_from.load(Ordering::Relaxed))
+        let since = |to: &AtomicU64, from: &AtomicU64| {
+            to.load(Ordering::Relaxed).saturating_sub(from.load(Ordering::Relaxed))
+        };
+        // Small syncs store many more bytes than they append.
+        since(&self.appended, &self.replay_from).max(since(&self.stored_bytes, &self.stored_from))
     }
 
     #[inline]
     fn flush(&self, ranges: &[(u64, usize)]) {
         let words: usize = ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
-        let room = self.active_words_max();
-        if words > room || ranges.iter().any(|(_, bytes)| bytes / 8 > RECORD_WORDS_MAX) {
-            return self.flush_large(ranges, room.min(RECORD_WORDS_MAX));
+        if words > self.append_words_max {
+            return self.flush_large(ranges);
         }
+        // Panics here on an offset outside the pool, not under the lock.
+        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         self.append(words, |active, at| {
             active.flushes += ranges.len() as u64;
             let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
@@ -367,16 +379,11 @@ impl Shared {
         });
     }
 
-    fn active_words_max(&self) -> usize {
-        // Half of the smallest buffer: a run of this size fits after at most one write.
-        ((self.options.slot_bytes as usize).min(BUFFER_BYTES_MAX) / 8 / 2).saturating_sub(1024)
-    }
-
-    /// Flushes ranges that need several records: allowed, since a flush of many words is not atomic.
+    /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
     #[cold]
-    fn flush_large(&self, ranges: &[(u64, usize)], words_max: usize) {
+    fn flush_large(&self, ranges: &[(u64, usize)]) {
+        let step = (self.append_words_max - 1) * 8;
         for &(offset, bytes) in ranges {
-            let step = (words_max / 2) * 8;
             let mut done = 0;
             while done < bytes {
                 let part = step.min(bytes - done);
@@ -386,7 +393,28 @@ impl Shared {
         }
     }
 
+    /// Stores and flushes writes that are too many for one append. They need not be atomic, only come before
+    /// the updates.
+    #[cold]
+    fn write_large(&self, writes: &[(u64, u64)]) {
+        for part in writes.chunks(self.append_words_max / 2) {
+            for run in super::runs(part) {
+                let words = self.mapping.words(run[0].0, run.len());
+                words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
+                self.flush(&[(run[0].0, run.len() * 8)]);
+            }
+        }
+    }
+
     fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
+        let mut writes = writes;
+        if writes.len() * 2 + updates.len() * 2 > self.append_words_max {
+            self.write_large(writes);
+            writes = &[];
+        }
+        // Panics here on an offset outside the pool, not under the lock.
+        writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
+        updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
         let runs = super::runs(writes).count();
         let appended = self.append(runs + writes.len() + updates.len() * 2, |active, at| {
             active.flushes += runs as u64;
@@ -427,6 +455,10 @@ impl Shared {
     /// the journal has failed.
     #[inline]
     fn append(&self, words: usize, fill: impl FnOnce(&mut Active, usize)) -> bool {
+        assert!(
+            words <= self.append_words_max,
+            "an append of {words} words does not fit the journal's buffer"
+        );
         loop {
             let backlog = self.backlog_bytes();
             if backlog >= self.options.checkpoint_bytes {
@@ -441,8 +473,8 @@ impl Shared {
             let mut active = self.active.lock();
             let at = active.payload_words;
             if at + words <= active.payload_words_max {
-                active.payload_words += words;
                 fill(&mut active, at);
+                active.payload_words += words;
                 // Under the lock, so that positions and buffer contents never disagree.
                 let before = self.appended.load(Ordering::Relaxed);
                 self.appended.store(before + words as u64 * 8, Ordering::Release);
@@ -492,6 +524,8 @@ impl Shared {
             .log
             .write_frame(&mut writer.spare, payload_words, start, durable)
             .map_err(|error| self.fail(error))?;
+        let stored = frame::stored_bytes(payload_words * 8) as u64;
+        self.stored_bytes.fetch_add(stored, Ordering::AcqRel);
         let end = start + payload_words as u64 * 8;
         self.written.store(end, Ordering::Release);
         Ok(end)

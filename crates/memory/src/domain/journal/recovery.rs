@@ -34,42 +34,37 @@ impl Log {
     pub(crate) fn recover(
         file: Box<dyn StorageFile>,
         path: &Path,
+        uuid: [u64; 2],
         mut apply: impl FnMut(u64, &[u64]) -> Result<()>,
     ) -> Result<(Log, Recovered)> {
         let mut log = Log::open(file, path)?;
+        if log.header.uuid != uuid {
+            return Err(Error::corrupt(path, 16, "the journal belongs to another pool"));
+        }
         let slots = log.read_slot_headers()?;
+        let start = log.header.replay_lsn;
         if log.header.closed {
-            let end_lsn = log.header.replay_lsn;
-            log.take_up(&slots, None, end_lsn)?;
-            return Ok((log, Recovered { end_lsn, replayed_bytes: 0 }));
+            log.take_up(&slots, &[], start)?;
+            return Ok((log, Recovered { end_lsn: start, replayed_bytes: 0 }));
         }
         let mut reader = Reader {
             log: &log,
-            lsn: log.header.replay_lsn,
+            slots: &slots,
+            lsn: start,
             epoch: 0,
             buffer: AlignedBuffer::new(log.header.slot_bytes as usize),
         };
-        let mut chain = reader.chain(&slots)?;
-        let start = reader.lsn;
-        let mut end = None;
-        while let Some(slot) = chain.next() {
-            let stop =
-                reader.read_slot(slot, slots[slot].expect("chained slots have headers"), &mut apply)?;
-            end = Some((slot, stop));
-            let continued = chain.peek().is_some_and(|next| {
-                let header = slots[*next].expect("chained slots have headers");
-                header.first_lsn == reader.lsn && header.epoch >= reader.epoch
-            });
-            if !continued {
-                break;
-            }
+        let mut read = Vec::new();
+        let mut end_at = 0;
+        let mut next = reader.first_slot();
+        while let Some(slot) = next {
+            read.push(slot);
+            end_at = reader.read_slot(slot, &mut apply)?;
+            next = reader.slot_after(slot);
         }
+        reader.check_nothing_durable_is_lost(&read, end_at)?;
         let end_lsn = reader.lsn;
-        if let Some((slot, stop)) = end {
-            reader.check_nothing_durable_is_lost(&slots, slot, stop)?;
-        }
-        drop(reader);
-        log.take_up(&slots, end, end_lsn)?;
+        log.take_up(&slots, &read, end_lsn)?;
         Ok((log, Recovered { end_lsn, replayed_bytes: end_lsn - start }))
     }
 
@@ -91,40 +86,26 @@ impl Log {
             .collect()
     }
 
-    /// Sets the writing end and starts a new epoch, so that stale frames beyond the end never count again.
-    fn take_up(
-        &mut self,
-        slots: &[Option<SlotHeader>],
-        end: Option<(usize, u64)>,
-        end_lsn: u64,
-    ) -> Result<()> {
+    /// Sets the writing end and starts a new epoch, so that stale frames beyond the end never count again. The
+    /// slots that were read are in use; all others are free, whatever their headers say.
+    fn take_up(&mut self, slots: &[Option<SlotHeader>], read: &[usize], end_lsn: u64) -> Result<()> {
         let last = slots.iter().flatten().map(|s| s.sequence).max().unwrap_or(0);
         self.next_sequence = last + 1;
-        let end_sequence = end.and_then(|(slot, _)| slots[slot]).map_or(0, |s| s.sequence);
-        self.slots = slots
-            .iter()
-            .map(|header| match header {
-                // A slot's frames end where the next one's begin; too late an end only delays recycling.
-                Some(s) if s.sequence <= end_sequence && s.first_lsn >= self.first_needed(slots) => {
-                    Slot::Used { sequence: s.sequence, end_lsn }
-                }
-                _ => Slot::Free,
-            })
-            .collect();
+        self.slots = vec![Slot::Free; slots.len()];
+        for &slot in read {
+            let sequence = slots[slot].map_or(0, |s| s.sequence);
+            // A slot's frames end where the next one's begin; too late an end only delays recycling.
+            self.slots[slot] = Slot::Used { sequence, end_lsn };
+        }
         // The rest of the last slot may hold stale frames; a fresh slot is simpler to reason about.
         self.current = None;
         self.write_header(LogHeader { epoch: self.header.epoch + 1, closed: false, ..self.header })
-    }
-
-    /// The first LSN of the slot that holds the replay LSN.
-    fn first_needed(&self, slots: &[Option<SlotHeader>]) -> u64 {
-        let replay = self.header.replay_lsn;
-        slots.iter().flatten().map(|s| s.first_lsn).filter(|lsn| *lsn <= replay).max().unwrap_or(0)
     }
 }
 
 struct Reader<'l> {
     log: &'l Log,
+    slots: &'l [Option<SlotHeader>],
     /// The next byte of the stream.
     lsn: u64,
     /// The epoch of the last frame: epochs never go back.
@@ -133,34 +114,33 @@ struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// The slots to read, in order, from the one that holds the replay LSN.
-    fn chain(&self, slots: &[Option<SlotHeader>]) -> Result<std::iter::Peekable<std::vec::IntoIter<usize>>> {
-        let mut used: Vec<(u64, usize, u64)> = slots
-            .iter()
-            .enumerate()
-            .filter_map(|(slot, header)| header.map(|h| (h.sequence, slot, h.first_lsn)))
-            .collect();
-        used.sort_unstable();
-        let first = used.iter().rposition(|(_, _, first_lsn)| *first_lsn <= self.lsn);
-        let order = match first {
-            Some(first) => used[first..].iter().map(|(_, slot, _)| *slot).collect(),
-            None if used.is_empty() => Vec::new(),
-            None => {
-                let what = format!("no slot of the journal holds position {}, where replay starts", self.lsn);
-                return Err(Error::corrupt(&self.log.path, SLOTS_START, what));
-            }
-        };
-        Ok(Vec::into_iter(order).peekable())
+    /// The slot that holds the replay LSN: of those that begin at or before it, the one used last. None: nothing
+    /// was written since, or nothing of it reached the disk.
+    fn first_slot(&self) -> Option<usize> {
+        let begins_before = |header: &SlotHeader| header.first_lsn <= self.lsn;
+        self.latest(begins_before)
+    }
+
+    /// The slot that continues the stream. Slots of a tail that an earlier recovery cut off do not: they begin
+    /// elsewhere, or belong to an older epoch.
+    fn slot_after(&self, slot: usize) -> Option<usize> {
+        let sequence = self.slots[slot].map_or(0, |header| header.sequence);
+        self.latest(|header| {
+            header.sequence > sequence && header.first_lsn == self.lsn && header.epoch >= self.epoch
+        })
+    }
+
+    fn latest(&self, wanted: impl Fn(&SlotHeader) -> bool) -> Option<usize> {
+        let matching = self.slots.iter().enumerate().filter_map(|(slot, header)| {
+            header.filter(|header| wanted(header)).map(|header| (header.sequence, slot))
+        });
+        matching.max().map(|(_, slot)| slot)
     }
 
     /// Applies the frames of a slot that continue the stream; returns the byte in the slot where they end.
-    fn read_slot(
-        &mut self,
-        slot: usize,
-        header: SlotHeader,
-        apply: &mut impl FnMut(u64, &[u64]) -> Result<()>,
-    ) -> Result<u64> {
+    fn read_slot(&mut self, slot: usize, apply: &mut impl FnMut(u64, &[u64]) -> Result<()>) -> Result<u64> {
         let log = self.log;
+        let header = self.slots[slot].expect("only slots with headers are read");
         let start = log.slot_offset(slot);
         let slot_bytes = log.header.slot_bytes as usize;
         log.file
@@ -209,39 +189,53 @@ impl Reader<'_> {
         (crc32c::crc32c(payload) == frame.payload_crc).then_some(frame)
     }
 
-    /// Looks for a frame behind the end that proves that the end was durable.
-    fn check_nothing_durable_is_lost(
-        &mut self,
-        slots: &[Option<SlotHeader>],
-        end_slot: usize,
-        end_at: u64,
-    ) -> Result<()> {
-        let log = self.log;
-        let end_sequence = slots[end_slot].map_or(0, |s| s.sequence);
-        for (slot, header) in slots.iter().enumerate() {
-            let later = header.is_some_and(|h| h.sequence > end_sequence);
-            if slot != end_slot && !later {
+    /// Looks for a frame that proves that the journal was durable beyond its end. Frames of a tail that was cut
+    /// off say nothing of the kind: what they call durable came before them.
+    fn check_nothing_durable_is_lost(&mut self, read: &[usize], end_at: u64) -> Result<()> {
+        let first_sequence = read.first().and_then(|slot| self.slots[*slot]).map_or(0, |s| s.sequence);
+        let end_slot = read.last().copied();
+        for slot in 0..self.slots.len() {
+            // What was recycled before the replay position lies before the end.
+            let recycled = self.slots[slot].is_some_and(|s| s.sequence < first_sequence);
+            let is_end = Some(slot) == end_slot;
+            if recycled || (read.contains(&slot) && !is_end) {
                 continue;
             }
-            log.file
-                .read_at(
-                    &mut self.buffer.bytes_mut()[..log.header.slot_bytes as usize],
-                    log.slot_offset(slot),
-                )
-                .map_err(|e| Error::io("read", &log.path, &e))?;
-            for at in (BLOCK_BYTES..log.header.slot_bytes as usize).step_by(BLOCK_BYTES) {
-                let Some(frame) = FrameHeader::decode(&self.buffer.words()[at / 8..]) else { continue };
-                let stale = frame.uuid != log.header.uuid || frame.epoch < self.epoch || frame.lsn < self.lsn;
-                if !stale && frame.durable_lsn > self.lsn {
-                    let what = format!(
-                        "the journal breaks off at position {}, but was durable up to {}; \
-                         restore the directory from a backup",
-                        self.lsn, frame.durable_lsn
-                    );
-                    return Err(Error::corrupt(&log.path, log.slot_offset(end_slot) + end_at, what));
-                }
+            let from = if is_end { end_at } else { BLOCK_BYTES as u64 };
+            let Some(durable_lsn) = self.durable_lsn_in(slot, from)? else { continue };
+            if durable_lsn > self.lsn {
+                let what = format!(
+                    "the journal breaks off at position {}, but was durable up to {durable_lsn}; \
+                     restore the directory from a backup",
+                    self.lsn
+                );
+                let at = self.log.slot_offset(end_slot.unwrap_or(slot)) + end_at;
+                return Err(Error::corrupt(&self.log.path, at, what));
             }
         }
         Ok(())
+    }
+
+    /// The greatest position that a frame of the slot, from a byte on, calls durable.
+    fn durable_lsn_in(&mut self, slot: usize, from: u64) -> Result<Option<u64>> {
+        let log = self.log;
+        let start = log.slot_offset(slot);
+        let read_failed = |e: &std::io::Error| Error::io("read", &log.path, e);
+        let mut begun = self.slots[slot].is_some();
+        if !begun {
+            // Without a valid header the slot was never used, or its header is damaged: then a frame follows.
+            let block = &mut self.buffer.bytes_mut()[..BLOCK_BYTES];
+            log.file.read_at(block, start + BLOCK_BYTES as u64).map_err(|e| read_failed(&e))?;
+            begun = FrameHeader::decode(self.buffer.words()).is_some();
+        }
+        if !begun || from >= log.header.slot_bytes {
+            return Ok(None);
+        }
+        let bytes = (log.header.slot_bytes - from) as usize;
+        log.file.read_at(&mut self.buffer.bytes_mut()[..bytes], start + from).map_err(|e| read_failed(&e))?;
+        let blocks = self.buffer.words()[..bytes / 8].chunks(BLOCK_BYTES / 8);
+        let frames = blocks.filter_map(FrameHeader::decode);
+        let ours = frames.filter(|f| f.uuid == log.header.uuid && f.epoch <= log.header.epoch);
+        Ok(ours.map(|frame| frame.durable_lsn).max())
     }
 }
