@@ -167,7 +167,7 @@ fn a_first_slot_that_never_reached_the_disk_is_no_damage() {
     journal[SLOTS_START..SLOTS_START + SLOT_BYTES].fill(0);
     // Nor did the frames that were written after the drop's sync began.
     let frames = |at: &usize| &journal[*at..*at + 4] == b"EFRM";
-    let last = (SLOTS_START..journal.len()).step_by(4096).filter(frames).next_back().unwrap();
+    let last = (SLOTS_START..journal.len()).step_by(4096).rfind(frames).unwrap();
     journal[last..last + 4096].fill(0);
     fs::write(database.path("journal.entresol"), journal).unwrap();
     let pool = database.open().unwrap();
