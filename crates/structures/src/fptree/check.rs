@@ -3,7 +3,6 @@
 use super::{FpTree, TreeStats};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
-use crate::leaf::bits;
 use std::cmp::Ordering;
 
 impl<K: TreeKey> FpTree<K> {
@@ -73,21 +72,6 @@ impl<K: TreeKey> FpTree<K> {
     fn objects_of_key(&self, key: K::Stored, object: &mut impl FnMut(u64)) {
         if let Some(record) = K::record_offset(key) {
             object(record);
-        }
-    }
-
-    /// The number of bits set in all leaves' bitmaps.
-    pub fn count(&self) -> u64 {
-        self.stats().keys
-    }
-
-    /// Calls `visit` with every valid slot's value; nobody may write meanwhile.
-    pub fn for_each_value(&self, mut visit: impl FnMut(u64)) {
-        let mut at = self.first_leaf();
-        while at != 0 {
-            let leaf = self.leaf(at);
-            bits(leaf.bitmap()).for_each(|slot| visit(leaf.value(slot)));
-            at = leaf.next();
         }
     }
 }
