@@ -82,6 +82,10 @@ impl Header {
             let what = format!("the header's checksum is {stored:#x}, its content gives {computed:#x}");
             return Err(Error::corrupt(path, HEADER_CRC, what));
         }
+        if version < FORMAT_VERSION {
+            let file = path.to_path_buf();
+            return Err(Error::OlderVersion { file, found: version, supported: FORMAT_VERSION });
+        }
         let extent_bytes = word(HEADER_EXTENT_BYTES);
         if !extent_bytes.is_power_of_two() || !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) {
             return Err(Error::corrupt(path, HEADER_EXTENT_BYTES, format!("extent size {extent_bytes}")));

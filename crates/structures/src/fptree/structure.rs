@@ -28,8 +28,7 @@ impl<K: TreeKey> FpTree<K> {
         let reservation = pool.reserve(LEAF_BYTES)?;
         let fresh = Leaf::<K>::at(pool, reservation.offset());
         fresh.fill_from(leaf, &upper_slots, low, leaf.next());
-        let used = fresh.entry_offset(upper_slots.len()) - reservation.offset();
-        pool.flush(reservation.offset(), used as usize);
+        pool.flush(reservation.offset(), LEAF_BYTES);
         // One publication: a crash leaves all entries in the old leaf, or each in its new place.
         let right = publication.allocate(reservation);
         publication.set(leaf.word_offset(BITMAP_WORD), keep);
