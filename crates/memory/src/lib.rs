@@ -22,6 +22,7 @@
 //!   Pool ── allocator ── domain ──┬── dax       clwb + sfence on a MAP_SYNC mapping
 //!                                 ├── journal   redo log + private mapping, any file system
 //!                                 ├── volatile  DRAM only
+//!                                 ├── modelled  DRAM that is billed like a device
 //!                                 └── crashing  DRAM + the image that a power failure would leave
 //! ```
 //!
@@ -37,7 +38,9 @@ mod error;
 mod layout;
 mod lock;
 mod mapping;
+pub mod placement;
 mod pool;
+pub mod profile;
 mod ptr;
 mod publication;
 mod spin;
@@ -45,6 +48,7 @@ mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};
 pub use domain::journal::JournalOptions;
+pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;

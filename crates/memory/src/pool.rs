@@ -12,6 +12,7 @@ mod lifecycle;
 
 use crate::allocator::{Allocator, Reservation, Space};
 use crate::domain::journal::JournalOptions;
+use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
@@ -128,6 +129,41 @@ impl Pool {
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         &self.mapping.words(offset, 1)[0]
+    }
+
+    /// As [`Pool::words`], but on `modelled` nothing is billed until [`Pool::touch`] names what is used: for readers of a
+    /// large object that look at few of its lines.
+    #[inline]
+    pub fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.view(offset, count)
+    }
+
+    /// Says that bytes of a [`Pool::view`] are read or about to be written. Only `modelled` has work.
+    #[inline]
+    pub fn touch(&self, offset: u64, bytes: usize) {
+        self.mapping.touch(offset, bytes);
+    }
+
+    /// What has happened on a `modelled` pool so far, and how long it takes there; none on other domains.
+    pub fn modelled_cost(&self) -> Option<ModelledCost> {
+        match &self.domain {
+            Domain::Modelled(modelled) => Some(modelled.cost()),
+            _ => None,
+        }
+    }
+
+    /// Says who else uses a `modelled` pool's device from now on. Other domains have no such thing: an error.
+    pub fn set_modelled_load(&self, load: Load) -> Result<()> {
+        match &self.domain {
+            Domain::Modelled(modelled) => modelled.set_load(load),
+            domain => {
+                return Err(Error::Unsupported(format!(
+                    "a load is for modelled pools; this one is {}",
+                    domain.kind()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the processor to fetch the cache line at an offset. Never fails.

@@ -36,8 +36,10 @@ pub(crate) const NEXT_WORD: u64 = 8;
 const LOW: usize = 9;
 const ENTRIES: usize = 16;
 
-/// A leaf in the pool, seen as words.
+/// A leaf in the pool, seen as words. The accessors tell a modelled pool which lines they use; on other domains that is
+/// one test of a word that is at hand.
 pub(crate) struct Leaf<'p, K: TreeKey> {
+    pool: &'p Pool,
     words: &'p [AtomicU64; LEAF_WORDS],
     offset: u64,
     key: PhantomData<K>,
@@ -57,20 +59,40 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     #[inline]
     pub(crate) fn at(pool: &'p Pool, offset: u64) -> Leaf<'p, K> {
         let () = Self::LAYOUT_FITS;
-        let words = pool.words(offset, LEAF_WORDS).try_into().expect("the slice has that many words");
-        Leaf { words, offset, key: PhantomData }
+        let words = pool.view(offset, LEAF_WORDS).try_into().expect("the slice has that many words");
+        Leaf { pool, words, offset, key: PhantomData }
+    }
+
+    /// The first cache line: bitmap and fingerprints.
+    #[inline]
+    fn touch_head(&self) {
+        self.pool.touch(self.offset, LINE_WORDS * 8);
+    }
+
+    /// The second one: next leaf and low key.
+    fn touch_link(&self) {
+        self.pool.touch(self.word_offset(NEXT_WORD), (1 + K::WORDS) * 8);
+    }
+
+    /// The words of an entry.
+    #[inline]
+    fn touch_entry(&self, slot: usize) {
+        self.pool.touch(self.entry_offset(slot), (K::WORDS + 1) * 8);
     }
 
     #[inline]
     pub(crate) fn bitmap(&self) -> u64 {
+        self.touch_head();
         self.words[BITMAP_WORD as usize].load(Acquire)
     }
 
     pub(crate) fn next(&self) -> u64 {
+        self.touch_link();
         self.words[NEXT_WORD as usize].load(Acquire)
     }
 
     pub(crate) fn low(&self) -> K::Stored {
+        self.touch_link();
         K::load(&self.words[LOW..LOW + K::WORDS])
     }
 
@@ -125,12 +147,14 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     #[inline]
     pub(crate) fn key(&self, slot: usize) -> K::Stored {
+        self.touch_entry(slot);
         let word = Self::entry_word(slot);
         K::load(&self.words[word..word + K::WORDS])
     }
 
     #[inline]
     pub(crate) fn value(&self, slot: usize) -> u64 {
+        self.pool.touch(self.value_offset(slot), 8);
         self.words[Self::entry_word(slot) + K::WORDS].load(Acquire)
     }
 
@@ -187,6 +211,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Writes an entry and its fingerprint into a leaf that nobody else sees yet.
     fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
+        self.touch_entry(slot);
         let word = Self::entry_word(slot);
         K::store(&self.words[word..word + K::WORDS], key);
         self.words[word + K::WORDS].store(value, Relaxed);
@@ -205,6 +230,8 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Fills a fresh leaf with entries of another; nothing refers to it yet.
     pub(crate) fn fill_from(&self, from: &Leaf<'_, K>, slots: &[usize], low: K::Stored, next: u64) {
+        self.touch_head();
+        self.touch_link();
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }
@@ -222,6 +249,8 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Makes a fresh leaf empty, as the first of a tree.
     pub(crate) fn clear(&self) {
+        self.touch_head();
+        self.touch_link();
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }

@@ -9,6 +9,7 @@ use crate::crash::Observer;
 use crate::domain::crashing::Crashing;
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
+use crate::domain::modelled::Modelled;
 use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -150,6 +152,14 @@ impl Pool {
         options.validate()?;
         let mapping = Pool::fresh_memory(options)?;
         Pool::assemble(options, Arc::new(mapping), Domain::Volatile, None, Path::new("memory"))
+    }
+
+    /// A pool in DRAM that is billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
+    pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
+        options.validate()?;
+        let mut mapping = Pool::fresh_memory(options)?;
+        let domain = Domain::Modelled(Modelled::attach(profile, &mut mapping));
+        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
     }
 
     /// A pool for the crash checker: fresh, or as a crash left it. The observer is called before every fence
