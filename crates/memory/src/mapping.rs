@@ -186,6 +186,23 @@ impl Mapping {
         );
     }
 
+    /// Has the pages of a range read from the file behind the mapping, without waiting. Only advice.
+    pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_WILLNEED);
+    }
+
+    /// Gets the pages of a range ready to be stored to: one call in place of a fault for each. Only advice.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: libc::c_int) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // SAFETY: advice on a mapped range (asserted) that changes no content.
+        unsafe { libc::madvise(address, bytes as usize, advice) };
+    }
+
     /// Asks the processor to fetch the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {

@@ -299,10 +299,11 @@ impl Pool {
         }
         self.domain.check_healthy()?;
         self.fence();
-        self.set_clean(true);
-        self.persist(Durability::Sync)?;
         if let Domain::Journal(journal) = &self.domain {
-            journal.close()?;
+            journal.close(HEADER_CLEAN)?;
+        } else {
+            self.set_clean(true);
+            self.persist(Durability::Sync)?;
         }
         self.closed.store(true, Ordering::Release);
         Ok(())

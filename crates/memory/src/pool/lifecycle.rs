@@ -345,7 +345,6 @@ fn open_domain(
     mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
     let parts = JournalParts {
         mapping: mapping.clone(),
-        pool_file: file.clone(),
         pool_path: path.to_path_buf(),
         options: options.journal.clone(),
     };
