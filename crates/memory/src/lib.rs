@@ -37,6 +37,7 @@ mod error;
 mod layout;
 mod lock;
 mod mapping;
+pub mod mutants;
 mod pool;
 mod ptr;
 mod publication;
@@ -44,6 +45,7 @@ mod spin;
 mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};
+pub use domain::dax::{FlushChoice, FlushInstruction};
 pub use domain::journal::JournalOptions;
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};
