@@ -38,6 +38,7 @@ mod error;
 mod layout;
 mod lock;
 mod mapping;
+pub mod mutants;
 pub mod placement;
 mod pool;
 pub mod profile;
@@ -47,6 +48,7 @@ mod spin;
 mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};
+pub use domain::dax::{FlushChoice, FlushInstruction};
 pub use domain::journal::JournalOptions;
 pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};

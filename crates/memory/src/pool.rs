@@ -11,6 +11,7 @@
 mod lifecycle;
 
 use crate::allocator::{Allocator, Reservation, Space};
+use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::JournalOptions;
 use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
@@ -39,6 +40,8 @@ const ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 43;
 pub struct PoolOptions {
     /// The persistence domain.
     pub domain: DomainChoice,
+    /// Whether `dax` writes cache lines back; see [`FlushChoice`] before you change it.
+    pub flush: FlushChoice,
     /// Bytes by which a new pool grows: a power of two, 256 KiB to 16 MiB. An existing pool keeps its own.
     pub extent_bytes: u64,
     /// Address range to reserve: the most that the pool can grow to while it is open. Takes no memory.
@@ -53,6 +56,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         PoolOptions {
             domain: DomainChoice::Auto,
+            flush: FlushChoice::Always,
             extent_bytes: EXTENT_BYTES_MAX,
             address_space_bytes: 1 << 40,
             journal: JournalOptions::default(),
@@ -107,6 +111,14 @@ impl Pool {
     /// The domain that the pool runs on.
     pub fn domain(&self) -> DomainKind {
         self.domain.kind()
+    }
+
+    /// The instruction that writes cache lines back; none if the domain is not `dax` or needs no write-backs.
+    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
+        match &self.domain {
+            Domain::Dax(dax) => dax.line_flush(),
+            _ => None,
+        }
     }
 
     /// Whether the run before this one closed the pool in order. True for a new pool.

@@ -322,7 +322,7 @@ fn open_domain(
         return Err(Error::corrupt(&journal_path, 0, what));
     }
     let may_dax = matches!(options.domain, DomainChoice::Auto | DomainChoice::Dax) && !has_journal;
-    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax) {
+    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax, options.flush, file.descriptor()) {
         let mapping = reserve(address_space_bytes)?;
         match mapping.grow(bytes, &Backing::SharedSync(file.descriptor())) {
             Ok(()) => return Ok((Arc::new(mapping), Domain::Dax(dax))),
@@ -336,9 +336,10 @@ fn open_domain(
     }
     let mapping = Arc::new(reserve(address_space_bytes)?);
     if options.domain == DomainChoice::DaxEmulated {
-        let dax = Dax::detect(DomainKind::DaxEmulated).ok_or_else(|| {
-            Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
-        })?;
+        let dax =
+            Dax::detect(DomainKind::DaxEmulated, options.flush, file.descriptor()).ok_or_else(|| {
+                Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
+            })?;
         mapping.grow(bytes, &Backing::Shared(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
         return Ok((mapping, Domain::Dax(dax)));
     }
