@@ -129,8 +129,7 @@ impl<'p> Publication<'p> {
     /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
     /// gone.
     pub fn free(&mut self, offset: u64) {
-        let bytes = self.pool.object_bytes(offset) as u64;
-        let update = self.pool.allocator().release(offset);
+        let (update, bytes) = self.pool.allocator().release(self.pool, offset);
         self.push(update);
         self.frees.push((offset, bytes));
     }
@@ -182,8 +181,8 @@ impl<'p> Publication<'p> {
         for reservation in self.reservations {
             reservation.consume();
         }
-        for (offset, bytes) in self.frees {
-            self.pool.allocator().retire(offset, bytes);
+        if !self.frees.is_empty() {
+            self.pool.allocator().retire(self.pool, &self.frees);
         }
         Ok(())
     }
