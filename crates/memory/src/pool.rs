@@ -176,6 +176,7 @@ impl Pool {
     }
 
     /// An error once the pool is closed or a write has failed.
+    #[inline]
     pub fn check_healthy(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
@@ -194,12 +195,14 @@ impl Pool {
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
+    #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         self.check_healthy()?;
         self.allocator.reserve(self, bytes)
     }
 
     /// An empty publication.
+    #[inline]
     pub fn publication(&self) -> Publication<'_> {
         Publication::new(self)
     }

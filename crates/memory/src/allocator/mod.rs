@@ -109,10 +109,12 @@ impl Reservation<'_> {
         self.allocator.allocation_update(self.offset, self.bytes as u64)
     }
 
-    /// The object is allocated now.
+    /// Makes the caller responsible for giving the object back: (offset, bytes).
     #[inline]
-    pub(crate) fn consume(self) {
+    pub(crate) fn hand_over(self) -> (u64, u64) {
+        let object = (self.offset, self.bytes as u64);
         std::mem::forget(self);
+        object
     }
 }
 
@@ -160,14 +162,17 @@ impl Allocator {
         }
     }
 
+    #[inline]
     fn descriptor_offset(&self, chunk: u64) -> u64 {
         self.geometry.descriptor_offset(chunk)
     }
 
+    #[inline]
     fn bitmap_offset(&self, chunk: u64) -> u64 {
         self.geometry.bitmap_offset(chunk)
     }
 
+    #[inline]
     fn chunk(&self, space: &dyn Space, chunk: u64) -> Option<Chunk> {
         Chunk::decode(space.words(self.descriptor_offset(chunk), 1)[0].load(Ordering::Acquire))
     }
@@ -319,7 +324,7 @@ impl Allocator {
     }
 
     /// Takes back what was reserved and not used.
-    fn give_back(&self, offset: u64, bytes: u64) {
+    pub(crate) fn give_back(&self, offset: u64, bytes: u64) {
         match class_of(bytes as usize) {
             Some(class) => {
                 let too_many = self.caches.own().give_back(class, offset);
@@ -344,6 +349,7 @@ impl Allocator {
         }
     }
 
+    #[inline]
     fn allocation_update(&self, offset: u64, bytes: u64) -> Update {
         let chunk = offset / CHUNK_BYTES;
         match class_of(bytes as usize) {
@@ -359,6 +365,7 @@ impl Allocator {
         }
     }
 
+    #[inline]
     fn bitmap_bit(&self, offset: u64, chunk: u64, class: usize) -> (u64, u64) {
         let (index, rest) = object_index(offset % CHUNK_BYTES, class);
         assert!(rest == 0, "offset {offset:#x} is not the start of an object");
