@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Memory: the pool's pages that were written since open stay in DRAM on `journal` (at most the pool's size),
-//! two journal buffers, and the allocator's free maps (about 0.2% of the pool).
+//! two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
 
 mod allocator;
 pub mod crash;
@@ -47,7 +47,7 @@ mod publication;
 mod spin;
 mod stats;
 
-pub use allocator::{OBJECT_BYTES_MAX, Reservation};
+pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
 pub use domain::dax::{FlushChoice, FlushInstruction};
 pub use domain::journal::JournalOptions;
 pub use domain::modelled::{Load, ModelledCost};

@@ -203,6 +203,16 @@ impl Mapping {
         unsafe { libc::madvise(address, bytes as usize, advice) };
     }
 
+    /// Lets go of the DRAM behind a page-aligned range whose content nobody needs: it then reads as the file's
+    /// bytes, or as zeros.
+    pub(crate) fn forget(&self, offset: u64, bytes: u64) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // Only a hint: pages that stay do no harm.
+        // SAFETY: inside our own mapping (asserted), which is seen as atomics only and stays mapped.
+        unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
+    }
+
     /// Asks the processor to fetch the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {

@@ -9,8 +9,9 @@
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
 mod lifecycle;
+mod space;
 
-use crate::allocator::{Allocator, Reservation, Space};
+use crate::allocator::{Allocator, Reservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::JournalOptions;
 use crate::domain::modelled::{Load, ModelledCost};
@@ -223,6 +224,7 @@ impl Pool {
     }
 
     /// An error once the pool is closed or a write has failed.
+    #[inline]
     pub fn check_healthy(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
@@ -241,24 +243,26 @@ impl Pool {
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
+    #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         self.check_healthy()?;
-        self.allocator.reserve(bytes)
+        self.allocator.reserve(self, bytes)
     }
 
     /// An empty publication.
+    #[inline]
     pub fn publication(&self) -> Publication<'_> {
         Publication::new(self)
     }
 
     /// Usable bytes of an allocated object. Panics if there is none at the offset.
     pub fn object_bytes(&self, offset: u64) -> usize {
-        self.allocator.object_bytes(offset) as usize
+        self.allocator.object_bytes(self, offset) as usize
     }
 
     /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile.
     pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
-        self.allocator.for_each_object(self.extents(), visit);
+        self.allocator.for_each_object(self, self.extents(), visit);
     }
 
     /// The offset of a root object.
@@ -295,11 +299,11 @@ impl Pool {
         self.extents() * self.extent_bytes
     }
 
-    /// Counters. Counting allocated bytes looks at every allocation bitmap.
+    /// Counters.
     pub fn stats(&self) -> PoolStats {
         let mut stats = PoolStats { pool_bytes: self.bytes(), ..PoolStats::default() };
         self.domain.add_stats(&mut stats);
-        self.for_each_object(|_, bytes| stats.allocated_bytes += bytes);
+        stats.allocated_bytes = self.space().used_bytes();
         stats
     }
 
@@ -310,6 +314,11 @@ impl Pool {
             return Ok(());
         }
         self.domain.check_healthy()?;
+        if let Err(error) = self.return_space() {
+            // What cannot be given back is no reason to lose the rest, unless the domain itself has failed.
+            self.domain.check_healthy()?;
+            tracing::warn!(%error, "free space stays in the pool file");
+        }
         self.fence();
         if let Domain::Journal(journal) = &self.domain {
             journal.close(HEADER_CLEAN)?;
@@ -388,24 +397,6 @@ impl Pool {
         self.flush(HEADER_EXTENTS, 8);
         self.fence();
         Ok(extents + 1)
-    }
-}
-
-impl Space for Pool {
-    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.words(offset, count)
-    }
-
-    fn flush(&self, offset: u64, bytes: usize) {
-        Pool::flush(self, offset, bytes);
-    }
-
-    fn fence(&self) {
-        Pool::fence(self);
-    }
-
-    fn grow(&self) -> Result<u64> {
-        self.grow_by_one()
     }
 }
 

@@ -5,7 +5,7 @@
 pub struct PoolStats {
     /// Size of the pool file (or of the DRAM that stands for it).
     pub pool_bytes: u64,
-    /// Bytes of objects that are allocated, by size class (what they occupy, not what was asked for).
+    /// Bytes of objects that are allocated or reserved (what they occupy, not what was asked for).
     pub allocated_bytes: u64,
     /// Bytes of journal that a recovery would have to replay now.
     pub journal_bytes: u64,

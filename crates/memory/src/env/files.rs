@@ -54,6 +54,12 @@ pub trait StorageFile: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Makes sure that the range has blocks on the disk; the file grows to its end, new bytes are zero.
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()>;
+    /// Gives the blocks of a range back; it then reads as zeros, and the file stays as long. A file system
+    /// that cannot do that keeps them.
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
     /// The file's length.
     fn len(&self) -> io::Result<u64>;
     /// Whether the file has no bytes.
@@ -194,6 +200,19 @@ impl StorageFile for RealFile {
         match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, bytes) } {
             0 => Ok(()),
             code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let (offset, bytes) = (offset.cast_signed(), bytes.cast_signed());
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a plain system call on a descriptor that lives as long as `self`.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            e if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
+            e => Err(e),
         }
     }
 

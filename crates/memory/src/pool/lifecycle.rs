@@ -278,8 +278,6 @@ impl Pool {
         });
         let extents = pool.extents();
         check_length(path, extents, options.extent_bytes, pool.mapping.mapped_bytes())?;
-        let space: std::sync::Weak<Pool> = Arc::downgrade(&pool);
-        pool.allocator.attach(space);
         pool.allocator
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
