@@ -117,6 +117,24 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
+    /// Maps zeroed memory up to `bytes`.
+    pub(crate) fn grow_zeroed(&self, bytes: u64) -> io::Result<()> {
+        self.grow(bytes.saturating_sub(self.mapped_bytes()), &Backing::Anonymous)
+    }
+
+    /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        let mapped = self.mapped_bytes.get_mut();
+        *mapped = bytes.min(*mapped);
+    }
+
+    /// All mapped words, for whoever has the mapping to itself.
+    pub(crate) fn exclusive_words(&mut self) -> &mut [u64] {
+        let count = (*self.mapped_bytes.get_mut() / 8) as usize;
+        // SAFETY: mapped readable and writable, aligned, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u64>(), count) }
+    }
+
     /// Panics if the words are outside the mapped range; see [`Mapping::words`].
     #[inline]
     pub(crate) fn assert_mapped(&self, offset: u64, count: usize) {

@@ -183,7 +183,7 @@ impl<'p> Publication<'p> {
             reservation.consume();
         }
         for (offset, bytes) in self.frees {
-            self.pool.allocator().retire(offset, bytes);
+            self.pool.allocator().retire(&self.pool.pin(), offset, bytes);
         }
         Ok(())
     }

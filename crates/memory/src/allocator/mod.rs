@@ -449,9 +449,9 @@ impl Allocator {
     }
 
     /// Hands a freed object out again once every guard of now is gone.
-    pub(crate) fn retire(self: &Arc<Self>, offset: u64, bytes: u64) {
+    pub(crate) fn retire(self: &Arc<Self>, guard: &crossbeam_epoch::Guard, offset: u64, bytes: u64) {
         let allocator = self.clone();
-        crossbeam_epoch::pin().defer(move || allocator.give_back(offset, bytes));
+        guard.defer(move || allocator.give_back(offset, bytes));
     }
 
     /// Usable bytes of an allocated object.

@@ -156,21 +156,27 @@ impl Pool {
         observer: Option<Observer>,
     ) -> Result<Arc<Pool>> {
         options.validate()?;
-        let mapping = match &image {
-            None => Pool::fresh_memory(options)?,
-            Some(image) => {
-                let mapping = reserve(options.address_space_bytes)?;
-                mapping
-                    .grow(image.len() as u64 * 8, &Backing::Anonymous)
-                    .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
-                for (word, value) in mapping.words(0, image.len()).iter().zip(image) {
-                    word.store(*value, Ordering::Relaxed);
-                }
-                mapping
-            }
+        let Some(image) = image else {
+            return Pool::crashing_in(options, Arc::new(Pool::fresh_memory(options)?), observer);
         };
+        let mapping = reserve(options.address_space_bytes)?;
+        mapping
+            .grow_zeroed(image.len() as u64 * 8)
+            .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
+        for (word, value) in mapping.words(0, image.len()).iter().zip(image) {
+            word.store(value, Ordering::Relaxed);
+        }
+        Pool::crashing_in(options, Arc::new(mapping), observer)
+    }
+
+    /// As [`Pool::crashing`], in memory that holds the image already.
+    pub(crate) fn crashing_in(
+        options: &PoolOptions,
+        mapping: Arc<Mapping>,
+        observer: Option<Observer>,
+    ) -> Result<Arc<Pool>> {
         let domain = Domain::Crashing(Box::new(Crashing::new(&mapping, mapping.mapped_bytes(), observer)));
-        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
+        Pool::assemble(options, mapping, domain, None, Path::new("memory"))
     }
 
     fn fresh_memory(options: &PoolOptions) -> Result<Mapping> {
