@@ -29,7 +29,14 @@ pub(crate) struct Mapping {
     reservation_bytes: usize,
     capacity_bytes: u64,
     mapped_bytes: AtomicU64,
+    /// Blocks that somebody has asked for, in builds for tests: whatever changed is in them.
+    #[cfg(debug_assertions)]
+    touched: Option<Box<[AtomicU64]>>,
 }
+
+/// Words of a block of which it is known whether it was touched.
+#[cfg(debug_assertions)]
+const BLOCK_WORDS: usize = 128;
 
 // SAFETY: the range is owned by this value, lives until drop, and is accessed as atomics only.
 unsafe impl Send for Mapping {}
@@ -51,7 +58,72 @@ impl Mapping {
         let padding = (reservation as usize).next_multiple_of(ALIGNMENT) - reservation as usize;
         // SAFETY: `padding` < ALIGNMENT, which the reservation has on top of the capacity.
         let base = unsafe { reservation.cast::<u8>().add(padding) };
-        Ok(Mapping { base, reservation, reservation_bytes, capacity_bytes, mapped_bytes: AtomicU64::new(0) })
+        Ok(Mapping {
+            base,
+            reservation,
+            reservation_bytes,
+            capacity_bytes,
+            mapped_bytes: AtomicU64::new(0),
+            #[cfg(debug_assertions)]
+            touched: None,
+        })
+    }
+
+    /// As [`Mapping::reserve`], for [`Mapping::touched_words`].
+    pub(crate) fn reserve_tracked(capacity_bytes: u64) -> io::Result<Mapping> {
+        #[allow(unused_mut)]
+        let mut mapping = Mapping::reserve(capacity_bytes)?;
+        #[cfg(debug_assertions)]
+        {
+            let blocks = capacity_bytes.div_ceil(BLOCK_WORDS as u64 * 8);
+            mapping.touched = Some((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
+        }
+        Ok(mapping)
+    }
+
+    /// Ranges of words that hold all that was ever asked for. Only a tracked mapping in a build with debug
+    /// assertions knows; any other returns all that is mapped.
+    pub(crate) fn touched_words(&self) -> Vec<std::ops::Range<usize>> {
+        let mapped = (self.mapped_bytes() / 8) as usize;
+        #[cfg(debug_assertions)]
+        if let Some(touched) = &self.touched {
+            let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+            for (word, bits) in touched.iter().enumerate().take(mapped.div_ceil(64 * BLOCK_WORDS)) {
+                let mut bits = bits.load(Ordering::Acquire);
+                while bits != 0 {
+                    let start = (word * 64 + bits.trailing_zeros() as usize) * BLOCK_WORDS;
+                    let end = (start + BLOCK_WORDS).min(mapped);
+                    bits &= bits - 1;
+                    match ranges.last_mut() {
+                        Some(last) if last.end == start => last.end = end,
+                        _ if start < end => ranges.push(start..end),
+                        _ => {}
+                    }
+                }
+            }
+            return ranges;
+        }
+        vec![0..mapped]
+    }
+
+    /// From here on nothing counts as touched.
+    pub(crate) fn forget_touched(&mut self) {
+        #[cfg(debug_assertions)]
+        for bits in self.touched.iter_mut().flatten() {
+            *bits.get_mut() = 0;
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn touch(&self, offset: u64, bytes: u64) {
+        let Some(touched) = &self.touched else { return };
+        let block_bytes = BLOCK_WORDS as u64 * 8;
+        for block in offset / block_bytes..(offset + bytes).div_ceil(block_bytes) {
+            let (word, bit) = (&touched[(block / 64) as usize], 1 << (block % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
     }
 
     /// How far it is mapped.
@@ -111,6 +183,8 @@ impl Mapping {
             offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
             "pool offset {offset:#x} (+{bytes}) is outside the pool"
         );
+        #[cfg(debug_assertions)]
+        self.touch(offset, bytes);
         // SAFETY: the offset is inside the mapped range (asserted).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
         // SAFETY: aligned (asserted), mapped readable and writable until drop, and only ever seen as atomics.
@@ -119,7 +193,10 @@ impl Mapping {
 
     /// Maps zeroed memory up to `bytes`.
     pub(crate) fn grow_zeroed(&self, bytes: u64) -> io::Result<()> {
-        self.grow(bytes.saturating_sub(self.mapped_bytes()), &Backing::Anonymous)
+        match bytes.saturating_sub(self.mapped_bytes()) {
+            0 => Ok(()),
+            more => self.grow(more, &Backing::Anonymous),
+        }
     }
 
     /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.

@@ -1,7 +1,8 @@
 //! Looking at the states of crash points: each is laid out in a pool of its own, recovered, and judged.
 //!
 //! There is a pool's memory ([`Replica`]) for each worker and depth, reused from state to state: a state
-//! differs from the persisted image in a few words, and what a recovery changed is found by comparing blocks.
+//! differs from the history's persisted image in a few words, and what a recovery has changed is found by
+//! comparing the blocks that it has touched. The image itself moves on by what the history fenced.
 //! The history stands still while its states are looked at, so whatever judges them may read what the history
 //! has done.
 
@@ -9,9 +10,10 @@ use super::choice::{Caps, survivors};
 use super::point::{Changes, CrashPoint, Survivors, mix};
 use super::replay::{Trail, command};
 use super::{CrashOptions, CrashReport, Judge, Observer, pool_options};
+use crate::domain::crashing::Image;
 use crate::mapping::Mapping;
 use crate::pool::Pool;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,8 +22,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// From how many states on a point is worth several threads.
 const PARALLEL_STATES_MIN: usize = 12;
-/// Words that are compared together.
-const BLOCK_WORDS: usize = 512;
 
 /// A check that is under way.
 pub(super) struct Explorer<C> {
@@ -33,7 +33,16 @@ pub(super) struct Explorer<C> {
     /// Per worker, per depth.
     lanes: Vec<Vec<Mutex<Option<Replica>>>>,
     failed: AtomicBool,
+    /// All that the history has fenced, in order.
+    log: RwLock<Log>,
     findings: Mutex<Findings>,
+}
+
+#[derive(Default)]
+struct Log {
+    fenced: Vec<(u32, u64)>,
+    /// Of the persisted image: the sum of its words' hashes.
+    hash: u64,
 }
 
 #[derive(Default)]
@@ -60,6 +69,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
             test: std::thread::current().name().map(str::to_string),
             lanes,
             failed: AtomicBool::new(false),
+            log: RwLock::default(),
             findings: Mutex::default(),
         }
     }
@@ -83,6 +93,14 @@ impl<C: Send + Sync + 'static> Explorer<C> {
     /// Looks at a crash of the history.
     pub(super) fn history_point(self: &Arc<Self>, point: &CrashPoint<'_>, context: C) {
         self.findings.lock().report.fences = point.fence();
+        {
+            let log = &mut *self.log.write();
+            for &(index, before, after) in point.fenced() {
+                log.fenced.push((index, after));
+                log.hash =
+                    log.hash.wrapping_add(word_hash(index, after)).wrapping_sub(word_hash(index, before));
+            }
+        }
         let trail = Trail { seed: self.options.seed, crashes: Vec::new() };
         let Some(states) = self.states(point, &trail) else { return };
         let context = Arc::new(context);
@@ -115,7 +133,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
             survivors(point, &Caps::of(&self.options, depth), self.options.seed);
         let mut seen = HashSet::with_capacity(chosen.len());
         let states = chosen.into_iter().map(|s| State { survivors: s, changes: point.changes(s) });
-        let states = states.filter(|state| seen.insert(hash(point.persisted(), &state.changes))).collect();
+        let states = states.filter(|state| seen.insert(hash(point.base(), &state.changes))).collect();
         let report = &mut self.findings.lock().report;
         report.points += 1;
         report.exhaustive_points += u64::from(exhaustive);
@@ -132,53 +150,55 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         context: &Arc<C>,
     ) {
         let mut replica = self.lanes[lane][trail.crashes.len()].lock();
-        let replica = match &mut *replica {
-            Some(replica) => replica,
-            none => match Replica::new(&self.options) {
-                Ok(replica) => none.insert(replica),
-                Err(what) => return self.fail(trail, &what),
-            },
+        let log = self.log.read();
+        let mut image = match replica.take().map_or_else(|| Replica::new(point, &self.options), Ok) {
+            Ok(replica) => replica,
+            Err(what) => return self.fail(trail, &what),
         };
-        if let Err(what) = replica.rebase(point.persisted(), &self.options) {
+        if let Err(what) = image.follow(&log.fenced, point.base().len()) {
             return self.fail(trail, &what);
         }
+        let base_hash = log.hash;
+        drop(log);
         while let Some(state) = states.get(next.fetch_add(1, Ordering::Relaxed)) {
             if self.failed.load(Ordering::Acquire) {
                 return;
             }
             let trail = trail.with(point.fence(), state.survivors);
-            let image = replica.hash.wrapping_add(hash(&replica.base, &state.changes));
-            let verdict = replica.with(&state.changes, &self.options, |mapping| {
-                self.recover_and_judge(lane, mapping, &trail, context)
-            });
+            image.lay_out(&state.changes);
+            let verdict = self.recover_and_judge(lane, &image.mapping, point.base(), state, &trail, context);
+            let verdict = verdict.and_then(|()| image.restore(point.base()));
             if let Err(what) = verdict {
                 return self.fail(&trail, &what);
             }
             let mut findings = self.findings.lock();
-            findings.images.insert(image);
+            findings.images.insert(base_hash.wrapping_add(hash(point.base(), &state.changes)));
             findings.report.states += 1;
             findings.report.recovery_states += u64::from(trail.crashes.len() > 1);
         }
+        *replica = Some(image);
     }
 
     fn recover_and_judge(
         self: &Arc<Self>,
         lane: usize,
         mapping: &Arc<Mapping>,
+        base: &Arc<Vec<u64>>,
+        state: &State,
         trail: &Trail,
         context: &Arc<C>,
     ) -> Result<(), String> {
-        let observer = self.crashes_again(trail).then(|| {
+        let observed = self.crashes_again(trail).then(|| {
             let (explorer, trail, context) = (Arc::clone(self), trail.clone(), Arc::clone(context));
             let observe: Observer = Box::new(move |point: &CrashPoint<'_>| {
                 if let Some(states) = explorer.states(point, &trail) {
                     explorer.work(lane, point, &states, &AtomicUsize::new(0), &trail, &context);
                 }
             });
-            observe
+            (observe, Image::over(base, &state.changes))
         });
         let judged = catch_unwind(AssertUnwindSafe(|| {
-            let pool = Pool::crashing_in(&pool_options(&self.options), Arc::clone(mapping), observer);
+            let pool = Pool::crashing_in(&pool_options(&self.options), Arc::clone(mapping), observed);
             (self.judge)(&pool.map_err(|error| error.to_string())?, context)
         }));
         judged.unwrap_or_else(|panic| Err(panic_text(&*panic)))
@@ -227,77 +247,62 @@ fn word_hash(index: u32, value: u64) -> u64 {
 }
 
 /// How changes move the hash of an image.
-fn hash(image: &[u64], changes: &Changes) -> u64 {
+fn hash(base: &[u64], changes: &Changes) -> u64 {
     changes.iter().fold(0, |sum: u64, &(index, value)| {
-        let before = word_hash(index, image[index as usize]);
+        let before = word_hash(index, base.get(index as usize).copied().unwrap_or(0));
         sum.wrapping_add(word_hash(index, value)).wrapping_sub(before)
     })
 }
 
-/// The memory of a pool, and the image that it goes back to.
+/// The memory of a pool that holds the history's persisted image between states.
 struct Replica {
     mapping: Arc<Mapping>,
-    base: Vec<u64>,
-    /// Of the base: the sum of its words' hashes.
-    hash: u64,
+    /// How much of what the history has fenced is in it.
+    followed: usize,
 }
 
 impl Replica {
-    fn new(options: &CrashOptions) -> Result<Replica, String> {
-        let mapping = Mapping::reserve(pool_options(options).address_space_bytes);
-        let mapping = Arc::new(mapping.map_err(|error| format!("reserve a replica: {error}"))?);
-        Ok(Replica { mapping, base: Vec::new(), hash: 0 })
+    /// A replica of the beginning: all words that were never fenced.
+    fn new(point: &CrashPoint<'_>, options: &CrashOptions) -> Result<Replica, String> {
+        let wrong = |error: std::io::Error| format!("the memory of a replica: {error}");
+        let mapping = Mapping::reserve_tracked(pool_options(options).address_space_bytes).map_err(wrong)?;
+        mapping.grow_zeroed(point.base().len() as u64 * 8).map_err(wrong)?;
+        let mut replica = Replica { mapping: Arc::new(mapping), followed: 0 };
+        replica.exclusive(|words| words.copy_from_slice(point.base()))?;
+        Ok(replica)
     }
 
-    /// Makes the base another image.
-    fn rebase(&mut self, image: &[u64], options: &CrashOptions) -> Result<(), String> {
-        if self.base.len() != image.len() {
-            *self = Replica::new(options)?;
-            self.base = vec![0; image.len()];
-            self.mapping.grow_zeroed(image.len() as u64 * 8).map_err(|error| format!("map a replica: {error}"))?;
-        }
-        let working = Arc::get_mut(&mut self.mapping).expect("nobody uses the replica between states");
-        let working = working.exclusive_words();
-        let blocks = self.base.chunks_mut(BLOCK_WORDS).zip(image.chunks(BLOCK_WORDS));
-        for (block, (base, image)) in blocks.enumerate() {
-            if *base == *image {
-                continue;
-            }
-            for (i, (base, image)) in base.iter_mut().zip(image).enumerate() {
-                let index = block * BLOCK_WORDS + i;
-                let (old, new) = (word_hash(index as u32, *base), word_hash(index as u32, *image));
-                self.hash = self.hash.wrapping_add(new).wrapping_sub(old);
-                *base = *image;
-                working[index] = *image;
-            }
-        }
-        Ok(())
+    fn exclusive<T>(&mut self, work: impl FnOnce(&mut [u64]) -> T) -> Result<T, String> {
+        let mapping = Arc::get_mut(&mut self.mapping);
+        mapping.map(|mapping| work(mapping.exclusive_words())).ok_or_else(|| KEPT.to_string())
     }
 
-    /// Lays out a state, uses it, and goes back to the base.
-    fn with<T>(&mut self, changes: &Changes, options: &CrashOptions, work: impl FnOnce(&Arc<Mapping>) -> T) -> T {
+    /// Brings it up to what the history has fenced.
+    fn follow(&mut self, fenced: &[(u32, u64)], words: usize) -> Result<(), String> {
+        self.mapping.grow_zeroed(words as u64 * 8).map_err(|error| format!("the memory of a replica: {error}"))?;
+        let news = &fenced[self.followed..];
+        self.followed = fenced.len();
+        self.exclusive(|words| news.iter().for_each(|(index, value)| words[*index as usize] = *value))
+    }
+
+    fn lay_out(&mut self, changes: &Changes) {
         for &(index, value) in changes {
             self.mapping.words(u64::from(index) * 8, 1)[0].store(value, Ordering::Relaxed);
         }
-        let result = work(&self.mapping);
-        let base = &self.base;
-        if let Some(mapping) = Arc::get_mut(&mut self.mapping) {
-            mapping.shrink_to(base.len() as u64 * 8);
-            let blocks = mapping.exclusive_words().chunks_mut(BLOCK_WORDS).zip(base.chunks(BLOCK_WORDS));
-            for (working, base) in blocks {
-                if *working != *base {
-                    working.copy_from_slice(base);
-                }
-            }
-            return result;
+    }
+
+    /// Goes back to the persisted image.
+    fn restore(&mut self, base: &[u64]) -> Result<(), String> {
+        let mapping = Arc::get_mut(&mut self.mapping).ok_or(KEPT)?;
+        mapping.shrink_to(base.len() as u64 * 8);
+        let touched = mapping.touched_words();
+        let words = mapping.exclusive_words();
+        for range in touched {
+            words[range.clone()].copy_from_slice(&base[range]);
         }
-        // Whoever looked at the state kept its pool: that memory is lost to us.
-        let image = std::mem::take(&mut self.base);
-        if let Ok(fresh) = Replica::new(options) {
-            *self = fresh;
-            // Leaves an empty base if it fails; the next state then fails with a message.
-            let _ = self.rebase(&image, options);
-        }
-        result
+        mapping.forget_touched();
+        Ok(())
     }
 }
+
+const KEPT: &str = "the verification kept a pool; it must give up all that it opened";

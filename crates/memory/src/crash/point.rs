@@ -1,11 +1,12 @@
 //! A moment at which the power could fail, and the states that it may leave.
 
-use crate::domain::crashing::Note;
+use crate::domain::crashing::{Image, Note};
 use crate::mapping::Mapping;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Words of a cache line.
@@ -26,7 +27,9 @@ struct FreeWord {
 /// A moment at which the power could fail.
 pub struct CrashPoint<'a> {
     fence: u64,
-    persisted: &'a [u64],
+    image: &'a Image,
+    /// What went into the image since the last point: word, before, after.
+    fenced: Vec<(u32, u64, u64)>,
     /// Flushed words in order of their first flush, then those that were only stored.
     words: Vec<FreeWord>,
     /// The cache lines of the words, ascending.
@@ -74,17 +77,17 @@ impl<'a> CrashPoint<'a> {
     /// The point, and the words whose working value was neither flushed nor noted before.
     pub(crate) fn new(
         fence: u64,
-        persisted: &'a [u64],
+        image: &'a Image,
+        fenced: Vec<(u32, u64, u64)>,
         notes: &[Note],
         mapping: &Mapping,
     ) -> (CrashPoint<'a>, Vec<(u32, u64)>) {
-        let working = mapping.words(0, persisted.len());
         let mut places: HashMap<u32, usize> = HashMap::with_capacity(notes.len());
         let mut words: Vec<FreeWord> = Vec::with_capacity(notes.len());
         for note in notes {
             let place = *places.entry(note.index).or_insert_with(|| {
-                let persisted = persisted[note.index as usize];
-                let working = working[note.index as usize].load(Ordering::Acquire);
+                let persisted = image.get(note.index);
+                let working = mapping.words(u64::from(note.index) * 8, 1)[0].load(Ordering::Acquire);
                 let (index, flushed, choices) = (note.index, None, SmallVec::new());
                 words.push(FreeWord { index, persisted, choices, flushed, working });
                 words.len() - 1
@@ -101,27 +104,33 @@ impl<'a> CrashPoint<'a> {
                 evictable.push((word.index, word.working));
             }
         }
-        for (block, (working, persisted)) in working.chunks(64).zip(persisted.chunks(64)).enumerate() {
-            let differ = |(working, persisted): (&std::sync::atomic::AtomicU64, &u64)| {
-                working.load(Ordering::Acquire) ^ persisted
-            };
-            if working.iter().zip(persisted).fold(0, |any, pair| any | differ(pair)) == 0 {
-                continue;
-            }
-            for (i, (working, &persisted)) in working.iter().zip(persisted).enumerate() {
-                let (index, working) = ((block * 64 + i) as u32, working.load(Ordering::Acquire));
-                if working != persisted && !places.contains_key(&index) {
-                    let choices = SmallVec::from_slice(&[working]);
-                    words.push(FreeWord { index, persisted, choices, flushed: None, working });
-                    evictable.push((index, working));
-                }
+        let certain = image.words();
+        let scanned = mapping.touched_words().into_iter().flat_map(|range| {
+            let working = mapping.words(range.start as u64 * 8, range.len());
+            // Zeroes where this pool has grown beyond the image.
+            let certain = certain.get(range.start..).unwrap_or(&[]).iter().copied().chain(std::iter::repeat(0));
+            let pairs = range.zip(working.iter().zip(certain));
+            pairs.filter_map(|(index, (working, certain))| {
+                let working = working.load(Ordering::Acquire);
+                (working != certain).then_some((index as u32, working))
+            })
+        });
+        let changed = image.changed().map(|(index, _)| index);
+        let back = changed.map(|index| (index, mapping.words(u64::from(index) * 8, 1)[0].load(Ordering::Acquire)));
+        for (index, working) in scanned.chain(back) {
+            let persisted = image.get(index);
+            if working != persisted && !places.contains_key(&index) {
+                places.insert(index, words.len());
+                let choices = SmallVec::from_slice(&[working]);
+                words.push(FreeWord { index, persisted, choices, flushed: None, working });
+                evictable.push((index, working));
             }
         }
         words.retain(|word| !word.choices.is_empty());
         let mut lines: Vec<u32> = words.iter().map(|word| word.index / LINE_WORDS).collect();
         lines.sort_unstable();
         lines.dedup();
-        (CrashPoint { fence, persisted, words, lines }, evictable)
+        (CrashPoint { fence, image, fenced, words, lines }, evictable)
     }
 
     /// The number of the fence that was about to happen, from 1. The end of a history counts as one.
@@ -146,23 +155,45 @@ impl<'a> CrashPoint<'a> {
 
     /// The pool image that a crash here leaves.
     pub fn image(&self, survivors: Survivors) -> Vec<u64> {
-        let mut image = self.persisted.to_vec();
+        let mut image = self.image.words().to_vec();
         for (index, value) in self.changes(survivors) {
+            if image.len() <= index as usize {
+                image.resize((index as usize + 1).next_multiple_of(512), 0);
+            }
             image[index as usize] = value;
         }
         image
     }
 
-    pub(crate) fn persisted(&self) -> &'a [u64] {
-        self.persisted
+    /// The words that states of this point are changes to.
+    pub(crate) fn base(&self) -> &'a Arc<Vec<u64>> {
+        self.image.words()
     }
 
-    /// How the image that a crash here leaves differs from the persisted one.
+    /// What went into the base since the last point: word, before, after.
+    pub(crate) fn fenced(&self) -> &[(u32, u64, u64)] {
+        &self.fenced
+    }
+
+    /// How the image that a crash here leaves differs from the base: what is certain, then what survived.
     pub(crate) fn changes(&self, survivors: Survivors) -> Changes {
+        let survived = self.survived(survivors);
+        let mut changes: Changes = self.image.changed().collect();
+        changes.retain(|(index, _)| survived.iter().all(|(survived, _)| survived != index));
+        changes.extend(survived);
+        changes.retain(|(index, value)| self.base().get(*index as usize) != Some(value));
+        changes
+    }
+
+    /// The words whose certain values are overwritten.
+    fn survived(&self, survivors: Survivors) -> Changes {
         let of_words = |value: &mut dyn FnMut(usize, &FreeWord) -> Option<u64>| {
             let values = self.words.iter().enumerate();
-            let changed = values.filter_map(|(unit, word)| Some((word.index, value(unit, word)?)));
-            changed.filter(|(index, value)| self.persisted[*index as usize] != *value).collect::<Changes>()
+            let survived = values.filter_map(|(unit, word)| {
+                let value = value(unit, word).filter(|value| *value != word.persisted)?;
+                Some((word.index, value))
+            });
+            survived.collect::<Changes>()
         };
         let newest_if = |lives: &mut dyn FnMut(usize) -> bool| {
             of_words(&mut |unit, word| if lives(unit) { word.newest() } else { None })

@@ -67,7 +67,7 @@ pub fn check_stack(options: &CrashOptions, steps: u64) -> Result<CrashReport> {
                 continue;
             }
             // The large ones take a chunk each, so the pool grows, and chunks change their use.
-            let bytes = [64, 64, 1024, 4096, 20_000, 70_000][(env.random_u64() % 6) as usize];
+            let bytes = [64, 64, 64, 1024, 1024, 4096, 20_000, 70_000][(env.random_u64() % 8) as usize];
             recorded.run(Some(number), || step(pool, Step::Push { number, bytes }))?;
         }
         Ok(())

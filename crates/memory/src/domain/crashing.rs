@@ -18,8 +18,9 @@
 //! Freed objects of such a pool wait for the guards of this pool alone, so that a history does the same again
 //! whatever runs beside it.
 //!
-//! Memory: the image, a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of
-//! values that may have been evicted.
+//! Memory: the image (shared with the pools that recover from states of it, which keep what they persist beside
+//! it), a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of values that may have
+//! been evicted.
 
 use super::redo::Lanes;
 use crate::crash::{CrashPoint, Observer, turns};
@@ -29,6 +30,7 @@ use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How many values that were stored and never flushed are remembered over a fence.
@@ -60,8 +62,57 @@ pub(crate) struct Crashing {
     fences: AtomicU64,
 }
 
+/// What is there for certain.
+pub(crate) struct Image {
+    words: Arc<Vec<u64>>,
+    /// Words that differ from those, where the words belong to another pool.
+    changed: Option<HashMap<u32, u64>>,
+}
+
+impl Image {
+    /// The image of a pool that has these words to itself.
+    pub(crate) fn new(words: Vec<u64>) -> Image {
+        Image { words: Arc::new(words), changed: None }
+    }
+
+    /// The image of a pool that begins with some words of another image changed.
+    pub(crate) fn over(words: &Arc<Vec<u64>>, changes: &[(u32, u64)]) -> Image {
+        Image { words: Arc::clone(words), changed: Some(changes.iter().copied().collect()) }
+    }
+
+    /// The words that the changes are to.
+    pub(crate) fn words(&self) -> &Arc<Vec<u64>> {
+        &self.words
+    }
+
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.changed.iter().flatten().map(|(index, value)| (*index, *value))
+    }
+
+    pub(crate) fn get(&self, index: u32) -> u64 {
+        let changed = self.changed.as_ref().and_then(|changed| changed.get(&index).copied());
+        // A recovery may grow the pool, by zeroes.
+        changed.unwrap_or_else(|| self.words.get(index as usize).copied().unwrap_or(0))
+    }
+
+    fn set(&mut self, index: u32, value: u64) {
+        match &mut self.changed {
+            None => Arc::make_mut(&mut self.words)[index as usize] = value,
+            Some(changed) => drop(changed.insert(index, value)),
+        }
+    }
+
+    fn grow(&mut self, words: usize) {
+        if self.changed.is_none() {
+            Arc::make_mut(&mut self.words).resize(words, 0);
+        }
+    }
+}
+
 struct State {
-    persisted: Vec<u64>,
+    image: Image,
+    /// What went into the image since the last look: word, before, after.
+    fenced: Vec<(u32, u64, u64)>,
     /// In order of time.
     notes: Vec<Note>,
     guesses: usize,
@@ -79,12 +130,11 @@ thread_local! {
 }
 
 impl Crashing {
-    /// A domain whose image is the mapping's present content.
-    pub(crate) fn new(mapping: &Mapping, bytes: u64, observer: Option<Observer>) -> Crashing {
-        let state = observer.map(|observer| {
-            let words = mapping.words(0, (bytes / 8) as usize);
-            let persisted = words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
-            Mutex::new(State { persisted, notes: Vec::new(), guesses: 0, fences: 0, observer })
+    /// A domain of a mapping that holds this image; without an observer the image is not needed.
+    pub(crate) fn new(observed: Option<(Observer, Image)>) -> Crashing {
+        let state = observed.map(|(observer, image)| {
+            let (fenced, notes) = (Vec::new(), Vec::new());
+            Mutex::new(State { image, fenced, notes, guesses: 0, fences: 0, observer })
         });
         Crashing {
             state,
@@ -114,7 +164,7 @@ impl Crashing {
     /// The pool grew: new words are zero, on the medium too.
     pub(crate) fn grow(&self, bytes: u64) {
         if let Some(state) = &self.state {
-            state.lock().persisted.resize((bytes / 8) as usize, 0);
+            state.lock().image.grow((bytes / 8) as usize);
         }
     }
 
@@ -162,7 +212,8 @@ impl Crashing {
 impl State {
     /// Returns the words that differ from all that is known of them, with their values.
     fn observe(&mut self, mapping: &Mapping) -> Vec<(u32, u64)> {
-        let (point, evictable) = CrashPoint::new(self.fences, &self.persisted, &self.notes, mapping);
+        let fenced = std::mem::take(&mut self.fenced);
+        let (point, evictable) = CrashPoint::new(self.fences, &self.image, fenced, &self.notes, mapping);
         turns::paused(|| (self.observer)(&point));
         evictable
     }
@@ -177,7 +228,11 @@ impl State {
         }
         for position in last.values() {
             let note = self.notes[*position];
-            self.persisted[note.index as usize] = note.value;
+            let before = self.image.get(note.index);
+            if before != note.value {
+                self.fenced.push((note.index, before, note.value));
+                self.image.set(note.index, note.value);
+            }
         }
         let mut position = 0;
         let mut guesses = 0;
