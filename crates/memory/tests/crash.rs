@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 
 #[test]
 fn no_crash_state_leaks_an_object_or_loses_a_step() {
-    let report = check_seeds("stack", 4, |seed| {
+    let report = check_seeds("stack", 6, |seed| {
         check_stack(&CrashOptions { crash_recovery_every: 3, ..CrashOptions::with_seed(seed) }, 150)
     })
     .unwrap();
-    assert!(report.explored(50_000), "{report:?}");
+    assert!(report.explored(250_000), "{report:?}");
 }
 
 #[test]

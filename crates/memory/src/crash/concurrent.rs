@@ -75,6 +75,7 @@ pub fn apply_to_key<K, V: Clone>(value: &mut Option<V>, operation: &MapOperation
         MapOperation::Insert(_, new) => *value = before.clone().or_else(|| Some(new.clone())),
         MapOperation::Replace(_, new) => *value = before.as_ref().map(|_| new.clone()),
         MapOperation::Remove(_) => *value = None,
+        MapOperation::Get(_) => {}
     }
     before
 }

@@ -32,6 +32,8 @@ pub enum MapOperation<K, V> {
     Replace(K, V),
     /// Takes a key out.
     Remove(K),
+    /// Reads a key.
+    Get(K),
 }
 
 impl<K, V> Model for BTreeMap<K, V>
@@ -51,6 +53,7 @@ where
                 }
             }
             MapOperation::Remove(key) => drop(self.remove(key)),
+            MapOperation::Get(_) => {}
         }
     }
 
