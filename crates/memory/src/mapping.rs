@@ -42,7 +42,14 @@ pub(crate) struct Mapping {
     /// So the bounds check, which must be, tells the two apart for nothing.
     free_bytes: AtomicU64,
     bill: Option<Arc<dyn Bill>>,
+    /// Blocks that somebody has asked for, in builds for tests: whatever changed is in them.
+    #[cfg(debug_assertions)]
+    touched: Option<Box<[AtomicU64]>>,
 }
+
+/// Words of a block of which it is known whether it was touched.
+#[cfg(debug_assertions)]
+const BLOCK_WORDS: usize = 128;
 
 // SAFETY: the range is owned by this value, lives until drop, and is accessed as atomics only.
 unsafe impl Send for Mapping {}
@@ -72,6 +79,8 @@ impl Mapping {
             mapped_bytes: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
             bill: None,
+            #[cfg(debug_assertions)]
+            touched: None,
         })
     }
 
@@ -79,6 +88,63 @@ impl Mapping {
     pub(crate) fn bill_to(&mut self, bill: Arc<dyn Bill>) {
         self.bill = Some(bill);
         *self.free_bytes.get_mut() = 0;
+    }
+
+    /// As [`Mapping::reserve`], for [`Mapping::touched_words`].
+    pub(crate) fn reserve_tracked(capacity_bytes: u64) -> io::Result<Mapping> {
+        #[allow(unused_mut)]
+        let mut mapping = Mapping::reserve(capacity_bytes)?;
+        #[cfg(debug_assertions)]
+        {
+            let blocks = capacity_bytes.div_ceil(BLOCK_WORDS as u64 * 8);
+            mapping.touched = Some((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
+        }
+        Ok(mapping)
+    }
+
+    /// Ranges of words that hold all that was ever asked for. Only a tracked mapping in a build with debug
+    /// assertions knows; any other returns all that is mapped.
+    pub(crate) fn touched_words(&self) -> Vec<std::ops::Range<usize>> {
+        let mapped = (self.mapped_bytes() / 8) as usize;
+        #[cfg(debug_assertions)]
+        if let Some(touched) = &self.touched {
+            let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+            for (word, bits) in touched.iter().enumerate().take(mapped.div_ceil(64 * BLOCK_WORDS)) {
+                let mut bits = bits.load(Ordering::Acquire);
+                while bits != 0 {
+                    let start = (word * 64 + bits.trailing_zeros() as usize) * BLOCK_WORDS;
+                    let end = (start + BLOCK_WORDS).min(mapped);
+                    bits &= bits - 1;
+                    match ranges.last_mut() {
+                        Some(last) if last.end == start => last.end = end,
+                        _ if start < end => ranges.push(start..end),
+                        _ => {}
+                    }
+                }
+            }
+            return ranges;
+        }
+        vec![0..mapped]
+    }
+
+    /// From here on nothing counts as touched.
+    pub(crate) fn forget_touched(&mut self) {
+        #[cfg(debug_assertions)]
+        for bits in self.touched.iter_mut().flatten() {
+            *bits.get_mut() = 0;
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn note_touched(&self, offset: u64, bytes: u64) {
+        let Some(touched) = &self.touched else { return };
+        let block_bytes = BLOCK_WORDS as u64 * 8;
+        for block in offset / block_bytes..(offset + bytes).div_ceil(block_bytes) {
+            let (word, bit) = (&touched[(block / 64) as usize], 1 << (block % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
     }
 
     /// How far it is mapped.
@@ -141,6 +207,8 @@ impl Mapping {
         if !(offset.is_multiple_of(8) && end >= offset && end <= free) {
             self.bill_or_panic(offset, count);
         }
+        #[cfg(debug_assertions)]
+        self.note_touched(offset, bytes);
         // SAFETY: the offset is inside the mapped range (checked here, or by the bill).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
         // SAFETY: aligned (checked as well), mapped readable and writable until drop, and only ever seen as atomics.
@@ -151,6 +219,8 @@ impl Mapping {
     #[inline]
     pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
         self.assert_mapped(offset, count);
+        #[cfg(debug_assertions)]
+        self.note_touched(offset, count as u64 * 8);
         // SAFETY: the offset is inside the mapped range (asserted).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
         // SAFETY: as in `words`.
@@ -173,6 +243,29 @@ impl Mapping {
         if let Some(bill) = &self.bill {
             bill.touched(self, offset, count as u64 * 8);
         }
+    }
+
+    /// Maps zeroed memory up to `bytes`.
+    pub(crate) fn grow_zeroed(&self, bytes: u64) -> io::Result<()> {
+        match bytes.saturating_sub(self.mapped_bytes()) {
+            0 => Ok(()),
+            more => self.grow(more, &Backing::Anonymous),
+        }
+    }
+
+    /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        for end in [&mut self.mapped_bytes, &mut self.free_bytes] {
+            let end = end.get_mut();
+            *end = bytes.min(*end);
+        }
+    }
+
+    /// All mapped words, for whoever has the mapping to itself.
+    pub(crate) fn exclusive_words(&mut self) -> &mut [u64] {
+        let count = (*self.mapped_bytes.get_mut() / 8) as usize;
+        // SAFETY: mapped readable and writable, aligned, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u64>(), count) }
     }
 
     /// Panics if the words are outside the mapped range; see [`Mapping::words`].

@@ -291,7 +291,18 @@ impl Pool {
     /// nested; holding one for long keeps memory from being reused.
     #[inline]
     pub fn pin(&self) -> crossbeam_epoch::Guard {
-        crossbeam_epoch::pin()
+        match &self.domain {
+            // A guard of its own world: when memory is reused must not depend on what runs beside a history.
+            Domain::Crashing(crashing) => crashing.pin(),
+            _ => crossbeam_epoch::pin(),
+        }
+    }
+
+    /// Shows the observer of a crashing pool what a crash now would leave.
+    pub(crate) fn observe_crash(&self) {
+        if let Domain::Crashing(crashing) = &self.domain {
+            crashing.observe(&self.mapping);
+        }
     }
 
     /// Bytes of the pool: what its offsets can reach.

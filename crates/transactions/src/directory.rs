@@ -111,6 +111,11 @@ impl Directory {
         Ok(Directory { pool: Arc::clone(pool), groups, states, ranges })
     }
 
+    /// The objects that the directories themselves are.
+    pub(crate) fn objects(&self) -> Vec<u64> {
+        self.pool.root(ROOT).into_iter().chain([self.groups, self.states, self.ranges]).collect()
+    }
+
     fn word(&self, offset: u64) -> &AtomicU64 {
         &self.pool.words(offset, 1)[0]
     }

@@ -47,6 +47,7 @@
 mod active;
 mod commit;
 mod context;
+pub mod crash_histories;
 mod dead_keys;
 mod directory;
 mod error;

@@ -62,6 +62,8 @@ pub(crate) trait Space {
     fn words(&self, offset: u64, count: usize) -> &[AtomicU64];
     fn flush(&self, offset: u64, bytes: usize);
     fn fence(&self);
+    /// Keeps freed objects from being reused while the guard lives.
+    fn pin(&self) -> crossbeam_epoch::Guard;
     /// Makes the pool one extent longer; returns the number of extents.
     fn grow(&self) -> Result<u64>;
     /// Makes sure that a range of the pool has blocks on the disk.
@@ -292,11 +294,11 @@ impl Allocator {
             self.give_to_slabs(class, &offsets);
         }
         for (number, batch) in retired {
-            self.wait_for_readers(number, batch);
+            self.wait_for_readers(space, number, batch);
         }
         // Each moves the epoch on by one if no old guard is in the way; a batch is free after two.
         for _ in 0..EPOCHS_WAITED {
-            crossbeam_epoch::pin().flush();
+            space.pin().flush();
         }
         self.reclaim_empty_slabs(space, |_| 0);
     }
@@ -396,7 +398,7 @@ impl Allocator {
         for &(offset, bytes) in freed {
             let full = self.caches.own().retire(Retired { offset, bytes });
             if let Some(batch) = full {
-                self.wait_for_readers(Caches::own_number(), batch);
+                self.wait_for_readers(space, Caches::own_number(), batch);
                 if self.has_excess.swap(false, Ordering::Relaxed) {
                     self.reclaim_empty_slabs(space, empty_slabs_kept);
                 }
@@ -405,7 +407,7 @@ impl Allocator {
     }
 
     /// Takes the objects back once every guard of now is gone.
-    fn wait_for_readers(self: &Arc<Self>, cache: usize, batch: Vec<Retired>) {
+    fn wait_for_readers(self: &Arc<Self>, space: &dyn Space, cache: usize, batch: Vec<Retired>) {
         if batch.is_empty() {
             return;
         }
@@ -415,7 +417,7 @@ impl Allocator {
             }
         }
         let allocator = self.clone();
-        let guard = crossbeam_epoch::pin();
+        let guard = space.pin();
         // Runs in any thread, perhaps after the pool is gone: it may touch the maps in DRAM only.
         guard.defer(move || allocator.take_back(cache, batch));
         guard.flush();

@@ -6,7 +6,7 @@
 use super::{Files, Pool, PoolOptions};
 use crate::allocator::Allocator;
 use crate::crash::Observer;
-use crate::domain::crashing::Crashing;
+use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
 use crate::domain::modelled::Modelled;
@@ -170,21 +170,37 @@ impl Pool {
         observer: Option<Observer>,
     ) -> Result<Arc<Pool>> {
         options.validate()?;
-        let mapping = match &image {
-            None => Pool::fresh_memory(options)?,
+        let mut mapping = Mapping::reserve_tracked(options.address_space_bytes)
+            .and_then(|mapping| {
+                let bytes = image.as_ref().map_or(options.extent_bytes, |image| image.len() as u64 * 8);
+                mapping.grow_zeroed(bytes).map(|()| mapping)
+            })
+            .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
+        match &image {
+            None => Header::new(&options.env, options.extent_bytes).store(&mapping),
             Some(image) => {
-                let mapping = reserve(options.address_space_bytes)?;
-                mapping
-                    .grow(image.len() as u64 * 8, &Backing::Anonymous)
-                    .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
                 for (word, value) in mapping.words(0, image.len()).iter().zip(image) {
                     word.store(*value, Ordering::Relaxed);
                 }
-                mapping
             }
-        };
-        let domain = Domain::Crashing(Box::new(Crashing::new(&mapping, mapping.mapped_bytes(), observer)));
-        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
+        }
+        let observed = observer.map(|observer| {
+            let words = mapping.words(0, (mapping.mapped_bytes() / 8) as usize);
+            (observer, Image::new(words.iter().map(|word| word.load(Ordering::Relaxed)).collect()))
+        });
+        // So far it is as the image.
+        mapping.forget_touched();
+        Pool::crashing_in(options, Arc::new(mapping), observed)
+    }
+
+    /// As [`Pool::crashing`], in memory that holds the image already.
+    pub(crate) fn crashing_in(
+        options: &PoolOptions,
+        mapping: Arc<Mapping>,
+        observed: Option<(Observer, Image)>,
+    ) -> Result<Arc<Pool>> {
+        let domain = Domain::Crashing(Box::new(Crashing::new(observed)));
+        Pool::assemble(options, mapping, domain, None, Path::new("memory"))
     }
 
     fn fresh_memory(options: &PoolOptions) -> Result<Mapping> {

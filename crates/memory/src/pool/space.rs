@@ -64,6 +64,10 @@ impl Space for Pool {
         Pool::fence(self);
     }
 
+    fn pin(&self) -> crossbeam_epoch::Guard {
+        Pool::pin(self)
+    }
+
     fn grow(&self) -> Result<u64> {
         self.grow_by_one()
     }
