@@ -433,4 +433,6 @@ impl Shared {
 }
 
 #[cfg(test)]
+mod race_tests;
+#[cfg(test)]
 mod tests;
