@@ -1,6 +1,7 @@
 //! The experiments by name.
 
 mod basics;
+mod journal_commit;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -17,11 +18,18 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[Experiment {
-    name: "basics",
-    about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
-    run: basics::run,
-}];
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "basics",
+        about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
+        run: basics::run,
+    },
+    Experiment {
+        name: "journal-commit",
+        about: "commits beside the device, flush cost, write amplification, stalls, recovery",
+        run: journal_commit::run,
+    },
+];
 
 /// The experiment with a name.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {

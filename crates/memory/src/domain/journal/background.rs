@@ -142,9 +142,12 @@ impl Background {
     }
 }
 
+/// What a thread is called, and what it does.
+type Work = (&'static str, fn(&Shared));
+
 /// Starts the threads. If one cannot be started, those that run are stopped.
 pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<Vec<JoinHandle<()>>> {
-    let work: [(&'static str, fn(&Shared)); 3] =
+    let work: [Work; 3] =
         [("entresol-flush", flusher), ("entresol-checkpoint", checkpointer), ("entresol-slots", supplier)];
     let mut threads = Vec::new();
     for (name, work) in work {

@@ -38,6 +38,7 @@ impl Shared {
         let stored = self.stored_bytes.load(Ordering::Acquire);
         let outcome = self.copy_pages().and_then(|()| self.finish_checkpoint(position));
         self.pages_taken.store(0, Ordering::Relaxed);
+        self.groups_taken.store(0, Ordering::Relaxed);
         match outcome {
             Ok(()) => {
                 self.stored_from.store(stored, Ordering::Release);
@@ -65,7 +66,9 @@ impl Shared {
             if pages.is_empty() {
                 return Ok(());
             }
+            let groups = pages.chunk_by(|page, next| page / 64 == next / 64).count();
             self.pages_taken.fetch_add(pages.len() as u64, Ordering::Relaxed);
+            self.groups_taken.fetch_add(groups as u64, Ordering::Relaxed);
             hook::pass(Place::MarksTaken);
             if buffer.bytes().len() < pages.len() * PAGE_BYTES as usize {
                 buffer = AlignedBuffer::new(

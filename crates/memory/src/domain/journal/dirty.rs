@@ -16,8 +16,16 @@ const WORDS_PER_PIECE: usize = 8;
 /// no memory and no time.
 pub(super) struct DirtyPages {
     bits: Mapping,
-    /// How many marks are set. Changed under the append lock.
-    count: AtomicU64,
+    /// How many marks are set, and in how many words. Changed under the append lock.
+    pages: AtomicU64,
+    groups: AtomicU64,
+}
+
+/// How many pages, and in how many groups of 64 neighbours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PageCount {
+    pub(super) pages: u64,
+    pub(super) groups: u64,
 }
 
 impl DirtyPages {
@@ -25,12 +33,12 @@ impl DirtyPages {
         let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
         let bits = Mapping::reserve(bytes)?;
         bits.grow(bytes, &Backing::Anonymous)?;
-        Ok(DirtyPages { bits, count: AtomicU64::new(0) })
+        Ok(DirtyPages { bits, pages: AtomicU64::new(0), groups: AtomicU64::new(0) })
     }
 
     /// How many pages are marked.
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+    pub(super) fn count(&self) -> PageCount {
+        PageCount { pages: self.pages.load(Ordering::Relaxed), groups: self.groups.load(Ordering::Relaxed) }
     }
 
     /// Marks the pages of a range. Only under the append lock, or while there is one thread.
@@ -43,7 +51,8 @@ impl DirtyPages {
             let marks = word.load(Ordering::Relaxed);
             if marks & bit == 0 {
                 word.store(marks | bit, Ordering::Relaxed);
-                self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                add(&self.pages, 1);
+                add(&self.groups, u64::from(marks == 0));
             }
         }
     }
@@ -93,16 +102,24 @@ impl DirtyPages {
     fn take_piece(&self, words: &[AtomicU64], locked: impl Fn(&mut dyn FnMut())) -> [u64; WORDS_PER_PIECE] {
         let mut taken = [0; WORDS_PER_PIECE];
         locked(&mut || {
-            let mut count = 0;
+            let (mut pages, mut groups) = (0u64, 0u64);
             for (word, to) in words.iter().zip(&mut taken) {
                 *to = word.load(Ordering::Acquire);
                 word.store(0, Ordering::Release);
-                count += u64::from(to.count_ones());
+                pages += u64::from(to.count_ones());
+                groups += u64::from(*to != 0);
             }
-            self.count.store(self.count.load(Ordering::Relaxed) - count, Ordering::Relaxed);
+            add(&self.pages, pages.wrapping_neg());
+            add(&self.groups, groups.wrapping_neg());
         });
         taken
     }
+}
+
+/// Under the append lock, where a locked instruction is not needed.
+#[inline]
+fn add(count: &AtomicU64, change: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -115,10 +132,10 @@ mod tests {
         dirty.mark(4088, 16);
         dirty.mark(70 * PAGE_BYTES, 8);
         dirty.mark(70 * PAGE_BYTES + 8, 8);
-        assert_eq!(dirty.count(), 3);
+        assert_eq!(dirty.count(), PageCount { pages: 3, groups: 2 });
         let mut from = 0;
         assert_eq!(dirty.take(&mut from, 1 << 20, 100, |work| work()), [0, 1, 70]);
-        assert_eq!(dirty.count(), 0);
+        assert_eq!(dirty.count(), PageCount::default());
         assert_eq!(dirty.take(&mut 0, 1 << 20, 100, |work| work()), [0u32; 0]);
     }
 
@@ -138,6 +155,6 @@ mod tests {
             taken.extend(part);
         }
         assert_eq!(taken, marked);
-        assert_eq!(dirty.count(), 1);
+        assert_eq!(dirty.count(), PageCount { pages: 1, groups: 1 });
     }
 }

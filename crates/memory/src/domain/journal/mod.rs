@@ -158,8 +158,9 @@ struct Shared {
     syncing: Mutex<()>,
     rounds: Rounds,
     dirty: DirtyPages,
-    /// Pages whose marks the checkpoint under way has taken.
+    /// Pages whose marks the checkpoint under way has taken, and the groups of neighbours that they are in.
     pages_taken: AtomicU64,
+    groups_taken: AtomicU64,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
     appended: AtomicU64,
@@ -259,6 +260,7 @@ impl Journal {
         let shared = Arc::new(Shared {
             dirty,
             pages_taken: AtomicU64::new(0),
+            groups_taken: AtomicU64::new(0),
             mapping: parts.mapping,
             pages_file,
             pool_path: parts.pool_path,
@@ -432,5 +434,7 @@ impl Shared {
     }
 }
 
+#[cfg(test)]
+mod race_tests;
 #[cfg(test)]
 mod tests;

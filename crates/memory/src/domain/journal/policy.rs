@@ -5,13 +5,16 @@
 //! A checkpoint starts when that nears the target; appenders wait when it is twice the target, which leaves the first
 //! half for a checkpoint under way. Both also happen at the bounds in bytes.
 
+use super::dirty::PageCount;
 use super::{Gate, JournalOptions, Shared};
 use std::sync::atomic::Ordering;
 
 /// What replaying a byte of journal takes at most, on a device that reads a gigabyte a second.
 const REPLAY_NS_PER_BYTE: f64 = 1.6;
-/// What the first touch of a page takes, read ahead from such a device.
+/// What the first touch of a page takes, read ahead from such a device together with its neighbours.
 const REPLAY_NS_PER_PAGE: f64 = 3_000.0;
+/// What a group of neighbours takes besides: a read of its own, of many in flight.
+const REPLAY_NS_PER_GROUP: f64 = 10_000.0;
 /// Replays of fewer bytes say nothing about the machine.
 const MEASURED_BYTES_MIN: u64 = 8 << 20;
 
@@ -32,7 +35,7 @@ pub(super) struct Policy {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
     pub(super) stored_bytes: u64,
-    pub(super) pages: u64,
+    pub(super) pages: PageCount,
     pub(super) ns: u64,
 }
 
@@ -53,28 +56,31 @@ impl Policy {
     }
 
     /// What replaying so much will take.
-    pub(super) fn replay_ns(&self, bytes: u64, pages: u64) -> f64 {
-        (bytes as f64 * REPLAY_NS_PER_BYTE + pages as f64 * REPLAY_NS_PER_PAGE) * self.slowness
+    pub(super) fn replay_ns(&self, bytes: u64, count: PageCount) -> f64 {
+        let pages = count.pages as f64 * REPLAY_NS_PER_PAGE + count.groups as f64 * REPLAY_NS_PER_GROUP;
+        (bytes as f64 * REPLAY_NS_PER_BYTE + pages) * self.slowness
     }
 
-    fn wants_checkpoint(&self, bytes: u64, pages: u64) -> bool {
+    fn wants_checkpoint(&self, bytes: u64, pages: PageCount) -> bool {
         bytes >= self.checkpoint_bytes || self.replay_ns(bytes, pages) >= self.target_ns
     }
 
-    fn is_full(&self, bytes: u64, pages: u64) -> bool {
+    fn is_full(&self, bytes: u64, pages: PageCount) -> bool {
         bytes >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 2.0 * self.target_ns
     }
 }
 
 impl Shared {
     /// Bytes that a recovery would read, and pages that it would touch.
-    fn backlog(&self) -> (u64, u64) {
+    fn backlog(&self) -> (u64, PageCount) {
         let since = |to: u64, from: u64| to.saturating_sub(from);
         let appended = since(self.appended.load(Ordering::Relaxed), self.replay_from.load(Ordering::Relaxed));
         // Small syncs store many more bytes than they append.
         let stored =
             since(self.stored_bytes.load(Ordering::Relaxed), self.stored_from.load(Ordering::Relaxed));
-        let pages = self.dirty.count() + self.pages_taken.load(Ordering::Relaxed);
+        let mut pages = self.dirty.count();
+        pages.pages += self.pages_taken.load(Ordering::Relaxed);
+        pages.groups += self.groups_taken.load(Ordering::Relaxed);
         (appended.max(stored), pages)
     }
 
@@ -111,32 +117,39 @@ impl Shared {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_slow_machine_makes_checkpoints_earlier_and_a_quick_replay_changes_nothing() {
-        let options = JournalOptions::default();
-        let usual = Policy::new(&options, Measured::default());
-        let measured = |ns| Measured { stored_bytes: 64 << 20, pages: 10_000, ns };
-        let predicted = usual.replay_ns(64 << 20, 10_000) as u64;
-        let slow = Policy::new(&options, measured(predicted * 3));
-        let quick = Policy::new(&options, measured(predicted / 10));
-        let few = Policy::new(&options, Measured { stored_bytes: 1 << 20, pages: 1, ns: u64::MAX });
-        let first_bytes =
-            |policy: &Policy| (0..).step_by(1 << 20).find(|b| policy.wants_checkpoint(*b, 10_000));
-        assert!(first_bytes(&slow) < first_bytes(&usual));
-        assert_eq!(first_bytes(&quick), first_bytes(&usual));
-        assert_eq!(first_bytes(&few), first_bytes(&usual));
+    fn pages(pages: u64, groups: u64) -> PageCount {
+        PageCount { pages, groups }
+    }
+
+    fn first_bytes(holds: impl Fn(u64) -> bool) -> Option<u64> {
+        (0..1 << 32).step_by(1 << 20).find(|bytes| holds(*bytes))
     }
 
     #[test]
-    fn the_gate_closes_later_than_a_checkpoint_starts_and_pages_count() {
+    fn a_slow_machine_makes_checkpoints_earlier_and_a_quick_replay_changes_nothing() {
+        let options = JournalOptions::default();
+        let count = pages(10_000, 500);
+        let usual = Policy::new(&options, Measured::default());
+        let measured = |ns| Measured { stored_bytes: 64 << 20, pages: count, ns };
+        let predicted = usual.replay_ns(64 << 20, count) as u64;
+        let slow = Policy::new(&options, measured(predicted * 3));
+        let quick = Policy::new(&options, measured(predicted / 10));
+        let few = Policy::new(&options, Measured { stored_bytes: 1 << 20, pages: pages(1, 1), ns: u64::MAX });
+        let start = |policy: &Policy| first_bytes(|bytes| policy.wants_checkpoint(bytes, count));
+        assert!(start(&slow) < start(&usual));
+        assert_eq!(start(&quick), start(&usual));
+        assert_eq!(start(&few), start(&usual));
+    }
+
+    #[test]
+    fn the_gate_closes_later_than_a_checkpoint_starts_and_scattered_pages_count_more() {
         let policy = Policy::new(&JournalOptions::default(), Measured::default());
-        assert!(!policy.wants_checkpoint(1 << 20, 1_000));
-        assert!(policy.wants_checkpoint(1 << 20, 200_000), "so many pages take longer than the target");
-        for (bytes, pages) in [(1 << 40, 0), (0, 1 << 20)] {
-            assert!(policy.wants_checkpoint(bytes, pages) && policy.is_full(bytes, pages));
+        assert!(!policy.wants_checkpoint(1 << 20, pages(100_000, 1_600)));
+        assert!(policy.wants_checkpoint(1 << 20, pages(100_000, 100_000)));
+        for (bytes, count) in [(1 << 40, pages(0, 0)), (0, pages(1 << 20, 1 << 14))] {
+            assert!(policy.wants_checkpoint(bytes, count) && policy.is_full(bytes, count));
         }
-        let started = (0..1 << 32).step_by(1 << 20).find(|b| policy.wants_checkpoint(*b, 0));
-        let full = (0..1 << 32).step_by(1 << 20).find(|b| policy.is_full(*b, 0));
-        assert!(started < full);
+        let started = first_bytes(|bytes| policy.wants_checkpoint(bytes, pages(0, 0)));
+        assert!(started < first_bytes(|bytes| policy.is_full(bytes, pages(0, 0))));
     }
 }
