@@ -143,7 +143,7 @@ fn power_failures(
         seed,
         first: 1 + Random::new(seed).below(every),
         every,
-        images: 24,
+        images: 16,
         processor,
         mutant: None,
     };

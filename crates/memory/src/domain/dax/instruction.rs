@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(from_arm_features(1 << 16, lines_of_32), None, "every second line would be left out");
     }
 
-    /// What `llvm-mc -triple=aarch64 -mattr=+v8.2a,+ccpp -show-encoding` prints for the names.
+    /// The right sides are what LLVM's assembler makes of the names.
     #[test]
     fn arm_instructions_are_encoded_as_the_assembler_does() {
         assert_eq!(DC_CVAP_X0, 0xD50B_7C20);
