@@ -33,6 +33,9 @@ enum Command {
         /// The directory to put databases in; by default one under the system's temporary directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        /// Where `calibrate` puts the profile that it measures; the disk's goes beside it, as FILE-disk.toml.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
         /// Seed of all randomness.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -51,14 +54,14 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<bool, Error> {
-    let Command::Run { name, quick, json, plot, dir, seed } = command else {
+    let Command::Run { name, quick, json, plot, dir, out, seed } = command else {
         for experiment in experiments::ALL {
             println!("{:12} {}", experiment.name, experiment.about);
         }
         return Ok(true);
     };
     let experiment = experiments::find(&name)?;
-    let options = RunOptions { quick, seed, dir };
+    let options = RunOptions { quick, seed, dir, out };
     let mut report = Report::new(experiment.name, quick);
     (experiment.run)(&options, &mut report)?;
     print!("{report}");
