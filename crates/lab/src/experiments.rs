@@ -1,6 +1,9 @@
 //! The experiments by name.
 
+mod bandwidth;
 mod basics;
+mod calibrate;
+mod flush_cost;
 mod journal_commit;
 
 use crate::report::Report;
@@ -28,6 +31,21 @@ pub const ALL: &[Experiment] = &[
         name: "journal-commit",
         about: "commits beside the device, flush cost, write amplification, stalls, recovery",
         run: journal_commit::run,
+    },
+    Experiment {
+        name: "bandwidth",
+        about: "the bandwidth paper's figures 3 to 13 and its insights: DRAM, disk, modelled Optane",
+        run: bandwidth::run,
+    },
+    Experiment {
+        name: "flush-cost",
+        about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
+        run: flush_cost::run,
+    },
+    Experiment {
+        name: "calibrate",
+        about: "measures memory and disk of this machine into device profiles",
+        run: calibrate::run,
     },
 ];
 

@@ -34,6 +34,9 @@ enum Command {
         /// The directory to put databases in; by default one under the system's temporary directory.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        /// Where `calibrate` puts the profile that it measures; the disk's goes beside it, as FILE-disk.toml.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
         /// Seed of all randomness.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<bool, Error> {
-    let Command::Run { names, quick, json, plot, dir, seed } = command else {
+    let Command::Run { names, quick, json, plot, dir, out, seed } = command else {
         for experiment in experiments::ALL {
             println!("{:14} {}", experiment.name, experiment.about);
         }
@@ -63,7 +66,7 @@ fn run(command: Command) -> Result<bool, Error> {
     }
     // A wrong name is found before the first experiment has run for minutes.
     let chosen = names.iter().map(|name| experiments::find(name)).collect::<Result<Vec<_>, _>>()?;
-    let options = RunOptions { quick, seed, dir };
+    let options = RunOptions { quick, seed, dir, out };
     let mut reports = Vec::new();
     for experiment in chosen {
         let mut report = Report::new(experiment.name, quick);

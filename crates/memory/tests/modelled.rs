@@ -31,6 +31,10 @@ fn billed(pool: &Pool, work: impl FnOnce()) -> ModelledCost {
 /// Optane's latency of a line whose block is in the module's buffer: (4 × 174 − 325) / 3.
 const BUFFERED_NS: f64 = 123.667;
 
+fn read(pool: &Pool, offset: u64) {
+    pool.word(offset).load(Relaxed);
+}
+
 #[track_caller]
 fn assert_ns(cost: ModelledCost, expected_ns: f64) {
     assert!((cost.ns() - expected_ns).abs() < 0.01, "{} ns, expected {expected_ns}", cost.ns());
@@ -40,14 +44,14 @@ fn assert_ns(cost: ModelledCost, expected_ns: f64) {
 fn reads_are_billed_by_where_the_line_is() {
     let pool = optane_pool();
     let at = object(&pool, 1 << 20);
-    let read = |offset: u64| billed(&pool, || drop(pool.word(at + offset).load(Relaxed)));
-    let first = read(0);
+    let reading = |offset: u64| billed(&pool, || read(&pool, at + offset));
+    let first = reading(0);
     assert_eq!((first.lines_read, first.blocks_read, first.cache_hits), (1, 1, 0));
     assert_ns(first, 325.0);
-    let again = read(8);
+    let again = reading(8);
     assert_eq!((again.lines_read, again.cache_hits), (0, 1));
     assert_ns(again, 1.2);
-    let neighbour = read(64);
+    let neighbour = reading(64);
     assert_eq!((neighbour.lines_read, neighbour.blocks_read), (1, 0), "its block is in the buffer");
     assert_ns(neighbour, BUFFERED_NS);
 }
@@ -56,10 +60,14 @@ fn reads_are_billed_by_where_the_line_is() {
 fn the_lines_of_one_slice_overlap_and_views_are_billed_by_touch() {
     let pool = optane_pool();
     let at = object(&pool, 1 << 20);
-    let whole = billed(&pool, || drop(pool.words(at, 32)));
+    let whole = billed(&pool, || {
+        let _ = pool.words(at, 32);
+    });
     assert_eq!((whole.lines_read, whole.blocks_read), (4, 1));
     assert_ns(whole, 325.0);
-    let view = billed(&pool, || drop(pool.view(at + 4096, 64)[0].load(Relaxed)));
+    let view = billed(&pool, || {
+        pool.view(at + 4096, 64)[0].load(Relaxed);
+    });
     assert_eq!(view, ModelledCost { line_bytes: 64, block_bytes: 256, ..ModelledCost::default() });
     let touched = billed(&pool, || pool.touch(at + 4096 + 60, 8));
     assert_eq!(touched.lines_read, 2, "the bytes lie on two lines");
@@ -70,35 +78,39 @@ fn the_lines_of_one_slice_overlap_and_views_are_billed_by_touch() {
 #[should_panic(expected = "outside the pool")]
 fn a_billed_pool_has_bounds_too() {
     let pool = optane_pool();
-    drop(pool.words(pool.bytes() - 8, 2));
+    {
+        let _ = pool.words(pool.bytes() - 8, 2);
+    };
 }
 
 #[test]
 #[should_panic(expected = "outside the pool")]
 fn a_view_has_bounds() {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();
-    drop(pool.view(pool.bytes() - 8, 2));
+    {
+        let _ = pool.view(pool.bytes() - 8, 2);
+    };
 }
 
 #[test]
 fn prefetches_overlap_up_to_what_a_core_can_have_under_way() {
     let pool = optane_pool();
     let at = object(&pool, 1 << 20);
-    let read = |pages: std::ops::Range<u64>, prefetched: bool| {
+    let pages_read = |pages: std::ops::Range<u64>, prefetched: bool| {
         billed(&pool, || {
             if prefetched {
                 pages.clone().for_each(|page| pool.prefetch(at + page * 4096));
             }
-            pages.for_each(|page| drop(pool.word(at + page * 4096).load(Relaxed)));
+            pages.for_each(|page| read(&pool, at + page * 4096));
         })
     };
-    assert_ns(read(0..12, false), 12.0 * 325.0);
+    assert_ns(pages_read(0..12, false), 12.0 * 325.0);
     // All on their way at once: the first takes its latency, and the rest are there soon after.
-    let together = read(12..24, true);
+    let together = pages_read(12..24, true);
     assert_eq!((together.lines_read, together.cache_hits), (12, 12));
     assert!(together.ns() > 325.0 && together.ns() < 2.5 * 325.0, "{}", together.ns());
     // Twice as many as fit: two rounds.
-    let twice = read(24..48, true);
+    let twice = pages_read(24..48, true);
     assert!(twice.ns() > 2.0 * 325.0 && twice.ns() < 5.0 * 325.0, "{}", twice.ns());
     assert_eq!(billed(&pool, || pool.prefetch(u64::MAX)).lines_read, 0, "not an error");
 }
@@ -107,9 +119,7 @@ fn prefetches_overlap_up_to_what_a_core_can_have_under_way() {
 fn caches_evict_the_least_recently_used() {
     let pool = optane_pool();
     let at = object(&pool, 15 << 20);
-    let scan = |bytes: u64| {
-        billed(&pool, || (0..bytes / 64).for_each(|line| drop(pool.word(at + line * 64).load(Relaxed))))
-    };
+    let scan = |bytes: u64| billed(&pool, || (0..bytes / 64).for_each(|line| read(&pool, at + line * 64)));
     scan(1 << 20);
     let cached = scan(1 << 20);
     assert_eq!((cached.lines_read, cached.cache_hits), (0, 16_384), "1 MiB stays in the caches");
@@ -164,7 +174,7 @@ fn a_flushed_line_leaves_the_caches_where_the_profile_says_so() {
         pool.word(at).store(1, Relaxed);
         pool.flush(at, 8);
         pool.fence();
-        assert_eq!(billed(&pool, || drop(pool.word(at).load(Relaxed))).lines_read, lines);
+        assert_eq!(billed(&pool, || read(&pool, at)).lines_read, lines);
     }
 }
 
@@ -204,7 +214,7 @@ fn evicted_lines_are_written_without_a_flush() {
     let at = object(&pool, 15 << 20);
     pool.word(at).store(7, Relaxed);
     let cost = billed(&pool, || {
-        (1..15 * 16_384).for_each(|line| drop(pool.word(at + line * 64).load(Relaxed)));
+        (1..15 * 16_384).for_each(|line| read(&pool, at + line * 64));
     });
     assert_eq!((cost.lines_written, cost.flushes), (1, 0));
 }
@@ -231,7 +241,7 @@ fn other_threads_take_their_share_and_a_far_device_answers_late() {
     let pool = optane_pool();
     let at = object(&pool, 4096);
     pool.set_modelled_load(Load { far: true, ..Load::default() }).unwrap();
-    assert_ns(billed(&pool, || drop(pool.word(at).load(Relaxed))), 650.0);
+    assert_ns(billed(&pool, || read(&pool, at)), 650.0);
     let volatile = Pool::volatile(&PoolOptions::default()).unwrap();
     assert!(volatile.set_modelled_load(Load::default()).is_err());
     assert_eq!(volatile.modelled_cost(), None);

@@ -219,11 +219,15 @@ fn all_embedded_profiles_make_sense() {
 
 /// Each change of a good file, and what the error must name.
 const ABSURD: &[(&str, &str, &[&str])] = &[
-    ("random_ns = 325.0", "", &["random_ns", "missing"]),
-    ("random_ns = 325.0", "random_ns = 325.0\nrandom_latency = 3", &["random_latency", "unknown field"]),
+    ("random_ns = 325.0", "", &["read.random_ns is missing"]),
+    (
+        "random_ns = 325.0",
+        "random_ns = 325.0\nrandom_latency = 3",
+        &["read.random_latency (which is 3)", "unknown field"],
+    ),
     ("random_ns = 325.0", "random_ns = -1.0", &["read.random_ns is -1", "must be above 0"]),
     ("random_ns = 325.0", "random_ns = nan", &["read.random_ns is NaN"]),
-    ("random_ns = 325.0", "random_ns = \"fast\"", &["random_ns", "fast"]),
+    ("random_ns = 325.0", "random_ns = \"fast\"", &["read.random_ns is \"fast\"", "a number"]),
     (
         "random_ns = 325.0",
         "random_ns = 100.0",
@@ -238,7 +242,7 @@ const ABSURD: &[(&str, &str, &[&str])] = &[
         &["medium.block_bytes is 32", "medium.transfer_bytes, which is 64"],
     ),
     ("modules = 6 ", "modules = 0 ", &["medium.modules is 0"]),
-    ("modules = 6 ", "modules = -6 ", &["modules", "-6"]),
+    ("modules = 6 ", "modules = -6 ", &["medium.modules is -6"]),
     ("combining_blocks = 64", "combining_blocks = 0", &["write.combining_blocks is 0"]),
     ("accept_ns = 62.0", "accept_ns = 1.0", &["write.accept_ns is 1", "write.flush_ns, which is 8"]),
     ("bytes = 14417920", "bytes = 14417921", &["caches[2].bytes is 14417921", "704"]),
@@ -250,6 +254,11 @@ const ABSURD: &[(&str, &str, &[&str])] = &[
     ("threads = [1, 2, 4, 6", "threads = [2, 1, 4, 6", &["bandwidth.read.individual.threads", "[2, 1, 4, 6"]),
     ("latency_factor = 2.0", "latency_factor = 0.5", &["far.latency_factor is 0.5"]),
     ("[0.97, 0.95, 0.90, 0.84]", "[0.97, 0.95, 0.90, 1.5]", &["mixed.read_share has 1.5"]),
+    ("[sockets]", "[away]", &["away", "unknown field"]),
+    ("flush_keeps_line = false", "flush_keeps_line = 0", &["write.flush_keeps_line is 0", "true or false"]),
+    ("name = \"LLC\"", "name = 3", &["caches[2].name is 3"]),
+    ("threads = [1, 2, 4, 6", "threads = [1, 2.5, 4, 6", &["bandwidth.read.individual.threads[1] is 2.5"]),
+    ("[write]", "[write", &["TOML parse error", "[write"]),
     ("read_near_gb_per_s = 80.0", "read_near_gb_per_s = inf", &["sockets.read_near_gb_per_s is inf"]),
 ];
 

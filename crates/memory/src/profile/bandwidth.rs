@@ -1,10 +1,9 @@
 //! Bandwidth of whole workloads: many threads that do nothing but read or write.
 
 use super::{Curve, Profile, ThreadCurve, curve::lookup};
-use serde::Deserialize;
 
 /// Reading or writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Loads.
     Read,
@@ -13,7 +12,7 @@ pub enum Direction {
 }
 
 /// How the threads share the data (bandwidth paper, 3.1 and 5.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Every thread has a region of its own and goes through it in order.
     Individual,
@@ -24,7 +23,7 @@ pub enum Pattern {
 }
 
 /// Which threads use which socket's memory (bandwidth paper, 3.3 to 3.5, 4.3 to 4.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Threads pinned to the memory's own socket.
     Near,
@@ -43,7 +42,7 @@ pub enum Place {
 }
 
 /// Threads that all do the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
     /// Reading or writing.
     pub direction: Direction,
@@ -56,7 +55,7 @@ pub struct Access {
 }
 
 /// What runs on a socket's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Workload {
     /// The threads that are looked at.
     pub access: Access,
@@ -67,8 +66,7 @@ pub struct Workload {
 }
 
 /// Bandwidth of one socket's memory from that socket.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Bandwidth {
     /// Reading.
     pub read: Patterns,
@@ -77,8 +75,7 @@ pub struct Bandwidth {
 }
 
 /// A curve for each pattern.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Patterns {
     /// See [`Pattern::Individual`].
     pub individual: Curve,
@@ -89,8 +86,7 @@ pub struct Patterns {
 }
 
 /// Access from the other socket, individual, 4 KiB a piece.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Far {
     /// By how much latencies grow.
     pub latency_factor: f64,
@@ -107,8 +103,7 @@ pub struct Far {
 }
 
 /// Both sockets at once: the peak of both together.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sockets {
     /// Each reads its own memory.
     pub read_near_gb_per_s: f64,
@@ -125,8 +120,7 @@ pub struct Sockets {
 }
 
 /// What is left of the bandwidth where readers and writers share the memory.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Mixed {
     /// Writing threads, growing.
     pub writers: Vec<u64>,

@@ -1,10 +1,7 @@
 //! Bandwidth curves: figures at some points, straight lines between them.
 
-use serde::Deserialize;
-
 /// GB/s by threads and access size.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     /// Thread counts, growing.
     pub threads: Vec<u64>,
@@ -15,8 +12,7 @@ pub struct Curve {
 }
 
 /// GB/s by threads, at 4 KiB a piece.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ThreadCurve {
     /// Thread counts, growing.
     pub threads: Vec<u64>,

@@ -14,17 +14,16 @@
 mod bandwidth;
 mod check;
 mod curve;
+mod parse;
 
 pub use bandwidth::{Access, Bandwidth, Direction, Far, Mixed, Pattern, Patterns, Place, Sockets, Workload};
 pub use curve::{Curve, ThreadCurve};
 
 use crate::error::{Error, Result};
-use serde::Deserialize;
 use std::path::Path;
 
 /// What a medium costs. See the files in `profiles/` for the figures and where they come from.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// What it describes.
     pub name: String,
@@ -49,8 +48,7 @@ pub struct Profile {
 }
 
 /// Sizes and counts of the device.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Medium {
     /// What moves between device and processor: a cache line for memory, a page for a disk.
     pub transfer_bytes: u64,
@@ -63,8 +61,7 @@ pub struct Medium {
 }
 
 /// Reading.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Read {
     /// Idle latency of one transfer in sequence.
     pub sequential_ns: f64,
@@ -77,8 +74,7 @@ pub struct Read {
 }
 
 /// Writing.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Write {
     /// The processor's time to issue one flush.
     pub flush_ns: f64,
@@ -93,8 +89,7 @@ pub struct Write {
 }
 
 /// One level of cache.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cache {
     /// What it is called.
     pub name: String,
@@ -139,8 +134,7 @@ impl Profile {
     /// A profile from its text; `path` names it in errors.
     pub fn parse(text: &str, path: &Path) -> Result<Profile> {
         let refuse = |what: String| Error::Invalid(format!("device profile {}: {what}", path.display()));
-        let profile: Profile =
-            toml::from_str(text).map_err(|e| refuse(e.to_string().trim_end().to_string()))?;
+        let profile = parse::profile(text).map_err(refuse)?;
         profile.check().map_err(refuse)?;
         Ok(profile)
     }
