@@ -36,11 +36,11 @@ fn change_slots(pool: &Pool, table: u64, seed: u64, phases: usize, steps: u64) -
         for _ in 0..steps {
             let slot = table + random.random_u64() % SLOTS as u64 * 8;
             let bytes = sizes[(random.random_u64() % sizes.len() as u64) as usize];
-            put(pool, slot, (random.random_u64() % 4 != 0).then_some(bytes))?;
+            put(pool, slot, (!random.random_u64().is_multiple_of(4)).then_some(bytes))?;
         }
         for slot in (0..SLOTS as u64).map(|i| table + i * 8) {
             // Some stay over the phases.
-            if random.random_u64() % 8 != 0 {
+            if !random.random_u64().is_multiple_of(8) {
                 put(pool, slot, None)?;
             }
         }
