@@ -1,9 +1,9 @@
 //! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken.
 //!
 //! A granule is 2 MiB of chunks, aligned. Blocks on the disk are given back and asked for again in granules, so
-//! that huge pages of persistent memory stay whole. A granule without blocks is in `holes`; whoever takes a chunk
-//! of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier run,
-//! so its granules count as holes.
+//! that huge pages of persistent memory stay whole. A granule that may have no blocks is in `holes`; whoever takes a
+//! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
+//! run, so its granules count as holes.
 //!
 //! Invariants: runs do not touch each other and never cross extents; a granule in `holes` is free as a whole.
 
@@ -26,14 +26,15 @@ pub(super) struct FreeChunks {
     geometry: Geometry,
     runs: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
-    holes: BTreeSet<u64>,
+    /// Granules that may have no blocks, and whether this run gave them back.
+    holes: BTreeMap<u64, bool>,
     free: u64,
 }
 
 impl FreeChunks {
     pub(super) fn new(geometry: Geometry) -> FreeChunks {
         let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
-        FreeChunks { geometry, runs, by_length, holes: BTreeSet::new(), free: 0 }
+        FreeChunks { geometry, runs, by_length, holes: BTreeMap::new(), free: 0 }
     }
 
     /// How many chunks are free, how many are in the longest run, and how many have no blocks.
@@ -76,9 +77,9 @@ impl FreeChunks {
         self.insert(Run { first, chunks });
     }
 
-    /// As [`FreeChunks::give_back`] for a run of which nobody knows whether it has blocks.
-    pub(super) fn give_back_unbacked(&mut self, run: Run) {
-        self.holes.extend(granules_inside(run));
+    /// As [`FreeChunks::give_back`] for a run that may have no blocks.
+    pub(super) fn give_back_unbacked(&mut self, run: Run, is_given_back: bool) {
+        self.holes.extend(granules_inside(run).map(|granule| (granule, is_given_back)));
         self.give_back(run);
     }
 
@@ -88,11 +89,11 @@ impl FreeChunks {
     pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
         let Some(&(length, first)) = self.by_length.range((chunks, 0)..).next() else { return Ok(None) };
         let granules = first / GRANULE_CHUNKS..=(first + chunks - 1) / GRANULE_CHUNKS;
-        let mut holes = self.holes.range(granules).copied();
+        let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
         if let Some(low) = holes.next() {
             let high = holes.next_back().unwrap_or(low);
             back(Run { first: low * GRANULE_CHUNKS, chunks: (high - low + 1) * GRANULE_CHUNKS })?;
-            self.holes.retain(|granule| !(low..=high).contains(granule));
+            self.forget_holes(low..high + 1);
         }
         self.remove(first);
         if length > chunks {
@@ -101,18 +102,30 @@ impl FreeChunks {
         Ok(Some(first))
     }
 
-    /// Takes all free granules that have blocks out of the map.
-    pub(super) fn take_backed_granules(&mut self) -> Vec<Run> {
-        let mut taken = Vec::new();
-        for (first, chunks) in self.runs.clone() {
+    /// Takes all free granules that this run has not given back out of the map; neighbours as one run.
+    pub(super) fn take_granules(&mut self) -> Vec<Run> {
+        let mut taken: Vec<Run> = Vec::new();
+        for (&first, &chunks) in &self.runs {
             for granule in granules_inside(Run { first, chunks }) {
-                if !self.holes.contains(&granule) {
-                    taken.push(Run { first: granule * GRANULE_CHUNKS, chunks: GRANULE_CHUNKS });
+                let first = granule * GRANULE_CHUNKS;
+                match (self.holes.get(&granule), taken.last_mut()) {
+                    (Some(true), _) => {}
+                    (_, Some(run)) if run.first + run.chunks == first => run.chunks += GRANULE_CHUNKS,
+                    _ => taken.push(Run { first, chunks: GRANULE_CHUNKS }),
                 }
             }
         }
-        taken.iter().for_each(|granule| self.cut_out(*granule));
+        for run in &taken {
+            self.cut_out(*run);
+            self.forget_holes(granules_inside(*run));
+        }
         taken
+    }
+
+    fn forget_holes(&mut self, granules: std::ops::Range<u64>) {
+        granules.for_each(|granule| {
+            self.holes.remove(&granule);
+        });
     }
 
     /// Takes a run out of the free run that it is a part of.
@@ -172,7 +185,7 @@ mod tests {
     #[test]
     fn blocks_are_asked_for_once_in_granules() {
         let mut free = FreeChunks::new(Geometry::new(16 << 20));
-        free.give_back_unbacked(run(1, 255));
+        free.give_back_unbacked(run(1, 255), false);
         assert_eq!(free.counts(), (255, 255, 224));
         // The first granule holds the chunk that describes the extent: it always has blocks.
         assert_eq!(take(&mut free, 31), Some(1));
@@ -192,15 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn granules_with_blocks_leave_the_map_and_come_back_as_holes() {
+    fn granules_leave_the_map_and_come_back_as_holes() {
         let mut free = FreeChunks::new(Geometry::new(16 << 20));
         free.give_back(run(20, 80));
-        assert_eq!(free.take_backed_granules(), [run(32, 32), run(64, 32)]);
+        free.give_back_unbacked(run(128, 64), false);
+        assert_eq!(free.take_granules(), [run(32, 64), run(128, 64)]);
         assert_eq!(free.counts(), (16, 12, 0));
-        free.give_back_unbacked(run(64, 32));
-        free.give_back_unbacked(run(32, 32));
-        assert_eq!(free.counts(), (80, 80, 64));
-        assert_eq!(free.take_backed_granules(), []);
+        free.give_back_unbacked(run(128, 64), true);
+        free.give_back_unbacked(run(32, 64), true);
+        assert_eq!(free.counts(), (144, 80, 128));
+        assert_eq!(free.take_granules(), []);
     }
 
     #[test]

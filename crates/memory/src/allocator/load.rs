@@ -39,7 +39,7 @@ impl Allocator {
     }
 
     fn load_free(&self, run: Run) {
-        self.free_chunks.lock().give_back_unbacked(run);
+        self.free_chunks.lock().give_back_unbacked(run, false);
     }
 
     fn load_slab(

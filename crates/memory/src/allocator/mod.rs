@@ -54,6 +54,9 @@ pub const OBJECT_BYTES_MAX: u64 = EXTENT_BYTES_MAX - CHUNK_BYTES;
 /// How many empty slabs a class keeps for its next objects: one, and one for each so many slabs.
 const SLABS_PER_EMPTY_KEPT: u64 = 32;
 
+/// How often a pool that cannot grow is asked again while freed objects are waited for.
+const GROWTH_RETRIES: u32 = 64;
+
 /// How often the epoch is moved on when space is short.
 const EPOCHS_WAITED: usize = 3;
 
@@ -130,11 +133,17 @@ impl Drop for Reservation<'_> {
 pub(crate) struct HeldSpace<'p> {
     allocator: &'p Allocator,
     granules: Vec<Run>,
+    is_given_back: bool,
 }
 
 impl HeldSpace<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.granules.is_empty()
+    }
+
+    /// None of it has blocks any more.
+    pub(crate) fn given_back(&mut self) {
+        self.is_given_back = true;
     }
 
     /// The pool offsets, with the bytes.
@@ -146,7 +155,9 @@ impl HeldSpace<'_> {
 impl Drop for HeldSpace<'_> {
     fn drop(&mut self) {
         let mut free = self.allocator.free_chunks.lock();
-        self.granules.iter().for_each(|granule| free.give_back_unbacked(*granule));
+        for granules in &self.granules {
+            free.give_back_unbacked(*granules, self.is_given_back);
+        }
     }
 }
 
@@ -263,24 +274,34 @@ impl Allocator {
             return Ok(Some(chunk));
         }
         let _alone = self.growth.lock();
-        let mut gathered = false;
+        let mut refused = 0;
         loop {
+            self.gather(space);
             if is_served() {
                 return Ok(None);
             }
             if let Some(chunk) = take()? {
                 return Ok(Some(chunk));
             }
-            if !gathered {
-                self.gather(space);
-                gathered = true;
-                continue;
+            match space.grow() {
+                Ok(extents) => {
+                    let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
+                    let chunks = self.geometry.chunks_per_extent() - 1;
+                    self.free_chunks.lock().give_back(Run { first, chunks });
+                }
+                // Readers let go of freed objects within moments, most of the time.
+                Err(Error::OutOfSpace { .. }) if refused < GROWTH_RETRIES && self.is_waiting() => {
+                    refused += 1;
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
             }
-            let extents = space.grow()?;
-            let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
-            let chunks = self.geometry.chunks_per_extent() - 1;
-            self.free_chunks.lock().give_back(Run { first, chunks });
         }
+    }
+
+    /// Whether there are objects that only epochs keep from being free.
+    fn is_waiting(&self) -> bool {
+        self.waiting_bytes.iter().any(|bytes| bytes.load(Ordering::Relaxed) > 0)
     }
 
     /// Brings together what is free: what threads keep, what epochs hold no longer, and slabs without objects.
@@ -303,11 +324,12 @@ impl Allocator {
         self.reclaim_empty_slabs(space, |_| 0);
     }
 
-    /// Takes all free granules that have blocks out of the free map, until the value is dropped.
+    /// Takes all free granules that this run has not given back out of the free map, until the value is dropped.
     pub(crate) fn hold_free_space(self: &Arc<Self>, space: &dyn Space) -> HeldSpace<'_> {
         let _alone = self.growth.lock();
         self.gather(space);
-        HeldSpace { allocator: self, granules: self.free_chunks.lock().take_backed_granules() }
+        let granules = self.free_chunks.lock().take_granules();
+        HeldSpace { allocator: self, granules, is_given_back: false }
     }
 
     /// Makes free chunks of slabs without objects, but leaves each class as many as `keep` says for its slabs.

@@ -27,15 +27,13 @@ impl Pool {
     }
 
     /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, and on `journal` the DRAM
-    /// behind them; returns how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
-    /// when it needs them. [`Pool::close`] does this.
+    /// behind them; returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
+    /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
+    /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
         self.check_healthy()?;
-        let Some(files) = &self.files else { return Ok(0) };
-        let free = self.allocator.hold_free_space(self);
-        if free.is_empty() {
-            return Ok(0);
-        }
+        let mut free = self.allocator.hold_free_space(self);
+        let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
         self.persist(Durability::Sync)?;
         self.checkpoint()?;
         let mut returned = 0;
@@ -47,6 +45,7 @@ impl Pool {
             self.mapping.forget(offset, bytes);
             returned += bytes;
         }
+        free.given_back();
         Ok(returned)
     }
 }
