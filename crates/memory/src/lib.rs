@@ -37,6 +37,7 @@ mod error;
 mod layout;
 mod lock;
 mod mapping;
+pub mod mutants;
 mod pool;
 mod ptr;
 mod publication;

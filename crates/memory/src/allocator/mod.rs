@@ -18,6 +18,7 @@ mod size_class;
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, BITMAPS, CHUNK_BYTES, DESCRIPTORS, EXTENT_BYTES_MAX};
+use crate::mutants::{active, intact};
 use crate::publication::{Operation, Update};
 use parking_lot::Mutex;
 use size_class::{CLASSES, class_bytes, class_of};
@@ -271,7 +272,7 @@ impl Allocator {
         let mut slab = Slab::empty(class);
         let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
         for (free, allocated) in slab.free.iter_mut().zip(bitmap) {
-            *free &= !allocated.load(Ordering::Acquire);
+            *free &= !allocated.load(Ordering::Acquire) | u64::from(active("slab-map-misread-at-open"));
         }
         slab.free_count = slab.free.iter().map(|word| word.count_ones()).sum();
         let mut state = self.classes[class].lock();
@@ -329,7 +330,9 @@ impl Allocator {
         let offset = self.descriptor_offset(chunk);
         // One word: the chunk is what it was or what it becomes, and it holds no object either way.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
-        space.flush(offset, 8);
+        if intact("slab-descriptor-not-flushed") {
+            space.flush(offset, 8);
+        }
         space.fence();
     }
 

@@ -1,0 +1,68 @@
+//! The score of the crash checker: every deliberate bug of the catalogue is caught by small histories that the
+//! code as it is passes.
+//!
+//! `cargo test -p entresol-transactions --features mutants --test mutants -- --nocapture` prints the table.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Instant;
+
+use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
+use entresol_memory::mutants::{CATALOGUE, select};
+use entresol_structures::KeyWidth;
+use entresol_structures::crash_histories::{check_index, check_two_writers};
+use entresol_transactions::crash_histories::{Groups, check_commits};
+
+type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
+
+/// From the cheapest on. Each is long enough that the structures grow, shrink and use things again.
+const HISTORIES: [History; 6] = [
+    ("stack", |options| check_stack(options, 50)),
+    ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 320, options)),
+    ("index of any bytes", |options| check_index(KeyWidth::Variable, 200, options)),
+    ("commits, one group", |options| check_commits(Groups::One, 16, &rarely(options))),
+    ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
+    ("two writers", |options| check_two_writers(KeyWidth::Variable, 40, options)),
+];
+
+fn options() -> CrashOptions {
+    CrashOptions { crash_recovery_every: 11, ..CrashOptions::with_seed(3) }
+}
+
+/// A commit has many fences, and its verification as well.
+fn rarely(options: &CrashOptions) -> CrashOptions {
+    CrashOptions { crash_recovery_every: 31, ..options.clone() }
+}
+
+#[test]
+fn every_mutant_is_caught_and_the_code_as_it_is_passes() {
+    // What mutants bring about panics; the table says it in a line.
+    std::panic::set_hook(Box::new(|_| {}));
+    let started = Instant::now();
+    select(None);
+    let mut states = 0;
+    for (name, history) in HISTORIES {
+        let report = history(&options()).unwrap_or_else(|error| panic!("{name}, nothing wrong: {error}"));
+        println!("{name}: {report:?}, {:.1} s", started.elapsed().as_secs_f64());
+        states += report.states;
+    }
+    println!("no mutant: {states} states, no violation\n");
+    let mut missed = Vec::new();
+    for mutant in CATALOGUE {
+        select(Some(mutant.name));
+        let caught = HISTORIES.iter().find_map(|(name, history)| Some((name, history(&options()).err()?)));
+        select(None);
+        match caught {
+            None => missed.push(mutant.name),
+            Some((history, error)) => {
+                let error = error.to_string();
+                let error = error.trim_start_matches("crash check failed: ").lines().next().unwrap_or("");
+                println!("{:42} {history:20} {}", mutant.name, error.chars().take(130).collect::<String>());
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    let caught = CATALOGUE.len() - missed.len();
+    println!("caught {caught} of {} mutants in {:.0} s", CATALOGUE.len(), started.elapsed().as_secs_f64());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+    assert!(CATALOGUE.len() >= 30);
+}
