@@ -124,7 +124,7 @@ impl Mapping {
             }
             return ranges;
         }
-        vec![0..mapped]
+        std::iter::once(0..mapped).collect()
     }
 
     /// From here on nothing counts as touched.

@@ -25,6 +25,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::mutants::{active, intact};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -383,6 +384,9 @@ impl Pool {
                 .and_then(|()| files.pool.sync_data())
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
+        if active("extent-counted-before-it-is-there") {
+            self.count_extents(extents + 1);
+        }
         // A crash between growing the file and counting the extent left it mapped at open.
         if self.mapping.mapped_bytes() < end {
             let mapped = match (&self.domain, &self.files) {
@@ -404,10 +408,16 @@ impl Pool {
             crashing.grow(end);
         }
         // Publishes the extent: nothing in it is used before this word, and its flush comes before theirs.
-        self.word(HEADER_EXTENTS).store(extents + 1, Ordering::Release);
-        self.flush(HEADER_EXTENTS, 8);
-        self.fence();
+        self.count_extents(extents + 1);
         Ok(extents + 1)
+    }
+
+    fn count_extents(&self, extents: u64) {
+        self.word(HEADER_EXTENTS).store(extents, Ordering::Release);
+        if intact("extent-count-not-flushed") {
+            self.flush(HEADER_EXTENTS, 8);
+        }
+        self.fence();
     }
 }
 

@@ -10,6 +10,7 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
+use crate::mutants::{active, intact};
 use crate::pool::Pool;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -134,6 +135,9 @@ impl<'p> Publication<'p> {
     /// Makes the reserved object allocated; returns its offset.
     #[inline]
     pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
+        if active("allocated-before-published") {
+            self.pool.domain_publish(&[], &[reservation.allocation()]);
+        }
         self.push(reservation.allocation());
         let (offset, bytes) = reservation.hand_over();
         self.reserved.push((offset, bytes));
@@ -144,6 +148,9 @@ impl<'p> Publication<'p> {
     /// gone.
     pub fn free(&mut self, offset: u64) {
         let (update, bytes) = self.pool.allocator().release(self.pool, offset);
+        if active("freed-before-unlinked") {
+            self.pool.domain_publish(&[], &[update]);
+        }
         self.push(update);
         self.frees.push((offset, bytes));
     }
@@ -162,6 +169,13 @@ impl<'p> Publication<'p> {
             Some(entry) => entry,
             None => self.new_root_entry(name)?,
         };
+        if active("root-set-before-published") {
+            self.pool
+                .domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: offset }]);
+        }
+        if active("root-swapped-in-two-stores") {
+            self.pool.domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: 0 }]);
+        }
         self.set(entry, offset);
         Ok(())
     }
@@ -183,7 +197,9 @@ impl<'p> Publication<'p> {
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
             word.store(bytes, Ordering::Relaxed);
         }
-        self.pool.flush(entry + 8, 56);
+        if intact("root-name-not-flushed") {
+            self.pool.flush(entry + 8, 56);
+        }
         Ok(entry)
     }
 

@@ -37,7 +37,7 @@ fn operations(width: KeyWidth, count: u64, seed: u64) -> Vec<Operation> {
         let key = key(width, env.random_u64() % keys);
         match env.random_u64() % 10 {
             n if n < inserts => MapOperation::Insert(key, i),
-            n if n == 9 => MapOperation::Replace(key, i),
+            9 => MapOperation::Replace(key, i),
             _ => MapOperation::Remove(key),
         }
     };
@@ -112,10 +112,9 @@ pub fn check_two_writers(
             let (index, recorded) = (&index, &recorded);
             move || {
                 let env = Env::simulated(seed * 2 + thread as u64);
-                // Enough keys for several leaves, half of them this writer's own.
                 let keys = (count / 2).max(8);
                 for i in 0..count {
-                    let number = env.random_u64() % keys * 2 + (env.random_u64() % 4 == 0) as u64 * thread as u64;
+                    let number = env.random_u64() % keys;
                     let (key, value) = (key(width, number), i * 2 + thread as u64);
                     let operation = match env.random_u64() % 10 {
                         0..=5 => MapOperation::Insert(key.clone(), value),

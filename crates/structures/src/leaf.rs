@@ -19,6 +19,7 @@
 
 use crate::key::TreeKey;
 use crate::simd::matching_bytes;
+use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -205,7 +206,9 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         with.write(entry + K::WORDS as u64 * 8, value);
         let mut bytes = self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes();
         bytes[slot % 8] = fingerprint;
-        with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
+        if intact("fingerprint-not-written") {
+            with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
+        }
         with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
     }
 

@@ -92,13 +92,7 @@ pub fn check_commits(
     })
 }
 
-fn run(
-    pool: &Arc<Pool>,
-    recorder: &Recorder<Content>,
-    groups: Groups,
-    rounds: u64,
-    seed: u64,
-) -> Result<()> {
+fn run(pool: &Arc<Pool>, recorder: &Recorder<Content>, groups: Groups, rounds: u64, seed: u64) -> Result<()> {
     let context = StateContext::open_or_create(Arc::clone(pool))?;
     let (states, group) = recorder.run(Operation::Create, || -> Result<_> {
         let group = context.create_group()?;
@@ -215,7 +209,11 @@ fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 
         let mut take = |key: &[u8], value: &[u8]| drop(rows.insert(key.to_vec(), value.to_vec()));
         while reader.scan_batch(state, &KeyRange::full(), &mut from, &mut take)? {}
         for (key, value) in rows {
-            assert_eq!(reader.read(state, key, <[u8]>::to_vec)?.as_ref(), Some(&*value), "scan and look-up agree");
+            assert_eq!(
+                reader.read(state, key, <[u8]>::to_vec)?.as_ref(),
+                Some(&*value),
+                "scan and look-up agree"
+            );
         }
     }
     Ok(found)

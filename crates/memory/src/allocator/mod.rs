@@ -37,6 +37,7 @@ pub use space::{ClassSpace, SpaceStats};
 
 use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
+use crate::mutants::intact;
 use crate::publication::{Operation, Update};
 use cache::{Caches, Retired, batch_of};
 use chunk::{Chunk, Geometry};
@@ -240,7 +241,9 @@ impl Allocator {
         let offset = self.descriptor_offset(chunk);
         // One word: the chunk is what it was or what it becomes, and it holds no object either way.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
-        space.flush(offset, 8);
+        if intact("slab-descriptor-not-flushed") {
+            space.flush(offset, 8);
+        }
         space.fence();
     }
 

@@ -64,7 +64,11 @@ pub(super) fn survivors(point: &CrashPoint<'_>, caps: &Caps, seed: u64) -> (Vec<
     for i in 0..caps.random {
         // Short seeds: they are printed.
         let seed = random.next() >> 32;
-        chosen.push(if i % 4 == 3 && lines > 1 { Survivors::RandomLines(seed) } else { Survivors::Random(seed) });
+        chosen.push(if i % 4 == 3 && lines > 1 {
+            Survivors::RandomLines(seed)
+        } else {
+            Survivors::Random(seed)
+        });
     }
     (chosen, false)
 }

@@ -129,8 +129,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
             let survivors = crash.survivors;
             return Some(vec![State { survivors, changes: point.changes(survivors) }]);
         }
-        let (chosen, exhaustive) =
-            survivors(point, &Caps::of(&self.options, depth), self.options.seed);
+        let (chosen, exhaustive) = survivors(point, &Caps::of(&self.options, depth), self.options.seed);
         let mut seen = HashSet::with_capacity(chosen.len());
         let states = chosen.into_iter().map(|s| State { survivors: s, changes: point.changes(s) });
         let states = states.filter(|state| seen.insert(hash(point.base(), &state.changes))).collect();
@@ -225,7 +224,8 @@ impl<C: Send + Sync + 'static> Explorer<C> {
             .map(|crash| format!("before fence {}, survivors {}", crash.fence, crash.survivors))
             .collect();
         let failure = format!(
-            "{}: {what} (seed {}). Again, alone:\n{}",
+            "after {} states, {}: {what} (seed {}). Again, alone:\n{}",
+            findings.report.states,
             places.join(", then during the recovery "),
             trail.seed,
             command(trail, self.test.as_deref())
@@ -279,7 +279,9 @@ impl Replica {
 
     /// Brings it up to what the history has fenced.
     fn follow(&mut self, fenced: &[(u32, u64)], words: usize) -> Result<(), String> {
-        self.mapping.grow_zeroed(words as u64 * 8).map_err(|error| format!("the memory of a replica: {error}"))?;
+        self.mapping
+            .grow_zeroed(words as u64 * 8)
+            .map_err(|error| format!("the memory of a replica: {error}"))?;
         let news = &fenced[self.followed..];
         self.followed = fenced.len();
         self.exclusive(|words| news.iter().for_each(|(index, value)| words[*index as usize] = *value))

@@ -108,7 +108,8 @@ impl<'a> CrashPoint<'a> {
         let scanned = mapping.touched_words().into_iter().flat_map(|range| {
             let working = mapping.words(range.start as u64 * 8, range.len());
             // Zeroes where this pool has grown beyond the image.
-            let certain = certain.get(range.start..).unwrap_or(&[]).iter().copied().chain(std::iter::repeat(0));
+            let certain =
+                certain.get(range.start..).unwrap_or(&[]).iter().copied().chain(std::iter::repeat(0));
             let pairs = range.zip(working.iter().zip(certain));
             pairs.filter_map(|(index, (working, certain))| {
                 let working = working.load(Ordering::Acquire);
@@ -116,7 +117,8 @@ impl<'a> CrashPoint<'a> {
             })
         });
         let changed = image.changed().map(|(index, _)| index);
-        let back = changed.map(|index| (index, mapping.words(u64::from(index) * 8, 1)[0].load(Ordering::Acquire)));
+        let back =
+            changed.map(|index| (index, mapping.words(u64::from(index) * 8, 1)[0].load(Ordering::Acquire)));
         for (index, working) in scanned.chain(back) {
             let persisted = image.get(index);
             if working != persisted && !places.contains_key(&index) {

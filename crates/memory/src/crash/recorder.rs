@@ -46,7 +46,9 @@ where
     fn apply(&mut self, operation: &MapOperation<K, V>) {
         match operation {
             MapOperation::Put(key, value) => drop(self.insert(key.clone(), value.clone())),
-            MapOperation::Insert(key, value) => drop(self.entry(key.clone()).or_insert_with(|| value.clone())),
+            MapOperation::Insert(key, value) => {
+                let _ = self.entry(key.clone()).or_insert_with(|| value.clone());
+            }
             MapOperation::Replace(key, value) => {
                 if let Some(slot) = self.get_mut(key) {
                     *slot = value.clone();

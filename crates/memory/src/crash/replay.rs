@@ -55,7 +55,8 @@ impl FromStr for Trail {
 
     fn from_str(text: &str) -> Result<Trail, String> {
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is not a number"));
-        let (seed, crashes) = text.split_once(':').ok_or("it has the form seed:fence:survivors[/fence:survivors]")?;
+        let (seed, crashes) =
+            text.split_once(':').ok_or("it has the form seed:fence:survivors[/fence:survivors]")?;
         let crash = |text: &str| {
             let (fence, survivors) =
                 text.split_once(':').ok_or_else(|| format!("'{text}' has not the form fence:survivors"))?;

@@ -9,6 +9,7 @@ pub(crate) mod redo;
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::mapping::Mapping;
+use crate::mutants::{active, intact};
 use crate::publication::Update;
 use crate::stats::PoolStats;
 use crashing::Crashing;
@@ -117,7 +118,10 @@ impl Domain {
             mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
         }
         for run in runs(writes) {
-            self.flush(mapping, &[(run[0].0, run.len() * 8)]);
+            let words = if active("entry-flushed-by-its-first-word") { 1 } else { run.len() };
+            if intact("entry-not-flushed") {
+                self.flush(mapping, &[(run[0].0, words * 8)]);
+            }
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch::LatchStripes;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
+use entresol_memory::mutants::{active, intact};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -37,7 +38,9 @@ impl<K: TreeKey> FpTree<K> {
         let words = pool.words(header.offset(), 2);
         words[0].store(Self::magic(tag), Ordering::Relaxed);
         words[1].store(first.offset(), Ordering::Relaxed);
-        pool.flush(header.offset(), 16);
+        if intact("tree-header-not-flushed") {
+            pool.flush(header.offset(), 16);
+        }
         publication.allocate(first);
         Ok(publication.allocate(header))
     }
@@ -127,6 +130,11 @@ impl<K: TreeKey> FpTree<K> {
             if next != 0 {
                 // The low key of the leaf that becomes the first is not needed any more.
                 K::release(Leaf::<K>::at(pool, next).low(), &mut publication);
+            }
+            if active("destroy-unlinks-before-it-frees") {
+                pool.word(header + FIRST_LEAF).store(next, Ordering::Release);
+                pool.flush(header + FIRST_LEAF, 8);
+                pool.fence();
             }
             publication.free(first);
             publication.set(header + FIRST_LEAF, next);
