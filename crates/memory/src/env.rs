@@ -3,9 +3,11 @@
 
 mod faults;
 mod files;
+mod simulated;
 
 pub use faults::{Fault, FaultyFiles};
 pub use files::{Files, OpenMode, RealFiles, StorageFile};
+pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

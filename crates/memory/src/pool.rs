@@ -22,6 +22,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::mutants;
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -311,7 +312,7 @@ impl Pool {
                 .pool
                 .allocate(start, self.extent_bytes)
                 // The journal's own syncs say nothing about this file's size.
-                .and_then(|()| files.pool.sync_data())
+                .and_then(|()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
         // A crash between growing the file and counting the extent left it mapped at open.

@@ -44,6 +44,22 @@ pub trait Files: Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>>;
     /// Makes the directory's entries durable.
     fn sync_directory(&self, dir: &Path) -> io::Result<()>;
+    /// Whether there is a file of this name.
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+    /// Gives a file another name; a file that had it is gone.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+    /// Makes a directory, and those above it that are missing.
+    fn create_directory(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)
+    }
 }
 
 /// The operating system's files.

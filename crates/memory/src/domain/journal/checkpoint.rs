@@ -16,6 +16,7 @@ use super::Shared;
 use super::buffer::AlignedBuffer;
 use super::dirty::PAGE_BYTES;
 use crate::error::{Error, Result};
+use crate::mutants;
 use std::sync::atomic::Ordering;
 
 /// Bytes of pages copied between two syncs of the journal.
@@ -64,7 +65,9 @@ impl Shared {
                 let _held = self.active.lock();
                 self.appended.load(Ordering::Acquire)
             };
-            self.sync_to(appended)?;
+            if !mutants::active("checkpoint-ahead-of-journal") {
+                self.sync_to(appended)?;
+            }
             self.write_runs(batch, buffer.bytes())?;
         }
         Ok(())
@@ -88,7 +91,9 @@ impl Shared {
     }
 
     fn finish_checkpoint(&self, position: u64) -> Result<()> {
-        self.pool_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
+        if !mutants::active("header-before-pool-sync") {
+            self.pool_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
+        }
         // The replay position must never lie beyond what is durable.
         self.sync_to(position)?;
         self.writer.lock().log.advance_replay(position)?;

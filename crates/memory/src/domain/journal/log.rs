@@ -26,6 +26,7 @@ use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, stored_bytes, w
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
+use crate::mutants;
 use std::path::{Path, PathBuf};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EJOURNAL");
@@ -175,7 +176,8 @@ impl Log {
         let words = self.block.words_mut();
         words.fill(0);
         words[..HEADER_WORDS].copy_from_slice(&header.encode());
-        let at = (header.generation % 2) * BLOCK_BYTES as u64;
+        let in_place = mutants::active("header-in-place");
+        let at = if in_place { 0 } else { (header.generation % 2) * BLOCK_BYTES as u64 };
         self.file
             .write_at(self.block.bytes(), at)
             .and_then(|()| self.file.sync_data())
@@ -206,7 +208,7 @@ impl Log {
             payload_bytes: payload_bytes as u32,
             payload_crc: crc32c::crc32c(&buffer.bytes()[payload]),
             epoch: self.header.epoch,
-            durable_lsn,
+            durable_lsn: durable_lsn.max(if mutants::active("durable-lsn-too-far") { lsn + 8 } else { 0 }),
             uuid: self.header.uuid,
         };
         buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
@@ -225,7 +227,8 @@ impl Log {
 
     /// Takes a free slot, or makes the file longer by one, and writes its header.
     fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
-        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free) {
+        let early = mutants::active("slot-recycled-early").then_some(0);
+        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free).or(early) {
             Some(slot) => slot,
             None => {
                 let offset = self.slot_offset(self.slots.len());
@@ -263,6 +266,9 @@ impl Log {
 
     /// Makes all written frames durable.
     pub(super) fn sync(&self) -> Result<()> {
+        if mutants::active("sync-skipped") {
+            return Ok(());
+        }
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
     }
 

@@ -36,6 +36,7 @@ use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
+use crate::mutants;
 use crate::publication::{Operation, Update};
 use crate::spin::SpinLock;
 use crate::stats::PoolStats;
@@ -162,14 +163,14 @@ impl Journal {
     pub(crate) fn create(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let io = |e: &std::io::Error| Error::io("create", path, e);
         let unfinished = path.with_extension("new");
-        if unfinished.exists() {
-            std::fs::remove_file(&unfinished).map_err(|e| io(&e))?;
+        if env.files().exists(&unfinished) {
+            env.files().remove(&unfinished).map_err(|e| io(&e))?;
         }
         drop(env.files().open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?);
         let file = env.files().open(&unfinished, OpenMode::OpenDirect).map_err(|e| io(&e))?;
         let slots = parts.options.preallocated_slots.max(1);
         let log = Log::create(file, path, uuid, parts.options.slot_bytes, slots)?;
-        std::fs::rename(&unfinished, path).map_err(|e| io(&e))?;
+        env.files().rename(&unfinished, path).map_err(|e| io(&e))?;
         let dirty = dirty_pages(&parts)?;
         Journal::start(parts, log, 0, 0, dirty, env)
     }
@@ -189,7 +190,9 @@ impl Journal {
             for (word, value) in mapping.words(offset, words.len()).iter().zip(words) {
                 word.store(*value, Ordering::Relaxed);
             }
-            dirty.mark(offset, bytes);
+            if !mutants::active("replay-not-marked") {
+                dirty.mark(offset, bytes);
+            }
             Ok(())
         })?;
         Journal::start(parts, log, recovered.end_lsn, recovered.replayed_bytes, dirty, env)
@@ -280,6 +283,9 @@ impl Journal {
     /// Makes a last checkpoint, notes that nothing has to be replayed, and refuses all further appends.
     pub(crate) fn close(&self) -> Result<()> {
         let shared = &self.shared;
+        if mutants::active("closed-before-checkpoint") {
+            shared.writer.lock().log.mark_closed()?;
+        }
         shared.checkpoint()?;
         shared.closed.store(true, Ordering::SeqCst);
         let mut writer = shared.writer.lock();
@@ -430,7 +436,9 @@ impl Shared {
                 rest = &mut rest[run.len() + 1..];
             }
             for (update, record) in updates.iter().zip(rest.chunks_exact_mut(2)) {
-                self.dirty.mark(update.offset, 8);
+                if !mutants::active("publication-not-marked") {
+                    self.dirty.mark(update.offset, 8);
+                }
                 let word = &self.mapping.words(update.offset, 1)[0];
                 let value = match update.operation {
                     Operation::Set => update.value,
