@@ -1,5 +1,6 @@
 //! Files as this floor needs them: positioned reads and writes, preallocation and data syncs.
 
+use crate::domain::journal::buffer::AlignedBuffer;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -91,6 +92,21 @@ struct RealFile {
     file: File,
 }
 
+impl RealFile {
+    /// Makes the file as long as that, with written zeros. What it holds stays.
+    fn write_zeros(&self, end: u64) -> io::Result<()> {
+        const STEP_BYTES: u64 = 64 << 10;
+        let zeros = AlignedBuffer::new(STEP_BYTES as usize);
+        let mut at = self.len()?;
+        while at < end {
+            let step = (end - at).min(STEP_BYTES);
+            self.write_at(&zeros.bytes()[..step as usize], at)?;
+            at += step;
+        }
+        Ok(())
+    }
+}
+
 impl StorageFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
@@ -109,6 +125,8 @@ impl StorageFile for RealFile {
         // SAFETY: a plain system call on a descriptor that lives as long as `self`.
         match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, bytes) } {
             0 => Ok(()),
+            // A file system without preallocation: blocks come with zeros that are written.
+            libc::EOPNOTSUPP | libc::ENOSYS => self.write_zeros((offset + bytes).cast_unsigned()),
             code => Err(io::Error::from_raw_os_error(code)),
         }
     }

@@ -209,6 +209,8 @@ impl Pool {
             }
             _ => {}
         }
+        // The directory may have been made by a run that was killed before its entry was durable.
+        sync_entry_of(dir, &options.env)?;
         let io = |e: &std::io::Error| Error::io("create", &path, e);
         let file = files.open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?;
         let written = file
@@ -217,8 +219,6 @@ impl Pool {
             .and_then(|()| file.sync_data())
             .and_then(|()| files.rename(&unfinished, &path))
             .and_then(|()| files.sync_directory(dir));
-        // The directory may have been made by a run that was killed before its entry was durable.
-        sync_entry_of(dir, &options.env)?;
         written.map_err(|e| {
             // Best effort: the next creation removes it as well.
             let _ = files.remove(&unfinished);
@@ -297,7 +297,7 @@ fn sync_entry_of(dir: &Path, env: &Env) -> Result<()> {
 fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
     let mut bytes = [0; 4096];
     file.read_at(&mut bytes, 0)
-        .map_err(|_| Error::corrupt(path, 0, "the file is shorter than a pool's header"))?;
+        .map_err(|e| Error::read(path, 0, &e, "the file is shorter than a pool's header"))?;
     Header::decode(&bytes, path)
 }
 

@@ -127,7 +127,7 @@ impl Log {
     pub(super) fn open(file: Box<dyn StorageFile>, path: &Path) -> Result<Log> {
         let mut block = AlignedBuffer::new(2 * BLOCK_BYTES);
         file.read_at(block.bytes_mut(), 0)
-            .map_err(|_| Error::corrupt(path, 0, "the journal is shorter than its header"))?;
+            .map_err(|e| Error::read(path, 0, &e, "the journal is shorter than its header"))?;
         let header =
             {
                 let words = block.words();

@@ -25,7 +25,7 @@
 //! checkpoint beyond it.
 
 mod background;
-mod buffer;
+pub(crate) mod buffer;
 mod checkpoint;
 mod dirty;
 mod frame;
