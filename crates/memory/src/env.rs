@@ -4,11 +4,13 @@
 mod failing;
 mod faults;
 mod files;
+mod overlay;
 mod simulated;
 
 pub use failing::{CallFailure, FailingFiles, FileOperation};
 pub use faults::{Fault, FaultyFiles};
 pub use files::{Files, OpenMode, RealFiles, StorageFile};
+pub use overlay::OverlayFiles;
 pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
 use std::sync::Arc;

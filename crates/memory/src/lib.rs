@@ -46,13 +46,13 @@ mod spin;
 mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};
-pub use domain::journal::JournalOptions;
+pub use domain::journal::{JournalInfo, JournalOptions, PagesReport};
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;
 pub use error::{Error, Result};
 pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{BackupReport, Pool, PoolInfo, PoolOptions};
 pub use ptr::Ptr;
 pub use publication::{PUBLICATION_WORDS_MAX, Publication};
 pub use stats::PoolStats;

@@ -2,7 +2,7 @@
 
 /// The mutants on the level of files: name, and what it breaks.
 #[cfg(feature = "mutants")]
-pub(crate) const FILE_MUTANTS: [(&str, &str); 14] = [
+pub(crate) const FILE_MUTANTS: [(&str, &str); 15] = [
     ("checkpoint-ahead-of-journal", "pages go to the pool file before the journal is durable"),
     ("header-before-pool-sync", "the replay position moves before the pool file is synced"),
     ("slot-recycled-early", "a slot is used again while its frames are needed"),
@@ -16,6 +16,7 @@ pub(crate) const FILE_MUTANTS: [(&str, &str); 14] = [
     ("replay-not-marked", "a checkpoint after a recovery leaves out what was replayed"),
     ("growth-not-synced", "the pool is longer than its file"),
     ("header-in-place", "the journal header in force is overwritten"),
+    ("checksums-not-synced", "the replay position moves before the checksums of pages are durable"),
     ("names-not-synced", "the pool needs a journal whose name can be lost"),
 ];
 
@@ -37,7 +38,7 @@ pub(crate) const fn active(_name: &str) -> bool {
 }
 
 /// Switches a mutant on for the whole process; the empty name: none.
-#[cfg(feature = "mutants")]
+#[cfg(all(test, feature = "mutants"))]
 pub(crate) fn activate(name: &'static str) {
     *ACTIVE.write() = name;
 }

@@ -8,10 +8,15 @@
 //! Closing in order sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
+mod backup;
+mod inspection;
 mod lifecycle;
 
+pub use backup::BackupReport;
+pub use inspection::PoolInfo;
+
 use crate::allocator::{Allocator, Reservation, Space};
-use crate::domain::journal::JournalOptions;
+use crate::domain::journal::{JournalOptions, PagesReport};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
@@ -191,6 +196,26 @@ impl Pool {
         }
     }
 
+    /// Verifies what the medium holds of a range, if that was not done since open: on `journal` the checksums of the
+    /// pool file's pages, elsewhere nothing. For what is about to be trusted. Cost: a load where it was done,
+    /// else a page of 4 KiB is read.
+    #[inline]
+    pub fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
+        match &self.domain {
+            Domain::Journal(journal) => journal.verify(offset, bytes as u64),
+            _ => Ok(()),
+        }
+    }
+
+    /// Verifies all pages of the pool file; `None` on domains without checksums of pages. `progress` is told the
+    /// bytes that are done. Checkpoints pause meanwhile.
+    pub fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<Option<PagesReport>> {
+        match &self.domain {
+            Domain::Journal(journal) => Ok(Some(journal.verify_pages(progress)?)),
+            _ => Ok(None),
+        }
+    }
+
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
@@ -312,7 +337,9 @@ impl Pool {
                 .pool
                 .allocate(start, self.extent_bytes)
                 // The journal's own syncs say nothing about this file's size.
-                .and_then(|()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
+                .and_then(
+                    |()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() },
+                )
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
         // A crash between growing the file and counting the extent left it mapped at open.

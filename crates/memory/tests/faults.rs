@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::env::{CallFailure, Env, FailingFiles, FileOperation, Files, OpenMode, RealFiles, StorageFile};
+use entresol_memory::env::{
+    CallFailure, Env, FailingFiles, FileOperation, Files, OpenMode, RealFiles, StorageFile,
+};
 use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -106,7 +108,16 @@ fn length(pool: &Pool) -> u64 {
 fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), dir: &Path) {
     let text = error.to_string();
     const OPERATIONS: [&str; 11] = [
-        "create", "open", "read", "write", "sync", "extend", "preallocate", "remove", "look at", "the header of",
+        "create",
+        "open",
+        "read",
+        "write",
+        "sync",
+        "extend",
+        "preallocate",
+        "remove",
+        "look at",
+        "the header of",
         "rename",
     ];
     assert!(OPERATIONS.iter().any(|operation| text.contains(operation)), "{failed:?}: {text}");

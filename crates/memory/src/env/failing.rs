@@ -92,8 +92,10 @@ impl FailingFiles {
         plan.calls += 1;
         let Some((from, how)) = plan.fail_from else { return Ok(()) };
         let reads = matches!(operation, FileOperation::Read | FileOperation::Length | FileOperation::Open);
-        let takes_space =
-            matches!(operation, FileOperation::Write | FileOperation::Allocate | FileOperation::CreateDirectory);
+        let takes_space = matches!(
+            operation,
+            FileOperation::Write | FileOperation::Allocate | FileOperation::CreateDirectory
+        );
         let (fails, code) = match how {
             CallFailure::Io | CallFailure::ShortWrite => (plan.calls == from, libc::EIO),
             CallFailure::DeviceGone => (plan.calls >= from, libc::EIO),

@@ -67,6 +67,13 @@ pub trait Files: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub struct RealFiles;
 
+impl RealFiles {
+    /// Opens a file that only is read; works on read-only media.
+    pub fn open_to_read(&self, path: &Path) -> io::Result<Box<dyn StorageFile>> {
+        Ok(Box::new(RealFile { file: File::open(path)? }))
+    }
+}
+
 impl Files for RealFiles {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
         let mut options = OpenOptions::new();

@@ -13,9 +13,9 @@ use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC, HEADER_CRC_BYTES,
-    HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID, HEADER_VERSION,
-    JOURNAL_FILE, MAGIC, POOL_FILE,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
+    HEADER_CRC_BYTES, HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID,
+    HEADER_VERSION, JOURNAL_FILE, MAGIC, POOL_FILE,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -27,17 +27,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The part of the header that never changes.
 #[derive(Debug, Clone, Copy)]
-struct Header {
-    uuid: [u64; 2],
-    extent_bytes: u64,
+pub(super) struct Header {
+    pub(super) uuid: [u64; 2],
+    pub(super) extent_bytes: u64,
     /// As the file says; the journal may know better.
-    extents: u64,
+    pub(super) extents: u64,
+    /// As the file says.
+    pub(super) clean: bool,
     has_journal: bool,
 }
 
 impl Header {
     fn new(env: &Env, extent_bytes: u64) -> Header {
-        Header { uuid: [env.random_u64(), env.random_u64()], extent_bytes, extents: 1, has_journal: false }
+        let uuid = [env.random_u64(), env.random_u64()];
+        Header { uuid, extent_bytes, extents: 1, clean: true, has_journal: false }
     }
 
     /// The first 4 KiB of a pool file.
@@ -52,7 +55,7 @@ impl Header {
         put(HEADER_UUID + 8, self.uuid[1]);
         put(HEADER_EXTENT_BYTES, self.extent_bytes);
         put(HEADER_EXTENTS, self.extents);
-        put(HEADER_CLEAN, 1);
+        put(HEADER_CLEAN, u64::from(self.clean));
         let crc = crc32c::crc32c(&bytes[..HEADER_CRC_BYTES]);
         bytes[HEADER_CRC as usize..HEADER_CRC as usize + 8].copy_from_slice(&u64::from(crc).to_le_bytes());
         bytes
@@ -90,6 +93,7 @@ impl Header {
             uuid,
             extent_bytes,
             extents: word(HEADER_EXTENTS),
+            clean: word(HEADER_CLEAN) == 1,
             has_journal: word(HEADER_JOURNAL) == 1,
         })
     }
@@ -272,6 +276,9 @@ impl Pool {
         pool.allocator
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
+        for extent in 0..extents {
+            pool.verify(extent * options.extent_bytes, CHUNK_BYTES as usize)?;
+        }
         pool.set_clean(false);
         Ok(pool)
     }
@@ -294,7 +301,7 @@ fn sync_entry_of(dir: &Path, env: &Env) -> Result<()> {
     env.files().sync_directory(above).map_err(|e| Error::io("sync directory", above, &e))
 }
 
-fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
+pub(super) fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
     let mut bytes = [0; 4096];
     file.read_at(&mut bytes, 0)
         .map_err(|e| Error::read(path, 0, &e, "the file is shorter than a pool's header"))?;

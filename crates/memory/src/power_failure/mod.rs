@@ -217,7 +217,14 @@ impl<'s> Explorer<'s> {
         let seed = shared.options.seed;
         let run = Run::new(directory, SimulatedFiles::new(), shared.pool_options, seed);
         let random = Env::simulated(seed ^ (thread as u64) << 48);
-        Explorer { shared, run, thread, random, report: PowerFailureReport::default(), image: FilesImage::new() }
+        Explorer {
+            shared,
+            run,
+            thread,
+            random,
+            report: PowerFailureReport::default(),
+            image: FilesImage::new(),
+        }
     }
 
     /// The history ran in a directory of its own: its names are moved to this thread's.
@@ -332,8 +339,12 @@ impl<'s> Explorer<'s> {
                 medium.image(&choice, &mut inner);
                 self.report.states += 1;
                 self.report.recovery_states += 1;
-                let verdict =
-                    self.run.files.load(&inner).map_err(|e| e.to_string()).and_then(|()| self.recover(progress));
+                let verdict = self
+                    .run
+                    .files
+                    .load(&inner)
+                    .map_err(|e| e.to_string())
+                    .and_then(|()| self.recover(progress));
                 self.image = inner;
                 verdict.map(drop).map_err(|what| {
                     format!("in the recovery, after its call {index}, {}: {what}", describe(event))

@@ -49,12 +49,19 @@ fn list_length(pool: &Pool) -> std::result::Result<u64, String> {
         }
         at = words[0].load(Ordering::Relaxed);
     }
+    sound_pages(pool)?;
     let mut objects = 0;
     pool.for_each_object(|_, _| objects += 1);
     if at != 0 || objects != length {
         return Err(format!("{length} objects are reachable, {objects} allocated, the end is {at:#x}"));
     }
     Ok(length)
+}
+
+/// A power failure is no damage.
+fn sound_pages(pool: &Pool) -> std::result::Result<(), String> {
+    let report = pool.verify_pages(|_| {}).map_err(|e| e.to_string())?.ok_or("no checksums")?;
+    if report.damaged.is_empty() { Ok(()) } else { Err(format!("false alarm: {report:?}")) }
 }
 
 /// Waits until the journal's own thread has written a frame without a sync.
@@ -209,6 +216,7 @@ impl Scenario for Regions {
     }
 
     fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {
+        sound_pages(pool)?;
         let Some(at) = pool.root("regions") else { return Ok(0) };
         let number = pool.word(at).load(Ordering::Acquire);
         for back in 0..REGIONS.min(number) {
@@ -217,7 +225,8 @@ impl Scenario for Regions {
             // The oldest region may be on its way to the number after the last that counts.
             let next = if back == REGIONS - 1 { number + 1 } else { expected };
             let words = pool.words(region, REGION_BYTES / 8);
-            let wrong = words.iter().map(|w| w.load(Ordering::Relaxed)).find(|w| *w != expected && *w != next);
+            let wrong =
+                words.iter().map(|w| w.load(Ordering::Relaxed)).find(|w| *w != expected && *w != next);
             if let Some(wrong) = wrong {
                 return Err(format!("operation {number} counts, but the region of {expected} has {wrong}"));
             }
@@ -237,7 +246,12 @@ impl Scenario for Regions {
 }
 
 fn options(seed: u64, soak: bool) -> PowerFailureOptions {
-    PowerFailureOptions { seed, random_states: if soak { 400 } else { 8 }, ..PowerFailureOptions::default() }
+    PowerFailureOptions {
+        seed,
+        random_states: if soak { 400 } else { 32 },
+        crash_recovery_every: 61,
+        ..PowerFailureOptions::default()
+    }
 }
 
 fn run_all(seed: u64, soak: bool) -> Result<PowerFailureReport> {

@@ -6,7 +6,7 @@
 //! 3. Batch by batch: pages are copied; the journal is made durable up to what is appended after the copy; the
 //!    batch is written to the pool file. "Appended" is read under the append lock: the copy may have seen some
 //!    stores of a publication that was under way, and must wait for its record.
-//! 4. The pool file is synced; the journal's header moves the replay position to P and is synced; slots before
+//! 4. The pool file is synced, then the checksums of the pages; the journal's header moves the replay position to P and is synced; slots before
 //!    P are free.
 //!
 //! A crash before the header counts replays from the previous position, which heals whatever was written.
@@ -68,7 +68,9 @@ impl Shared {
             if !mutants::active("checkpoint-ahead-of-journal") {
                 self.sync_to(appended)?;
             }
+            self.checksums.before_write(batch)?;
             self.write_runs(batch, buffer.bytes())?;
+            self.checksums.note(batch, buffer.bytes());
         }
         Ok(())
     }
@@ -94,6 +96,7 @@ impl Shared {
         if !mutants::active("header-before-pool-sync") {
             self.pool_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
         }
+        self.checksums.commit(position)?;
         // The replay position must never lie beyond what is durable.
         self.sync_to(position)?;
         self.writer.lock().log.advance_replay(position)?;

@@ -39,6 +39,12 @@ impl DirtyPages {
         }
     }
 
+    /// The marks of the pages below `end_bytes`, a bit each.
+    pub(super) fn marked(&self, end_bytes: u64) -> Vec<u64> {
+        let words = self.bits.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize);
+        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
     /// Takes the marks of the pages below `end_bytes`: the pages, in order. `locked` runs each piece of the work
     /// under the append lock; pieces are short, so that appenders do not wait long.
     pub(super) fn take(&self, end_bytes: u64, locked: impl Fn(&mut dyn FnMut())) -> Vec<u32> {

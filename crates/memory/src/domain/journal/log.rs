@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
 use crate::mutants;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EJOURNAL");
 pub(super) const SLOT_MAGIC: u64 = u64::from_le_bytes(*b"EJSLOT..");
@@ -86,7 +87,7 @@ pub(super) enum Slot {
 
 /// The open journal file, at its writing end.
 pub(crate) struct Log {
-    pub(super) file: Box<dyn StorageFile>,
+    pub(super) file: Arc<dyn StorageFile>,
     pub(super) path: PathBuf,
     pub(super) header: LogHeader,
     pub(super) slots: Vec<Slot>,
@@ -151,7 +152,7 @@ impl Log {
 
     fn assemble(file: Box<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
         Log {
-            file,
+            file: Arc::from(file),
             path: path.to_path_buf(),
             header,
             slots: Vec::new(),

@@ -27,8 +27,11 @@
 mod background;
 pub(crate) mod buffer;
 mod checkpoint;
+mod checksums;
+pub(crate) mod copy;
 mod dirty;
 mod frame;
+mod info;
 mod log;
 mod recovery;
 
@@ -40,8 +43,13 @@ use crate::mutants;
 use crate::publication::{Operation, Update};
 use crate::spin::SpinLock;
 use crate::stats::PoolStats;
+pub use checksums::PagesReport;
+pub use info::JournalInfo;
+
+use crate::layout::CHECKSUMS_FILE;
 use background::Background;
 use buffer::AlignedBuffer;
+use checksums::{ChecksumParts, Checksums};
 use dirty::DirtyPages;
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX, record_head};
 use log::Log;
@@ -120,6 +128,7 @@ struct Shared {
     active: SpinLock<Active>,
     writer: Mutex<Writer>,
     dirty: DirtyPages,
+    checksums: Checksums,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
     appended: AtomicU64,
@@ -209,8 +218,19 @@ impl Journal {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
         let buffer = || AlignedBuffer::new(payload_bytes + FRAME_HEADER_WORDS * 8);
         let replay_from = log.header.replay_lsn;
+        let checksum_parts = ChecksumParts {
+            path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
+            uuid: log.header.uuid,
+            pool_file: parts.pool_file.clone(),
+            pool_path: &parts.pool_path,
+            position: replay_from,
+            replayed: dirty.marked(parts.mapping.mapped_bytes()),
+            capacity_bytes: parts.mapping.capacity_bytes(),
+        };
+        let checksums = Checksums::open_or_create(checksum_parts, env)?;
         let shared = Arc::new(Shared {
             dirty,
+            checksums,
             mapping: parts.mapping,
             pool_file: parts.pool_file,
             pool_path: parts.pool_path,
@@ -294,6 +314,22 @@ impl Journal {
             writer.log.mark_closed().map_err(|error| shared.fail(error))?;
         }
         Ok(())
+    }
+
+    /// Copies the journal, its pool file and the checksums; see [`copy`].
+    pub(crate) fn copy_to(&self, targets: &copy::Targets<'_>) -> Result<copy::Copied> {
+        self.shared.copy_to(targets)
+    }
+
+    /// Verifies the pages of a range of the pool file, once; see [`checksums`].
+    pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.shared.checksums.verify(offset, bytes)
+    }
+
+    /// Verifies all pages of the pool file; checkpoints pause.
+    pub(crate) fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<PagesReport> {
+        let _paused = self.shared.checkpointing.lock();
+        self.shared.checksums.verify_all(progress)
     }
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {

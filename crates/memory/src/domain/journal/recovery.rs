@@ -152,7 +152,8 @@ impl Reader<'_> {
         let mut expected = header.first_lsn;
         let mut at = BLOCK_BYTES;
         if mutants::active("gap-not-the-end") {
-            let found = (at..slot_bytes).step_by(BLOCK_BYTES).find(|at| self.valid_frame(*at, expected).is_some());
+            let found =
+                (at..slot_bytes).step_by(BLOCK_BYTES).find(|at| self.valid_frame(*at, expected).is_some());
             at = found.unwrap_or(at);
         }
         while let Some(frame) = self.valid_frame(at, expected) {
