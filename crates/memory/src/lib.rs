@@ -52,7 +52,7 @@ pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;
 pub use error::{Error, Result};
 pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
-pub use pool::{BackupReport, Pool, PoolInfo, PoolOptions};
+pub use pool::{AllocationMap, BackupReport, Pool, PoolInfo, PoolOptions};
 pub use ptr::Ptr;
 pub use publication::{PUBLICATION_WORDS_MAX, Publication};
 pub use stats::PoolStats;

@@ -8,10 +8,12 @@
 //! Closing in order sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
+mod allocation_map;
 mod backup;
 mod inspection;
 mod lifecycle;
 
+pub use allocation_map::AllocationMap;
 pub use backup::BackupReport;
 pub use inspection::PoolInfo;
 
@@ -243,6 +245,31 @@ impl Pool {
     pub fn root(&self, name: &str) -> Option<u64> {
         let entry = self.root_entry(name)?;
         Some(self.word(entry).load(Ordering::Acquire))
+    }
+
+    /// The names of all root objects, with their offsets.
+    pub fn roots(&self) -> Vec<(String, u64)> {
+        let entries = (0..ROOTS_MAX as u64).map(|i| self.words(ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES, 8));
+        let in_use = entries.filter(|words| words[0].load(Ordering::Acquire) != 0);
+        let named = in_use.map(|words| {
+            let bytes: Vec<u8> =
+                words[2..].iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let length = (words[1].load(Ordering::Relaxed) as usize).min(ROOT_NAME_BYTES_MAX);
+            (String::from_utf8_lossy(&bytes[..length]).into_owned(), words[0].load(Ordering::Acquire))
+        });
+        named.collect()
+    }
+
+    /// The words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be damaged.
+    #[inline]
+    pub fn try_words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
+        let end = offset.checked_add(count as u64 * 8)?;
+        (offset.is_multiple_of(8) && end <= self.mapping.mapped_bytes()).then(|| self.words(offset, count))
+    }
+
+    /// The file that damage is reported of: the pool file, or none.
+    pub fn file(&self) -> Option<&std::path::Path> {
+        self.files.as_ref().map(|files| files.pool_path.as_path())
     }
 
     /// The directory entry of a name that is in use.

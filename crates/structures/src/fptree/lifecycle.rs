@@ -68,13 +68,18 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// The leaf at an offset, if one can be there: damage is found here, not by a stray store later.
-    fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+    pub(super) fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+        Self::sound_leaf_at(&self.pool, offset)
+    }
+
+    fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
         let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
         let end = offset.checked_add(LEAF_BYTES as u64);
-        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
+        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
             return corrupt("no leaf can be there");
         }
-        let leaf = self.leaf(offset);
+        pool.verify(offset, LEAF_BYTES)?;
+        let leaf = Leaf::<K>::at(pool, offset);
         if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
             return corrupt("its bitmap names slots that a leaf does not have");
         }
@@ -120,7 +125,7 @@ impl<K: TreeKey> FpTree<K> {
             if first == 0 {
                 return Ok(true);
             }
-            let leaf = Leaf::<K>::at(pool, first);
+            let leaf = Self::sound_leaf_at(pool, first)?;
             let mut publication = pool.publication();
             for slot in bits(leaf.bitmap()) {
                 K::release(leaf.key(slot), &mut publication);
@@ -131,7 +136,7 @@ impl<K: TreeKey> FpTree<K> {
             let next = leaf.next();
             if next != 0 {
                 // The low key of the leaf that becomes the first is not needed any more.
-                K::release(Leaf::<K>::at(pool, next).low(), &mut publication);
+                K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
             }
             publication.free(first);
             publication.set(header + FIRST_LEAF, next);
