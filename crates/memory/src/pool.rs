@@ -263,7 +263,7 @@ impl Pool {
     /// The words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be damaged.
     #[inline]
     pub fn try_words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
-        let end = offset.checked_add(count as u64 * 8)?;
+        let end = offset.checked_add((count as u64).checked_mul(8)?)?;
         (offset.is_multiple_of(8) && end <= self.mapping.mapped_bytes()).then(|| self.words(offset, count))
     }
 
