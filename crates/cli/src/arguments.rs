@@ -12,7 +12,9 @@ const EXAMPLES: &str = "Examples:
   entresol demo smart-metering --crash --cycles 50 the same under kill -9, checked
   entresol shell ./db                              SQL by hand
   entresol shell ./db -c 'SELECT 1 + 1'            one statement
-  entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV";
+  entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV
+  entresol check ./db                              is everything as it was written?
+  entresol backup ./db ./db-copy --verify          a copy, whole or not there at all";
 
 /// An embedded database for transactional streams and analytics on tiered memory.
 #[derive(Debug, Parser)]
@@ -28,6 +30,12 @@ pub struct Arguments {
 pub enum Command {
     /// Run SQL on a database: at a terminal, with -c, from a file, or from standard input.
     Shell(ShellArguments),
+    /// Verify every checksum, object and row of a database; changes nothing.
+    Check(CheckArguments),
+    /// Say what a database is and holds; changes nothing.
+    Info(InfoArguments),
+    /// Copy a database.
+    Backup(BackupArguments),
     /// Run a demonstration.
     #[command(subcommand)]
     Demo(DemoCommand),
@@ -61,6 +69,55 @@ pub struct ShellArguments {
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
+}
+
+/// Arguments of `entresol check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  entresol check ./db
+  entresol check ./db --json report.json
+The exit status is 1 if anything is wrong. Nobody may have the database open meanwhile.")]
+pub struct CheckArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Write what was found as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Say nothing about progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Arguments of `entresol info`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  entresol info ./db
+  entresol info ./db --json | jq .tables
+Of a database that a process has open, it says what the headers of the files say.")]
+pub struct InfoArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `entresol backup`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  entresol backup ./db /backups/monday --verify
+  entresol shell ./db -c \"BACKUP TO '/backups/monday'\"
+A backup is a database: open it, or copy it back. If a process has the database open, it makes the backup: with the
+statement BACKUP TO 'directory', or Database::backup; others go on writing meanwhile.")]
+pub struct BackupArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Directory of the copy: not there yet, or empty. It appears when the copy is whole.
+    #[arg(value_name = "DEST")]
+    pub destination: PathBuf,
+    /// Check the copy, as `entresol check` does.
+    #[arg(long)]
+    pub verify: bool,
 }
 
 /// The demonstrations.

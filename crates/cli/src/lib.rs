@@ -1,4 +1,4 @@
-//! The command line of Entresol: `entresol shell` and `entresol demo`.
+//! The command line of Entresol: `entresol shell`, `entresol demo`, and the tools `check`, `info` and `backup`.
 //!
 //! - Results go to standard output; progress, notices and errors to standard error.
 //! - Exit status: 0 if all went well, 1 on an error (its message is the last line on standard error), 2 on wrong
@@ -10,6 +10,7 @@ pub mod arguments;
 pub mod demo;
 pub mod error;
 pub mod shell;
+pub mod tools;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ pub fn run() -> ExitCode {
         .init();
     let outcome = match &arguments.command {
         Command::Shell(arguments) => shell::run(arguments),
+        Command::Check(arguments) => tools::check::run(arguments),
+        Command::Info(arguments) => tools::info::run(arguments),
+        Command::Backup(arguments) => tools::backup::run(arguments),
         Command::Demo(DemoCommand::SmartMetering(arguments)) => demo::run(arguments),
         Command::Demo(DemoCommand::CrashChild(arguments)) => demo::crash::child::run(arguments),
     };

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_memory::{DomainChoice, DomainKind, Durability, Pool, PoolStats};
+use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{SessionOptions, query_memory};
 use entresol_streams::{Topology, TopologyBuilder};
-use entresol_tables::Catalog;
+use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{RecoveryReport, StateContext, Transaction};
 use tokio::runtime::{Builder, Runtime};
 
@@ -164,6 +164,18 @@ impl Database {
     /// journal grows; calling it makes the next open after a crash faster.
     pub fn checkpoint(&self) -> Result<()> {
         Ok(self.pool().checkpoint()?)
+    }
+
+    /// Copies the database to a directory that is not there yet, while others go on writing. The copy is a database
+    /// that holds all that was durable before the call, and perhaps some of what was committed since.
+    pub fn backup(&self, destination: impl AsRef<Path>) -> Result<BackupReport> {
+        Ok(self.pool().backup(destination.as_ref())?)
+    }
+
+    /// Looks over everything: the checksums of all pages, every object, every row. Nobody may write meanwhile.
+    /// `progress` is told what is being done.
+    pub fn check(&self, progress: impl FnMut(&str)) -> Result<CheckReport> {
+        Ok(entresol_tables::check(&self.shared.catalog, progress)?)
     }
 
     /// Closes the database: everything is made durable, the next open has nothing to recover. Sessions and

@@ -52,12 +52,13 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{Options, QUERY_MEMORY_BYTES_MAX};
 pub use session::{AsyncSession, Session};
 
-pub use entresol_memory::{DomainChoice, DomainKind, Durability};
+pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};
 pub use entresol_query::StatementResult;
 pub use entresol_query::arrow;
 pub use entresol_streams::{Topology, TopologyBuilder};
 pub use entresol_tables::{
-    Catalog, Column, Cursor, DataType, Row, RowView, ScanRange, Schema, Table, TableOptions, Value,
+    Catalog, CheckReport, Column, Cursor, DataType, Row, RowView, ScanRange, Schema, Table, TableOptions,
+    Value,
 };
 pub use entresol_transactions::Transaction;
 

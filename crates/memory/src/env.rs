@@ -1,12 +1,18 @@
 //! Clock, randomness, threads and files, injected, so that a run can be repeated from one seed and files can
 //! be made to fail. The floors above ask [`Env`] and never the operating system.
 
+mod failing;
 mod faults;
 mod files;
+mod overlay;
 mod ring;
+mod simulated;
 
+pub use failing::{CallFailure, FailingFiles, FileOperation};
 pub use faults::{Fault, FaultyFiles};
 pub use files::{Files, OpenMode, RealFiles, StorageFile};
+pub use overlay::OverlayFiles;
+pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

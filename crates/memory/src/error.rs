@@ -109,6 +109,15 @@ impl Error {
         Error::Io { action, file: file.to_path_buf(), kind: error.kind(), message: error.to_string() }
     }
 
+    /// A read that failed: damage if the file ended before `offset` plus what was wanted, else what the operating
+    /// system said.
+    pub(crate) fn read(file: &Path, offset: u64, error: &io::Error, too_short: &str) -> Error {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Error::corrupt(file, offset, too_short);
+        }
+        Error::io("read", file, error)
+    }
+
     /// A damaged file.
     pub fn corrupt(file: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corrupt { file: file.to_path_buf(), offset, what: what.into() }

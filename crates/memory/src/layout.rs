@@ -43,6 +43,8 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const POOL_FILE: &str = "pool.entresol";
 /// The journal's name in the database directory.
 pub(crate) const JOURNAL_FILE: &str = "journal.entresol";
+/// The name of the file of the pool file's checksums in the database directory.
+pub(crate) const CHECKSUMS_FILE: &str = "checksums.entresol";
 /// The lock file's name in the database directory.
 pub(crate) const LOCK_FILE: &str = "lock.entresol";
 

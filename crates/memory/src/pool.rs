@@ -8,12 +8,19 @@
 //! Closing in order sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
+mod allocation_map;
+mod backup;
+mod inspection;
 mod lifecycle;
 mod space;
 
+pub use allocation_map::AllocationMap;
+pub use backup::BackupReport;
+pub use inspection::PoolInfo;
+
 use crate::allocator::{Allocator, Reservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
-use crate::domain::journal::JournalOptions;
+use crate::domain::journal::{JournalOptions, PagesReport};
 use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
@@ -25,7 +32,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
-use crate::mutants::{active, intact};
+use crate::mutants::{self, active, intact};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -241,6 +248,26 @@ impl Pool {
         }
     }
 
+    /// Verifies what the medium holds of a range, if that was not done since open: on `journal` the checksums of the
+    /// pool file's pages, elsewhere nothing. For what is about to be trusted. Cost: a load where it was done,
+    /// else a page of 4 KiB is read.
+    #[inline]
+    pub fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
+        match &self.domain {
+            Domain::Journal(journal) => journal.verify(offset, bytes as u64),
+            _ => Ok(()),
+        }
+    }
+
+    /// Verifies all pages of the pool file; `None` on domains without checksums of pages. `progress` is told the
+    /// bytes that are done. Checkpoints pause meanwhile.
+    pub fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<Option<PagesReport>> {
+        match &self.domain {
+            Domain::Journal(journal) => Ok(Some(journal.verify_pages(progress)?)),
+            _ => Ok(None),
+        }
+    }
+
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
@@ -270,6 +297,31 @@ impl Pool {
     pub fn root(&self, name: &str) -> Option<u64> {
         let entry = self.root_entry(name)?;
         Some(self.word(entry).load(Ordering::Acquire))
+    }
+
+    /// The names of all root objects, with their offsets.
+    pub fn roots(&self) -> Vec<(String, u64)> {
+        let entries = (0..ROOTS_MAX as u64).map(|i| self.words(ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES, 8));
+        let in_use = entries.filter(|words| words[0].load(Ordering::Acquire) != 0);
+        let named = in_use.map(|words| {
+            let bytes: Vec<u8> =
+                words[2..].iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let length = (words[1].load(Ordering::Relaxed) as usize).min(ROOT_NAME_BYTES_MAX);
+            (String::from_utf8_lossy(&bytes[..length]).into_owned(), words[0].load(Ordering::Acquire))
+        });
+        named.collect()
+    }
+
+    /// The words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be damaged.
+    #[inline]
+    pub fn try_words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
+        let end = offset.checked_add((count as u64).checked_mul(8)?)?;
+        (offset.is_multiple_of(8) && end <= self.mapping.mapped_bytes()).then(|| self.words(offset, count))
+    }
+
+    /// The file that damage is reported of: the pool file, or none.
+    pub fn file(&self) -> Option<&std::path::Path> {
+        self.files.as_ref().map(|files| files.pool_path.as_path())
     }
 
     /// The directory entry of a name that is in use.
@@ -381,7 +433,9 @@ impl Pool {
                 .pool
                 .allocate(start, self.extent_bytes)
                 // The journal's own syncs say nothing about this file's size.
-                .and_then(|()| files.pool.sync_data())
+                .and_then(
+                    |()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() },
+                )
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
         if active("extent-counted-before-it-is-there") {

@@ -198,6 +198,8 @@ fn a_pool_without_its_files_is_refused() {
     // A crash between making the journal and noting that it is needed: the next open notes it.
     let file = OpenOptions::new().write(true).open(database.path("pool.entresol")).unwrap();
     file.write_all_at(&[0; 8], 80).unwrap();
+    // No checkpoint was ever made then.
+    fs::remove_file(database.path("checksums.entresol")).unwrap();
     database.open().unwrap().close().unwrap();
     let (journal, away) = (database.path("journal.entresol"), database.path("away"));
     fs::rename(&journal, &away).unwrap();

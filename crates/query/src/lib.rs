@@ -31,6 +31,7 @@
 
 pub mod access;
 mod assignment;
+mod backup;
 mod block;
 mod columns;
 mod definition;

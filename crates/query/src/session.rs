@@ -22,6 +22,7 @@ use entresol_memory::{DomainKind, Durability};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 
+use crate::backup;
 use crate::block::{Block, StatementGuard};
 use crate::engine;
 use crate::error::{Error, Result};
@@ -227,9 +228,12 @@ impl Session {
         let Some(block) = &self.block else { return self.run_alone(command).await };
         block.check(writes(&command))?;
         let transaction = Arc::clone(block.transaction());
-        let result = match is_definition(&command) {
-            true => Err(Error::unsupported("CREATE TABLE and DROP TABLE inside a transaction")),
-            false => self.run_in(&transaction, &command).await,
+        let result = match &command {
+            Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
+            command if is_definition(command) => {
+                Err(Error::unsupported("CREATE TABLE and DROP TABLE inside a transaction"))
+            }
+            command => self.run_in(&transaction, command).await,
         };
         if let (Err(error), Some(block)) = (&result, &mut self.block) {
             block.fail(error);
@@ -240,6 +244,7 @@ impl Session {
     async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
         match &command {
             Command::CreateTable(create) => return engine::create_table(self, create).await,
+            Command::Backup(destination) => return backup::run(self, destination.clone()).await,
             Command::DropTable { if_exists, names } => {
                 return engine::drop_tables(self, *if_exists, names).await;
             }

@@ -3,6 +3,8 @@
 //! SQL is parsed in PostgreSQL's dialect by DataFusion's parser; names fold to lower case unless quoted. A text
 //! is parsed as a whole before its first statement runs. Texts are at most [`SQL_BYTES_MAX`] long.
 
+use std::path::PathBuf;
+
 use datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
     CreateTable, Delete, FromTable, Ident, Insert, ObjectName, ObjectNamePart, ObjectType, Query, Set,
@@ -10,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
+use crate::backup::{self, Part};
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, SCHEMA};
 
@@ -35,6 +38,7 @@ pub(crate) enum Command {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    Backup(PathBuf),
     SetDurability(String),
     ShowDurability,
     /// SET or RESET of an option of the engine.
@@ -51,7 +55,21 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             sql.len()
         )));
     }
-    parse_engine(sql)?.into_iter().map(classify).collect()
+    let Some(parts) = backup::cut(sql)? else {
+        return parse_engine(sql)?.into_iter().map(classify).collect();
+    };
+    let mut commands = Vec::new();
+    for part in parts {
+        match part {
+            Part::Backup(destination) => commands.push(Command::Backup(destination)),
+            Part::Sql(sql) => {
+                let statements: Result<Vec<Command>> =
+                    parse_engine(&sql)?.into_iter().map(classify).collect();
+                commands.extend(statements?);
+            }
+        }
+    }
+    Ok(commands)
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {

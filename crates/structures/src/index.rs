@@ -79,6 +79,7 @@ impl OrderedIndex {
             let what = "no index can be there".to_string();
             return Err(Error::Corrupt { offset: root, what });
         }
+        pool.verify(root, 64)?;
         let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
         KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
             offset: root,
@@ -203,6 +204,15 @@ impl OrderedIndex {
     /// Verifies all invariants; see [`FpTree::check`].
     pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
         on_tree!(self, tree => tree.check(object))
+    }
+
+    /// As [`OrderedIndex::check`] for an index that may be damaged anywhere; see [`FpTree::check_damaged`].
+    pub fn check_damaged(
+        &self,
+        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(&[u8], u64),
+    ) -> Result<()> {
+        on_tree!(self, tree => tree.check_damaged(claim, entry))
     }
 
     /// Frees a part of an index that is not open any more; see [`FpTree::destroy_step`]. True when only its

@@ -61,6 +61,11 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     ) -> Result<Self::Stored>;
     /// Frees what lies outside the node.
     fn release(stored: Self::Stored, with: &mut Publication<'_>);
+    /// Checks a stored key that may be damaged: the object outside the node that it needs, as (offset, bytes), or
+    /// what is wrong.
+    fn check(_pool: &Pool, _stored: Self::Stored) -> std::result::Result<Option<(u64, u64)>, String> {
+        Ok(None)
+    }
     /// The object outside the node, if there is one.
     fn record_offset(_stored: Self::Stored) -> Option<u64> {
         None
@@ -328,6 +333,20 @@ impl TreeKey for ByteKey {
 
     fn release(stored: StoredBytes, with: &mut Publication<'_>) {
         with.free(stored.record);
+    }
+
+    fn check(pool: &Pool, stored: StoredBytes) -> std::result::Result<Option<(u64, u64)>, String> {
+        let at = stored.record;
+        let head = pool.try_words(at, 1).filter(|_| at != 0);
+        let length =
+            head.ok_or_else(|| format!("no key record can be at {at:#x}"))?[0].load(Relaxed) as usize;
+        let words = pool.try_words(at + 8, length.div_ceil(8)).filter(|_| length <= KEY_BYTES_MAX);
+        let words = words.ok_or_else(|| format!("the key record at {at:#x} says it has {length} bytes"))?;
+        let prefix = words.first().map_or(0, |word| word.load(Relaxed).swap_bytes());
+        if prefix != stored.prefix {
+            return Err(format!("the key record at {at:#x} begins otherwise than its entry in the node"));
+        }
+        Ok(Some((at, 8 + length as u64)))
     }
 
     fn record_offset(stored: StoredBytes) -> Option<u64> {

@@ -40,6 +40,7 @@
 
 pub mod calendar;
 mod catalog;
+mod check;
 mod cursor;
 pub mod decimal;
 pub mod encoding;
@@ -51,6 +52,7 @@ mod table;
 mod value;
 
 pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions};
+pub use check::{CheckReport, Problem, TableReport, check};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use range::ScanRange;

@@ -37,6 +37,8 @@ pub struct StateContext {
     transaction_ids: AtomicU64,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
+    /// States that could not be opened, and why.
+    damaged: BTreeMap<StateId, String>,
     pub(crate) dropping: Mutex<Vec<Dropping>>,
     ddl: Mutex<()>,
     ranges: Mutex<()>,
@@ -55,7 +57,7 @@ impl StateContext {
         let recovered = recovery::recover_groups(&directory, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
-        let (states, dropping) = open_states(&pool, &directory, &groups)?;
+        let OpenedStates { states, damaged, dropping } = open_states(&pool, &directory, &groups)?;
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
@@ -79,6 +81,7 @@ impl StateContext {
             transaction_ids: AtomicU64::new(recovered.next),
             groups: RwLock::new(groups),
             states: RwLock::new(states),
+            damaged,
             dropping: Mutex::new(dropping),
             ddl: Mutex::new(()),
             ranges: Mutex::new(()),
@@ -105,6 +108,10 @@ impl StateContext {
         Ok(id)
     }
 
+    pub(crate) fn group(&self, id: GroupId) -> Option<Arc<Group>> {
+        self.groups.read().get(&id).cloned()
+    }
+
     /// The groups that exist.
     pub fn groups(&self) -> Vec<GroupId> {
         self.groups.read().keys().copied().collect()
@@ -128,6 +135,12 @@ impl StateContext {
     /// The state with this number.
     pub fn state(&self, id: StateId) -> Option<Arc<State>> {
         self.states.read().get(&id).cloned()
+    }
+
+    /// The states that could not be opened because they are damaged, with what is wrong. They are left as they are;
+    /// all others can be used.
+    pub fn damaged_states(&self) -> &BTreeMap<StateId, String> {
+        &self.damaged
     }
 
     /// All states, by number.
@@ -201,15 +214,18 @@ impl StateContext {
     }
 }
 
-type OpenedStates = (BTreeMap<StateId, Arc<State>>, Vec<Dropping>);
+struct OpenedStates {
+    states: BTreeMap<StateId, Arc<State>>,
+    damaged: BTreeMap<StateId, String>,
+    dropping: Vec<Dropping>,
+}
 
 fn open_states(
     pool: &Arc<Pool>,
     directory: &Directory,
     groups: &BTreeMap<GroupId, Arc<Group>>,
 ) -> Result<OpenedStates> {
-    let mut states = BTreeMap::new();
-    let mut dropping = Vec::new();
+    let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for entry in directory.states()? {
         if entry.dropping {
             dropping.push(Dropping { id: entry.id, root: entry.root, dropped_at: 0 });
@@ -218,9 +234,21 @@ fn open_states(
         let group = groups.get(&entry.group).ok_or_else(|| {
             Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
         })?;
-        states.insert(entry.id, State::open(pool, &entry, Arc::clone(group))?);
+        match State::open(pool, &entry, Arc::clone(group)) {
+            Ok(state) => {
+                states.insert(entry.id, state);
+            }
+            // The others are as good as ever.
+            Err(error) if error.is_corrupt() => {
+                let file = pool.file().map_or("the pool".into(), |file| file.display().to_string());
+                let what = format!("{error} (in {file})");
+                tracing::error!(state = entry.id.0, error = %what, "a damaged state");
+                damaged.insert(entry.id, what);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok((states, dropping))
+    Ok(OpenedStates { states, damaged, dropping })
 }
 
 impl std::fmt::Debug for StateContext {

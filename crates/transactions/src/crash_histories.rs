@@ -221,7 +221,8 @@ fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 
 
 /// After a vacuum without snapshots, what is allocated is what the directories and the live states refer to.
 fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result::Result<(), String>> {
-    let mut reachable = context.directory.objects();
+    let directory = context.directory.objects();
+    let mut reachable: Vec<u64> = directory.iter().map(|(offset, _)| *offset).collect();
     for entry in context.directory.states()? {
         let index = OrderedIndex::open(pool, entry.root)?;
         index.check(|offset| reachable.push(offset))?;

@@ -76,14 +76,27 @@ pub(crate) struct Directory {
 impl Directory {
     pub(crate) fn open(pool: &Arc<Pool>) -> Result<Option<Directory>> {
         let Some(header) = pool.root(ROOT) else { return Ok(None) };
-        let words = pool.words(header, HEADER_WORDS);
+        let corrupt = |what: String| Err(Error::Corrupt(what));
+        let Some(words) = pool.try_words(header, HEADER_WORDS) else {
+            return corrupt(format!("no state context can be at {header:#x}"));
+        };
+        pool.verify(header, HEADER_WORDS * WORD as usize)?;
         let word = |index: usize| words[index].load(Ordering::Acquire);
+        for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
+            let words = entries * ENTRY_WORDS;
+            if word(0) == MAGIC && pool.try_words(word(table), words).is_none() {
+                return corrupt(format!("no table of the state context can be at {:#x}", word(table)));
+            }
+        }
         if word(0) != MAGIC || word(1) != FORMAT {
             return Err(Error::Corrupt(format!(
                 "the state context at {header} has magic {:#x}, format {}",
                 word(0),
                 word(1)
             )));
+        }
+        for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
+            pool.verify(word(table), entries * ENTRY_BYTES as usize)?;
         }
         Ok(Some(Directory { pool: Arc::clone(pool), groups: word(2), states: word(3), ranges: word(4) }))
     }
@@ -112,9 +125,16 @@ impl Directory {
         Ok(Directory { pool: Arc::clone(pool), groups, states, ranges })
     }
 
-    /// The objects that the directories themselves are.
-    pub(crate) fn objects(&self) -> Vec<u64> {
-        self.pool.root(ROOT).into_iter().chain([self.groups, self.states, self.ranges]).collect()
+    /// The objects that the directory consists of, as (offset, bytes).
+    pub(crate) fn objects(&self) -> [(u64, u64); 4] {
+        let header = self.pool.root(ROOT).unwrap_or(0);
+        let table = |entries: usize| entries as u64 * ENTRY_BYTES;
+        [
+            (header, HEADER_WORDS as u64 * WORD),
+            (self.groups, table(GROUPS_MAX)),
+            (self.states, table(STATES_MAX)),
+            (self.ranges, table(INVALID_RANGES_MAX)),
+        ]
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {

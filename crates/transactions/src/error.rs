@@ -95,6 +95,20 @@ pub enum Error {
     Structures(#[from] entresol_structures::Error),
 }
 
+impl Error {
+    /// True if the error is about stored bytes that are not what was written.
+    pub fn is_corrupt(&self) -> bool {
+        let memory = |error: &entresol_memory::Error| matches!(error, entresol_memory::Error::Corrupt { .. });
+        match self {
+            Error::Corrupt(_) | Error::Structures(entresol_structures::Error::Corrupt { .. }) => true,
+            Error::Structures(entresol_structures::Error::Memory(error)) | Error::Memory(error) => {
+                memory(error)
+            }
+            _ => false,
+        }
+    }
+}
+
 fn hexadecimal(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod check;
 mod commit;
 mod context;
 pub mod crash_histories;
@@ -65,6 +66,7 @@ mod vacuum;
 mod write_set;
 
 pub use active::TRANSACTIONS_MAX;
+pub use check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use commit::{Commit, GROUPS_PER_COMMIT_MAX};
 pub use context::StateContext;
 pub use dead_keys::DEAD_KEYS_MAX;

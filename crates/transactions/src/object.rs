@@ -110,12 +110,16 @@ impl Shape {
     }
 
     fn decode(word: u64) -> Shape {
+        Shape::try_decode(word).unwrap_or_else(|| panic!("damaged MVCC object: shape word {word:#x}"))
+    }
+
+    #[inline]
+    fn try_decode(word: u64) -> Option<Shape> {
         let shape = Shape { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
         let sane = (1..=VERSION_SLOTS_MAX).contains(&shape.slots)
             && shape.capacity <= VALUE_BYTES_MAX
             && shape.capacity.is_multiple_of(8);
-        assert!(sane, "damaged MVCC object: shape word {word:#x}");
-        shape
+        sane.then_some(shape)
     }
 }
 
@@ -147,6 +151,47 @@ impl<'p> VersionedObject<'p> {
         VersionedObject { pool, offset, shape, words: pool.words(offset, shape.words()) }
     }
 
+    /// The object at an offset, if there can be one: for readers, who must not fall over damage.
+    #[inline]
+    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Self> {
+        let shape = Shape::try_decode(pool.try_words(offset, HEADERS)?[SHAPE].load(Ordering::Relaxed))?;
+        Some(VersionedObject { pool, offset, shape, words: pool.try_words(offset, shape.words())? })
+    }
+
+    /// Checks an object that may be damaged; returns the number of its versions and its bytes, or says what is wrong.
+    /// Nobody may write meanwhile.
+    pub(crate) fn check(
+        pool: &'p Pool,
+        offset: u64,
+        invalid: &InvalidRanges,
+    ) -> Result<(usize, usize), String> {
+        let object = VersionedObject::try_open(pool, offset).ok_or("no MVCC object can be there")?;
+        let bitmap = object.words[BITMAP].load(Ordering::Acquire);
+        if object.shape.slots < 64 && bitmap >> object.shape.slots != 0 {
+            return Err(format!("bitmap {bitmap:#x} names slots that are not there"));
+        }
+        let mut current = 0;
+        for slot in slots(bitmap) {
+            let (cts, dts) = object.header(slot);
+            let bytes = object.words[object.value_at(slot)].load(Ordering::Relaxed) as usize;
+            if bytes > object.shape.capacity {
+                return Err(format!("version {slot} says it has {bytes} of {} bytes", object.shape.capacity));
+            }
+            if invalid.contains(cts) {
+                continue;
+            }
+            let dts = if invalid.contains(dts) { INFINITY } else { dts };
+            if cts >= dts {
+                return Err(format!("version {slot} is valid from {cts} until {dts}"));
+            }
+            current += usize::from(dts == INFINITY);
+        }
+        if current > 1 {
+            return Err(format!("it has {current} current versions"));
+        }
+        Ok((bitmap.count_ones() as usize, object.shape.bytes()))
+    }
+
     /// Prepares reserved memory: no slot is used.
     pub(crate) fn initialise(pool: &'p Pool, offset: u64, shape: Shape) -> Self {
         let words = pool.words(offset, shape.words());
@@ -167,8 +212,10 @@ impl<'p> VersionedObject<'p> {
         value_bytes <= self.shape.capacity
     }
 
+    /// Bits of slots that are not there would be damage; nobody may follow them.
     fn bitmap(&self) -> u64 {
-        self.words[BITMAP].load(Ordering::Acquire)
+        let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
+        self.words[BITMAP].load(Ordering::Acquire) & all
     }
 
     /// CTS and DTS of a slot. DTS first: see the module's argument.

@@ -116,7 +116,9 @@ impl<'p> Planner<'_, 'p> {
                 None => Ok(KeyPlan::Nothing),
             };
         };
-        let object = VersionedObject::open(self.pool, offset);
+        let Some(object) = VersionedObject::try_open(self.pool, offset) else {
+            return Err(state.damaged(key, "a damaged MVCC object"));
+        };
         let census = object.census(&state.group.invalid, self.snapshots);
         if census.newest > self.snapshot {
             return Err(Error::Conflict {

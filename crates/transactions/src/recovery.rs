@@ -127,7 +127,8 @@ fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject
             .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
         entries.clear();
         let next = state.index.scan_batch(lower, &mut entries);
-        entries.iter().for_each(|&(_, offset)| f(VersionedObject::open(pool, offset)));
+        // What is damaged is reported when it is read; it hides nothing that a reader could see.
+        entries.iter().filter_map(|&(_, offset)| VersionedObject::try_open(pool, offset)).for_each(&mut f);
         match next {
             Some(key) => from = Some(key),
             None => return,

@@ -129,6 +129,7 @@ impl Transaction {
                 Found::Value => f(key, &value),
                 Found::Nothing { dead: true } => state.suggest_dead(key),
                 Found::Nothing { dead: false } => (),
+                Found::Damaged => return Err(state.damaged(key, "a damaged MVCC object")),
             }
         }
         for (own_key, own_value) in own {

@@ -4,8 +4,9 @@
 //! has been replaced it is not changed at all, so a reader that found it before still finds its version there.
 //! A reader whose snapshot is older than the drop of a state may go on reading it.
 
-use std::sync::Arc;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
@@ -25,6 +26,8 @@ pub struct State {
     pool: Arc<Pool>,
     /// Transactions with a snapshot from here on do not see the state.
     dropped_at: AtomicU64,
+    /// What holds the state, for errors.
+    holder: OnceLock<String>,
 }
 
 /// What a snapshot finds under a key.
@@ -32,6 +35,8 @@ pub struct State {
 pub(crate) enum Found {
     /// The value was copied.
     Value,
+    /// What is there is no object, or the transaction was finished meanwhile.
+    Damaged,
     /// No version is visible; `dead` when none would be visible later either.
     Nothing {
         /// A candidate for removal.
@@ -51,6 +56,7 @@ impl State {
             width: entry.width,
             pool: Arc::clone(pool),
             dropped_at: AtomicU64::new(INFINITY),
+            holder: OnceLock::new(),
         }))
     }
 
@@ -64,9 +70,47 @@ impl State {
         self.group.id
     }
 
+    /// Names what the state belongs to ("table meter"), once: errors about damage say it.
+    pub fn set_holder(&self, holder: &str) {
+        self.holder.get_or_init(|| holder.to_owned());
+    }
+
+    /// The error for damage under a key.
+    #[cold]
+    pub(crate) fn damaged(&self, key: &[u8], what: &str) -> Error {
+        let holder = self.holder.get().map_or("a state", String::as_str);
+        let offset = self.index.get(key).unwrap_or(0);
+        let file = self.pool.file().map_or("the pool".into(), |file| file.display().to_string());
+        let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        Error::Corrupt(format!(
+            "{holder} ({}): {what} at byte {offset} of {file}, key {key}; run `entresol check`, restore a backup",
+            self.id
+        ))
+    }
+
     /// How wide its keys are.
     pub fn width(&self) -> KeyWidth {
         self.width
+    }
+
+    /// Verifies the index, whatever is damaged in it; nobody may write meanwhile. Cost: all of it is read.
+    pub fn check_index(&self) -> Result<()> {
+        Ok(self.index.check_damaged(|_, _| Ok(()), |_, _| {})?)
+    }
+
+    /// All keys of the index, visible to anybody or not. For small states.
+    pub fn keys(&self) -> Vec<KeyBytes> {
+        let _guard = self.pool.pin();
+        let (mut keys, mut entries, mut from) = (Vec::new(), Vec::new(), None);
+        loop {
+            let lower = from.as_ref().map_or(Bound::Unbounded, |key: &KeyBytes| Bound::Included(&key[..]));
+            let next = self.index.scan_batch(lower, &mut entries);
+            keys.extend(entries.drain(..).map(|(key, _)| key));
+            match next {
+                Some(key) => from = Some(key),
+                None => return keys,
+            }
+        }
     }
 
     /// The greatest key that the index holds, visible to anybody or not; a cheap upper bound.
@@ -126,10 +170,10 @@ impl State {
     /// offset from the index.
     #[inline]
     pub(crate) fn copy_visible(&self, offset: u64, snapshot: Timestamp, value: &mut ValueBuffer) -> Found {
-        let object = VersionedObject::open(&self.pool, offset);
+        let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => Found::Value,
-            Some(_) => Found::Nothing { dead: false },
+            Some(_) => Found::Damaged,
             None => Found::Nothing { dead: object.seems_dead(snapshot, &self.group.invalid) },
         }
     }

@@ -144,6 +144,9 @@ impl Transaction {
             state.copy_visible(offset, self.snapshot, &mut value)
         };
         self.check_still_open()?;
+        if found == Found::Damaged {
+            return Err(state.damaged(&state.normalise(key)?, "a damaged MVCC object"));
+        }
         Ok((found == Found::Value).then(|| f(&value)))
     }
 
@@ -175,6 +178,9 @@ impl Transaction {
                     None => Found::Nothing { dead: false },
                 };
                 self.check_still_open()?;
+                if found == Found::Damaged {
+                    return Err(state.damaged(&state.normalise(key.as_ref())?, "a damaged MVCC object"));
+                }
                 f(position, (found == Found::Value).then_some(&value[..]));
             }
         }

@@ -5,6 +5,7 @@
 //! write, the same file is used through the page cache.
 
 use super::ring::WriteRing;
+use crate::domain::journal::buffer::AlignedBuffer;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -76,11 +77,34 @@ pub trait Files: Send + Sync {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>>;
     /// Makes the directory's entries durable.
     fn sync_directory(&self, dir: &Path) -> io::Result<()>;
+    /// Whether there is a file of this name.
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+    /// Gives a file another name; a file that had it is gone.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+    /// Makes a directory, and those above it that are missing.
+    fn create_directory(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)
+    }
 }
 
 /// The operating system's files.
 #[derive(Debug, Clone, Copy)]
 pub struct RealFiles;
+
+impl RealFiles {
+    /// Opens a file that only is read; works on read-only media.
+    pub fn open_to_read(&self, path: &Path) -> io::Result<Box<dyn StorageFile>> {
+        Ok(Box::new(RealFile::new(File::open(path)?, false, WriteRing::detect)))
+    }
+}
 
 impl Files for RealFiles {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
@@ -142,6 +166,21 @@ impl RealFile {
     }
 }
 
+impl RealFile {
+    /// Makes the file as long as that, with written zeros. What it holds stays.
+    fn write_zeros(&self, end: u64) -> io::Result<()> {
+        const STEP_BYTES: u64 = 64 << 10;
+        let zeros = AlignedBuffer::new(STEP_BYTES as usize);
+        let mut at = self.len()?;
+        while at < end {
+            let step = (end - at).min(STEP_BYTES);
+            self.write_at(&zeros.bytes()[..step as usize], at)?;
+            at += step;
+        }
+        Ok(())
+    }
+}
+
 impl StorageFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self.file.read_exact_at(buffer, offset) {
@@ -199,6 +238,8 @@ impl StorageFile for RealFile {
         // SAFETY: a plain system call on a descriptor that lives as long as `self`.
         match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, bytes) } {
             0 => Ok(()),
+            // A file system without preallocation: blocks come with zeros that are written.
+            libc::EOPNOTSUPP | libc::ENOSYS => self.write_zeros((offset + bytes).cast_unsigned()),
             code => Err(io::Error::from_raw_os_error(code)),
         }
     }

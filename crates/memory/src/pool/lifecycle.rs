@@ -14,12 +14,13 @@ use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC, HEADER_CRC_BYTES,
-    HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID, HEADER_VERSION,
-    JOURNAL_FILE, MAGIC, POOL_FILE,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
+    HEADER_CRC_BYTES, HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID,
+    HEADER_VERSION, JOURNAL_FILE, MAGIC, POOL_FILE,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::mutants;
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -28,17 +29,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The part of the header that never changes.
 #[derive(Debug, Clone, Copy)]
-struct Header {
-    uuid: [u64; 2],
-    extent_bytes: u64,
+pub(super) struct Header {
+    pub(super) uuid: [u64; 2],
+    pub(super) extent_bytes: u64,
     /// As the file says; the journal may know better.
-    extents: u64,
+    pub(super) extents: u64,
+    /// As the file says.
+    pub(super) clean: bool,
     has_journal: bool,
 }
 
 impl Header {
     fn new(env: &Env, extent_bytes: u64) -> Header {
-        Header { uuid: [env.random_u64(), env.random_u64()], extent_bytes, extents: 1, has_journal: false }
+        let uuid = [env.random_u64(), env.random_u64()];
+        Header { uuid, extent_bytes, extents: 1, clean: true, has_journal: false }
     }
 
     /// The first 4 KiB of a pool file.
@@ -53,7 +57,7 @@ impl Header {
         put(HEADER_UUID + 8, self.uuid[1]);
         put(HEADER_EXTENT_BYTES, self.extent_bytes);
         put(HEADER_EXTENTS, self.extents);
-        put(HEADER_CLEAN, 1);
+        put(HEADER_CLEAN, u64::from(self.clean));
         let crc = crc32c::crc32c(&bytes[..HEADER_CRC_BYTES]);
         bytes[HEADER_CRC as usize..HEADER_CRC as usize + 8].copy_from_slice(&u64::from(crc).to_le_bytes());
         bytes
@@ -95,6 +99,7 @@ impl Header {
             uuid,
             extent_bytes,
             extents: word(HEADER_EXTENTS),
+            clean: word(HEADER_CLEAN) == 1,
             has_journal: word(HEADER_JOURNAL) == 1,
         })
     }
@@ -122,7 +127,7 @@ impl Pool {
     /// Creates a pool in a directory (made if it is missing).
     pub fn create(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
         let lock = Pool::prepare(dir, options)?;
-        if dir.join(POOL_FILE).exists() {
+        if options.env.files().exists(&dir.join(POOL_FILE)) {
             return Err(Error::AlreadyExists { dir: dir.to_path_buf() });
         }
         Pool::lay_out(dir, options)?;
@@ -131,7 +136,7 @@ impl Pool {
 
     /// Opens the pool of a directory, and recovers it if it was not closed in order.
     pub fn open(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
-        if !dir.join(POOL_FILE).exists() {
+        if !options.env.files().exists(&dir.join(POOL_FILE)) {
             return Err(Error::NotFound { dir: dir.to_path_buf() });
         }
         let lock = Pool::prepare(dir, options)?;
@@ -141,7 +146,7 @@ impl Pool {
     /// Opens the pool of a directory, or creates it.
     pub fn open_or_create(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
         let lock = Pool::prepare(dir, options)?;
-        if !dir.join(POOL_FILE).exists() {
+        if !options.env.files().exists(&dir.join(POOL_FILE)) {
             Pool::lay_out(dir, options)?;
         }
         Pool::open_locked(dir, options, lock)
@@ -217,7 +222,7 @@ impl Pool {
         if options.domain == DomainChoice::Volatile {
             return Err(Error::Invalid("a volatile pool has no directory; use Pool::volatile".to_string()));
         }
-        std::fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, &e))?;
+        make_directory(dir, &options.env)?;
         DirectoryLock::acquire(dir)
     }
 
@@ -227,28 +232,30 @@ impl Pool {
         let path = dir.join(POOL_FILE);
         let unfinished = dir.join(format!("{POOL_FILE}.new"));
         let journal = dir.join(JOURNAL_FILE);
-        if journal.exists() {
+        let files = options.env.files();
+        if files.exists(&journal) {
             let what = format!("{} is missing, but its journal is there; put it back", path.display());
             return Err(Error::corrupt(&journal, 0, what));
         }
-        match std::fs::remove_file(&unfinished) {
+        match files.remove(&unfinished) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io("remove", &unfinished, &e));
             }
             _ => {}
         }
+        // The directory may have been made by a run that was killed before its entry was durable.
+        sync_entry_of(dir, &options.env)?;
         let io = |e: &std::io::Error| Error::io("create", &path, e);
-        let files = options.env.files();
         let file = files.open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?;
         let written = file
             .allocate(0, options.extent_bytes)
             .and_then(|()| file.write_at(&Header::new(&options.env, options.extent_bytes).encode(), 0))
             .and_then(|()| file.sync_data())
-            .and_then(|()| std::fs::rename(&unfinished, &path))
+            .and_then(|()| files.rename(&unfinished, &path))
             .and_then(|()| files.sync_directory(dir));
         written.map_err(|e| {
             // Best effort: the next creation removes it as well.
-            let _ = std::fs::remove_file(&unfinished);
+            let _ = files.remove(&unfinished);
             io(&e)
         })
     }
@@ -297,15 +304,35 @@ impl Pool {
         pool.allocator
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
+        for extent in 0..extents {
+            pool.verify(extent * options.extent_bytes, CHUNK_BYTES as usize)?;
+        }
         pool.set_clean(false);
         Ok(pool)
     }
 }
 
-fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
+/// Makes the directory, with a name that survives a power failure: what is committed in it must not be lost with
+/// an entry of the directory above.
+fn make_directory(dir: &Path, env: &Env) -> Result<()> {
+    let missing = dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+    let made: Vec<&Path> = missing.collect();
+    env.files().create_directory(dir).map_err(|e| Error::io("create directory", dir, &e))?;
+    made.iter().try_for_each(|path| sync_entry_of(path, env))
+}
+
+/// Makes a directory's entry in the one above durable.
+fn sync_entry_of(dir: &Path, env: &Env) -> Result<()> {
+    // Above a single relative name is the current directory; above the root there is nothing.
+    let Some(above) = dir.parent() else { return Ok(()) };
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    env.files().sync_directory(above).map_err(|e| Error::io("sync directory", above, &e))
+}
+
+pub(super) fn read_header(file: &dyn StorageFile, path: &Path) -> Result<Header> {
     let mut bytes = [0; 4096];
     file.read_at(&mut bytes, 0)
-        .map_err(|_| Error::corrupt(path, 0, "the file is shorter than a pool's header"))?;
+        .map_err(|e| Error::read(path, 0, &e, "the file is shorter than a pool's header"))?;
     Header::decode(&bytes, path)
 }
 
@@ -330,7 +357,7 @@ fn open_domain(
     let journal_path = dir.join(JOURNAL_FILE);
     let address_space_bytes = options.address_space_bytes.max(bytes);
     // A journal beside the pool may hold what the pool file lacks: it is always read.
-    let has_journal = journal_path.exists();
+    let has_journal = options.env.files().exists(&journal_path);
     if header.has_journal && !has_journal {
         let what = "the pool needs its journal, but the file is missing; put it back or restore a backup";
         return Err(Error::corrupt(&journal_path, 0, what));
@@ -370,10 +397,9 @@ fn open_domain(
     };
     if !header.has_journal {
         // From here on the pool file alone is not the whole pool.
-        let marked = options
-            .env
-            .files()
-            .sync_directory(dir)
+        let files = options.env.files();
+        let named = if mutants::active("names-not-synced") { Ok(()) } else { files.sync_directory(dir) };
+        let marked = named
             .and_then(|()| file.write_at(&1u64.to_le_bytes(), HEADER_JOURNAL))
             .and_then(|()| file.sync_data());
         marked.map_err(|e| Error::io("write the header of", path, &e))?;

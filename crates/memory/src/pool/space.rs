@@ -16,6 +16,7 @@
 
 use super::Pool;
 use crate::allocator::{Space, SpaceStats};
+use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use std::sync::atomic::AtomicU64;
@@ -36,6 +37,9 @@ impl Pool {
         let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
         self.persist(Durability::Sync)?;
         self.checkpoint()?;
+        if let Domain::Journal(journal) = &self.domain {
+            journal.forget_checksums(free.ranges())?;
+        }
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
             files

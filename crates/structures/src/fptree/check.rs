@@ -3,6 +3,7 @@
 use super::{FpTree, TreeStats};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
+use crate::leaf::{LEAF_BYTES, bits};
 use std::cmp::Ordering;
 
 impl<K: TreeKey> FpTree<K> {
@@ -59,6 +60,44 @@ impl<K: TreeKey> FpTree<K> {
                 }
             }
             is_first = false;
+            at = leaf.next();
+        }
+        Ok(())
+    }
+
+    /// Verifies all invariants of a tree that may be damaged anywhere; nobody may write meanwhile. `claim` is called with
+    /// offset and bytes of every object that the tree consists of, and says what is wrong with one. Only if all of
+    /// them are sound, `entry` gets the keys and values.
+    pub fn check_damaged(
+        &self,
+        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        mut entry: impl FnMut(&[u8], u64),
+    ) -> Result<()> {
+        let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
+        claim(self.header, 16).map_err(|what| corrupt(self.header, what))?;
+        let mut at = self.first_leaf();
+        let mut is_first = true;
+        while at != 0 {
+            // A ring ends here: its first leaf is claimed a second time.
+            claim(at, LEAF_BYTES as u64).map_err(|what| corrupt(at, what))?;
+            let leaf = self.sound_leaf(at)?;
+            let low = (!is_first).then(|| leaf.low());
+            for key in low.into_iter().chain(bits(leaf.bitmap()).map(|slot| leaf.key(slot))) {
+                if let Some((record, bytes)) = K::check(&self.pool, key).map_err(|what| corrupt(at, what))? {
+                    claim(record, bytes).map_err(|what| corrupt(at, what))?;
+                }
+            }
+            is_first = false;
+            at = leaf.next();
+        }
+        // Nothing below can be led astray any more.
+        self.check(|_| {})?;
+        at = self.first_leaf();
+        while at != 0 {
+            let leaf = self.leaf(at);
+            for slot in bits(leaf.bitmap()) {
+                entry(&K::to_bytes(&self.pool, leaf.key(slot)), leaf.value(slot));
+            }
             at = leaf.next();
         }
         Ok(())

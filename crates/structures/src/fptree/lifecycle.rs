@@ -71,13 +71,18 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// The leaf at an offset, if one can be there: damage is found here, not by a stray store later.
-    fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+    pub(super) fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
+        Self::sound_leaf_at(&self.pool, offset)
+    }
+
+    fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
         let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
         let end = offset.checked_add(LEAF_BYTES as u64);
-        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
+        if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
             return corrupt("no leaf can be there");
         }
-        let leaf = self.leaf(offset);
+        pool.verify(offset, LEAF_BYTES)?;
+        let leaf = Leaf::<K>::at(pool, offset);
         if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
             return corrupt("its bitmap names slots that a leaf does not have");
         }
@@ -123,13 +128,13 @@ impl<K: TreeKey> FpTree<K> {
             if first == 0 {
                 return Ok(true);
             }
-            let leaf = Leaf::<K>::at(pool, first);
+            let leaf = Self::sound_leaf_at(pool, first)?;
             Self::empty_leaf(pool, &leaf, free_values)?;
             let mut publication = pool.publication();
             let next = leaf.next();
             if next != 0 {
                 // The low key of the leaf that becomes the first is not needed any more.
-                K::release(Leaf::<K>::at(pool, next).low(), &mut publication);
+                K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
             }
             if active("destroy-unlinks-before-it-frees") {
                 pool.word(header + FIRST_LEAF).store(next, Ordering::Release);

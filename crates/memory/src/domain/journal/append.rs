@@ -9,6 +9,7 @@ use super::frame::{FRAME_HEADER_WORDS, record_head};
 use super::hook::{self, Place};
 use super::{Gate, Shared};
 use crate::error::Result;
+use crate::mutants::intact;
 use crate::publication::{Operation, Update};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -180,7 +181,9 @@ impl Shared {
     /// Carries the updates out and writes their records. Under the append lock.
     fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
         for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
-            self.dirty.mark(update.offset, 8);
+            if intact("publication-not-marked") {
+                self.dirty.mark(update.offset, 8);
+            }
             hook::pass(Place::Marked);
             let word = &self.mapping.words(update.offset, 1)[0];
             let value = match update.operation {

@@ -8,7 +8,8 @@
 //!    - the journal is made durable up to what is appended after the copy. "Appended" is read under the append lock:
 //!      the copy may have seen some stores of a publication that was under way, and must wait for its record;
 //!    - the batch is written to the pool file, many pages at once.
-//! 3. The pool file is synced; the journal's header moves the replay position to P and is synced; slots before
+//! 3. The pool file is synced, then the checksums of its pages; the journal's header moves the replay position to P
+//!    and is synced; slots before
 //!    P are free.
 //!
 //! Marks are taken as late as possible: a page that changes again before its turn is written once for both.
@@ -21,6 +22,7 @@ use super::buffer::AlignedBuffer;
 use super::dirty::PAGE_BYTES;
 use super::hook::{self, Place};
 use crate::error::{Error, Result};
+use crate::mutants::intact;
 use std::sync::atomic::Ordering;
 
 /// Bytes of pages copied between two syncs of the journal.
@@ -80,8 +82,12 @@ impl Shared {
                 let _held = self.active.lock();
                 self.appended.load(Ordering::Acquire)
             };
-            self.sync_to(appended)?;
+            if intact("checkpoint-ahead-of-journal") {
+                self.sync_to(appended)?;
+            }
+            self.checksums.before_write(&pages)?;
             self.write_runs(&pages, buffer.bytes())?;
+            self.checksums.note(&pages, buffer.bytes());
             hook::pass(Place::PagesWritten);
         }
     }
@@ -110,7 +116,10 @@ impl Shared {
     }
 
     fn finish_checkpoint(&self, position: u64) -> Result<()> {
-        self.pages_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
+        if intact("header-before-pool-sync") {
+            self.pages_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
+        }
+        self.checksums.commit(position)?;
         // The replay position must never lie beyond what is durable.
         self.sync_to(position)?;
         let mut writer = self.writer.lock();

@@ -57,6 +57,12 @@ impl DirtyPages {
         }
     }
 
+    /// The marks of the pages below `end_bytes`, a bit each.
+    pub(super) fn marked(&self, end_bytes: u64) -> Vec<u64> {
+        let words = self.bits.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize);
+        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
     /// Whether all pages of a range are marked.
     #[inline]
     pub(super) fn has(&self, offset: u64, bytes: u64) -> bool {

@@ -29,6 +29,7 @@ use super::slots::SlotSupply;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
+use crate::mutants;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -140,7 +141,7 @@ impl Log {
     pub(super) fn open(file: Arc<dyn StorageFile>, path: &Path) -> Result<Log> {
         let mut block = AlignedBuffer::new(2 * BLOCK_BYTES);
         file.read_at(block.bytes_mut(), 0)
-            .map_err(|_| Error::corrupt(path, 0, "the journal is shorter than its header"))?;
+            .map_err(|e| Error::read(path, 0, &e, "the journal is shorter than its header"))?;
         let words = block.words();
         let blocks = [LogHeader::decode(words), LogHeader::decode(&words[BLOCK_BYTES / 8..])];
         let (version, header) = blocks
@@ -162,7 +163,7 @@ impl Log {
 
     fn assemble(file: Arc<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
         Log {
-            file,
+            file: Arc::from(file),
             path: path.to_path_buf(),
             header,
             slots: Vec::new(),
@@ -188,7 +189,8 @@ impl Log {
         let words = self.block.words_mut();
         words.fill(0);
         words[..HEADER_WORDS].copy_from_slice(&header.encode());
-        let at = (header.generation % 2) * BLOCK_BYTES as u64;
+        let in_place = mutants::active("header-in-place");
+        let at = if in_place { 0 } else { (header.generation % 2) * BLOCK_BYTES as u64 };
         self.file
             .write_at(self.block.bytes(), at)
             .and_then(|()| self.file.sync_data())
@@ -227,7 +229,7 @@ impl Log {
             payload_bytes: payload_bytes as u32,
             payload_crc: crc32c::crc32c(&buffer.bytes()[payload]),
             epoch: self.header.epoch,
-            durable_lsn,
+            durable_lsn: durable_lsn.max(if mutants::active("durable-lsn-too-far") { lsn + 8 } else { 0 }),
             uuid: self.header.uuid,
         };
         buffer.words_mut()[..FRAME_HEADER_WORDS].copy_from_slice(&header.encode());
@@ -246,7 +248,8 @@ impl Log {
 
     /// Takes a free slot, or a new one, and writes its header.
     fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
-        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free) {
+        let early = mutants::active("slot-recycled-early").then_some(0);
+        let slot = match self.slots.iter().position(|slot| *slot == Slot::Free).or(early) {
             Some(slot) => slot,
             None => {
                 let supply = self.supply.as_ref().expect("the supply is open before anything is appended");

@@ -42,10 +42,13 @@ mod append;
 mod background;
 pub(crate) mod buffer;
 mod checkpoint;
+mod checksums;
 mod commit;
+pub(crate) mod copy;
 mod dirty;
 mod frame;
 mod hook;
+mod info;
 mod log;
 mod policy;
 mod read_ahead;
@@ -56,12 +59,18 @@ use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
+use crate::mutants;
 use crate::publication::{Operation, Update};
 use crate::spin::SpinLock;
 use crate::stats::PoolStats;
+pub use checksums::PagesReport;
+pub use info::JournalInfo;
+
+use crate::layout::CHECKSUMS_FILE;
 use append::{Active, BUFFER_BYTES_MAX};
 use background::Background;
 use commit::Rounds;
+use checksums::{ChecksumParts, Checksums};
 use dirty::DirtyPages;
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
@@ -161,6 +170,7 @@ struct Shared {
     /// Pages whose marks the checkpoint under way has taken, and the groups of neighbours that they are in.
     pages_taken: AtomicU64,
     groups_taken: AtomicU64,
+    checksums: Checksums,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
     appended: AtomicU64,
@@ -206,14 +216,14 @@ impl Journal {
     pub(crate) fn create(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let io = |e: &std::io::Error| Error::io("create", path, e);
         let unfinished = path.with_extension("new");
-        if unfinished.exists() {
-            std::fs::remove_file(&unfinished).map_err(|e| io(&e))?;
+        if env.files().exists(&unfinished) {
+            env.files().remove(&unfinished).map_err(|e| io(&e))?;
         }
         drop(env.files().open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?);
         let file = env.files().open(&unfinished, OpenMode::OpenDirect).map_err(|e| io(&e))?;
         let slots = parts.options.preallocated_slots.max(1);
         let log = Log::create(file.into(), path, uuid, parts.options.slot_bytes, slots)?;
-        std::fs::rename(&unfinished, path).map_err(|e| io(&e))?;
+        env.files().rename(&unfinished, path).map_err(|e| io(&e))?;
         let dirty = dirty_pages(&parts)?;
         let nothing = Recovered { end_lsn: 0, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
         Journal::start(parts, log, nothing, dirty, env)
@@ -236,7 +246,9 @@ impl Journal {
             for (word, value) in mapping.words(offset, words.len()).iter().zip(words) {
                 word.store(*value, Ordering::Relaxed);
             }
-            dirty.mark(offset, bytes);
+            if !mutants::active("replay-not-marked") {
+                dirty.mark(offset, bytes);
+            }
             Ok(())
         })?;
         Journal::start(parts, log, recovered, dirty, env)
@@ -250,6 +262,21 @@ impl Journal {
         env: &Env,
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
+        // Through the page cache: pages are verified one by one.
+        let pool_file = env
+            .files()
+            .open(&parts.pool_path, OpenMode::Open)
+            .map_err(|e| Error::io("open", &parts.pool_path, &e))?;
+        let checksum_parts = ChecksumParts {
+            path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
+            uuid: log.header.uuid,
+            pool_file: pool_file.into(),
+            pool_path: &parts.pool_path,
+            position: log.header.replay_lsn,
+            replayed: dirty.marked(parts.mapping.mapped_bytes()),
+            capacity_bytes: parts.mapping.capacity_bytes(),
+        };
+        let checksums = Checksums::open_or_create(checksum_parts, env)?;
         let pages_file = env
             .files()
             .open(&parts.pool_path, OpenMode::OpenDirect)
@@ -261,6 +288,7 @@ impl Journal {
             dirty,
             pages_taken: AtomicU64::new(0),
             groups_taken: AtomicU64::new(0),
+            checksums,
             mapping: parts.mapping,
             pages_file,
             pool_path: parts.pool_path,
@@ -335,6 +363,9 @@ impl Journal {
     /// notes that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
+        if mutants::active("closed-before-checkpoint") {
+            shared.writer.lock().log.mark_closed()?;
+        }
         // The long part first, while others may still append.
         shared.checkpoint()?;
         shared.shut();
@@ -349,6 +380,28 @@ impl Journal {
             "appended after closing"
         );
         writer.log.mark_closed().map_err(|error| shared.fail(error))
+    }
+
+    /// Copies the journal, its pool file and the checksums; see [`copy`].
+    pub(crate) fn copy_to(&self, targets: &copy::Targets<'_>) -> Result<copy::Copied> {
+        self.shared.copy_to(targets)
+    }
+
+    /// Verifies the pages of a range of the pool file, once; see [`checksums`].
+    pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.shared.checksums.verify(offset, bytes)
+    }
+
+    /// Verifies all pages of the pool file; checkpoints pause.
+    pub(crate) fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<PagesReport> {
+        let _paused = self.shared.checkpointing.lock();
+        self.shared.checksums.verify_all(progress)
+    }
+
+    /// Forgets the checksums of pages whose blocks are about to be given back, durably.
+    pub(crate) fn forget_checksums(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
+        let _alone = self.shared.checkpointing.lock();
+        self.shared.checksums.forget(ranges, self.shared.replay_from.load(Ordering::Acquire))
     }
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {

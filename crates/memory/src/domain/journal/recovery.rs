@@ -11,6 +11,7 @@ use super::log::{Log, LogHeader, SLOT_MAGIC, SLOTS_START, Slot};
 use super::read_ahead::{ReadAhead, SlotReader};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
+use crate::mutants;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -128,7 +129,8 @@ impl Log {
         }
         // The rest of the last slot may hold stale frames; a fresh slot is simpler to reason about.
         self.current = None;
-        self.write_header(LogHeader { epoch: self.header.epoch + 1, closed: false, ..self.header })
+        let step = u64::from(!mutants::active("epoch-not-advanced"));
+        self.write_header(LogHeader { epoch: self.header.epoch + step, closed: false, ..self.header })
     }
 }
 
@@ -186,6 +188,11 @@ impl Reader<'_> {
         self.epoch = self.epoch.max(header.epoch);
         let mut expected = header.first_lsn;
         let mut at = BLOCK_BYTES;
+        if mutants::active("gap-not-the-end") {
+            let blocks = (at..log.header.slot_bytes as usize).step_by(BLOCK_BYTES);
+            let found = { blocks }.find(|at| self.valid_frame(*at, expected).is_some());
+            at = found.unwrap_or(at);
+        }
         while let Some(frame) = self.valid_frame(at, expected) {
             let payload_words = frame.payload_bytes as usize / 8;
             let first = at / 8 + FRAME_HEADER_WORDS;
@@ -213,7 +220,8 @@ impl Reader<'_> {
     fn valid_frame(&self, at: usize, expected_lsn: u64) -> Option<FrameHeader> {
         let words = self.buffer.words().get(at / 8..)?;
         let frame = FrameHeader::decode(words)?;
-        let follows = frame.lsn == expected_lsn
+        let gap = mutants::active("gap-not-the-end") && frame.lsn > expected_lsn;
+        let follows = (frame.lsn == expected_lsn || gap)
             && frame.uuid == self.log.header.uuid
             && frame.epoch >= self.epoch
             && frame.epoch <= self.log.header.epoch;
@@ -224,7 +232,8 @@ impl Reader<'_> {
             return None;
         }
         let payload = &self.buffer.bytes()[at + FRAME_HEADER_WORDS * 8..end];
-        (crc32c::crc32c(payload) == frame.payload_crc).then_some(frame)
+        let whole = crc32c::crc32c(payload) == frame.payload_crc || mutants::active("frame-crc-unchecked");
+        whole.then_some(frame)
     }
 
     /// Looks for a frame that proves that the journal was durable beyond its end. Frames of a tail that was cut

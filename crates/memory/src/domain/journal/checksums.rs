@@ -1,0 +1,383 @@
+//! Checksums of the pool file's pages: what finds a flipped bit under data that nobody has written for long.
+//!
+//! A page of 4 KiB has an entry: the CRC-32C of what the last checkpoint that wrote it put there. Beside the pool
+//! lies the file of the entries:
+//!
+//! ```text
+//! byte           what
+//! 0, 4096        two header blocks; the valid one with the higher generation counts
+//! 8192 + 4 i     entry of page i: 0 not known, 1 found damaged, else its CRC-32C (0 and 1 become 2)
+//!
+//! header word    what
+//! 0              magic "ECHECKSM"
+//! 1              format version
+//! 2, 3           UUID of the pool
+//! 4              generation
+//! 5              position of the journal that the entries stand for
+//! 6              the position before
+//! 7              CRC-32C of words 0 to 6
+//! ```
+//!
+//! A checkpoint writes pages and syncs the pool file, then writes entries and header and syncs them, then moves the
+//! journal's replay position. Invariants:
+//!
+//! 1. *A page that the journal does not touch has the content that its entry tells.* Whatever an unfinished checkpoint wrote
+//!    was dirtied after the replay position, and was written only after the record that says so was durable: a
+//!    recovery replays it. So pages that a recovery replays into are left out until a checkpoint has
+//!    written them again; all others, and their entries, an unfinished checkpoint has not changed. A torn write of entries
+//!    writes over neighbours what they were.
+//! 2. *Entries of another time do not count.* Position, or the position before (the crash came before the journal's
+//!    header was moved), must be the journal's replay position; else all entries are forgotten.
+//! 3. *Damage is not covered up.* Before a page is written for the first time since open, what the file has is held against
+//!    its entry. If it differs, the entry says "found damaged" from then on.
+//!
+//! A lost or torn file costs what it would find, nothing else. Memory: 4 bytes and a bit a page.
+
+use crate::env::{Env, OpenMode, StorageFile};
+use crate::error::{Error, Result};
+use crate::mapping::{Backing, Mapping};
+use crate::mutants;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::dirty::PAGE_BYTES;
+use super::frame::words_crc;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"ECHECKSM");
+const VERSION: u64 = 1;
+const HEADER_WORDS: usize = 8;
+const BLOCK_BYTES: usize = 4096;
+const ENTRIES_START: u64 = 2 * BLOCK_BYTES as u64;
+const ENTRY_BYTES: usize = 4;
+const ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / ENTRY_BYTES;
+
+const UNKNOWN: u32 = 0;
+const DAMAGED: u32 = 1;
+
+/// The entry of a page with this content.
+fn entry_of(page: &[u8]) -> u32 {
+    match crc32c::crc32c(page) {
+        UNKNOWN | DAMAGED => 2,
+        crc => crc,
+    }
+}
+
+/// What looking at all pages of a pool file found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PagesReport {
+    /// Pages that are what was written.
+    pub sound: u64,
+    /// Pages without a checksum: never written by a checkpoint, or their checksums were lost.
+    pub unknown: u64,
+    /// Pages that the journal's replay has changed: their checksums come with the next checkpoint.
+    pub replayed: u64,
+    /// Where pages are that are not what was written: bytes of the pool file.
+    pub damaged: Vec<u64>,
+    /// Whether the checksums had to be forgotten when the pool was opened: lost, damaged, or of another time.
+    pub forgotten: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    generation: u64,
+    position: u64,
+    before: u64,
+}
+
+struct Entries {
+    header: Header,
+    words: Vec<u32>,
+    /// A bit a page: a recovery has replayed into it, and no checkpoint has written it since.
+    replayed: Vec<u64>,
+    /// Blocks of entries that the file does not have yet.
+    changed: std::collections::BTreeSet<usize>,
+}
+
+/// The checksums of an open pool file.
+pub(super) struct Checksums {
+    uuid: [u64; 2],
+    file: Box<dyn StorageFile>,
+    path: PathBuf,
+    pool_file: Arc<dyn StorageFile>,
+    pool_path: PathBuf,
+    entries: Mutex<Entries>,
+    /// A bit a page: nothing is left to verify, since it was verified, written or replayed into.
+    settled: Mapping,
+    forgotten: bool,
+}
+
+/// What [`Checksums`] are opened on.
+pub(super) struct ChecksumParts<'p> {
+    pub(super) path: &'p Path,
+    pub(super) uuid: [u64; 2],
+    pub(super) pool_file: Arc<dyn StorageFile>,
+    pub(super) pool_path: &'p Path,
+    /// The journal's replay position.
+    pub(super) position: u64,
+    /// A bit for each page that the recovery replayed into.
+    pub(super) replayed: Vec<u64>,
+    pub(super) capacity_bytes: u64,
+}
+
+impl Checksums {
+    /// Opens the checksums beside a pool, or makes them.
+    pub(super) fn open_or_create(parts: ChecksumParts<'_>, env: &Env) -> Result<Checksums> {
+        let (files, path) = (env.files(), parts.path);
+        let is_there = files.exists(path);
+        let mode = if is_there { OpenMode::Open } else { OpenMode::Create };
+        let io = |action| move |e: std::io::Error| Error::io(action, path, &e);
+        let file = files.open(path, mode).map_err(io(if is_there { "open" } else { "create" }))?;
+        // A name that a power failure takes back costs what a lost file does; the pool's creation syncs it.
+        let fresh = Header { generation: 0, position: parts.position, before: parts.position };
+        let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
+        let forgotten = known.is_none() && (is_there || parts.position > 0);
+        let (header, words) = known.unwrap_or((fresh, Vec::new()));
+        // Whatever the file has of another time is written over with the first checkpoint.
+        let old_bytes = file.len().map_err(io("look at"))?.saturating_sub(ENTRIES_START) as usize;
+        let stale_blocks = if words.is_empty() { old_bytes.div_ceil(BLOCK_BYTES) } else { 0 };
+        let settled = settled_pages(parts.capacity_bytes, &parts.replayed)?;
+        let changed = (0..stale_blocks).collect();
+        let entries = Entries { header, words, replayed: parts.replayed, changed };
+        Ok(Checksums {
+            uuid: parts.uuid,
+            file,
+            path: path.to_path_buf(),
+            pool_file: parts.pool_file,
+            pool_path: parts.pool_path.to_path_buf(),
+            entries: Mutex::new(entries),
+            settled,
+            forgotten,
+        })
+    }
+
+    fn settled_word(&self, page: u64) -> (&AtomicU64, u64) {
+        (&self.settled.words(page / 64 * 8, 1)[0], 1 << (page % 64))
+    }
+
+    /// Verifies the pages of a range that are not settled yet. Cost: a load where they are; else a read of the file.
+    pub(super) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
+        for page in offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES) {
+            let (word, bit) = self.settled_word(page);
+            if word.load(Ordering::Acquire) & bit == 0 && !self.verify_page(page)? {
+                return Err(Error::corrupt(
+                    &self.pool_path,
+                    page * PAGE_BYTES,
+                    "the page is not what was written there (its checksum differs); restore a backup",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a page is what was written; it is settled then.
+    fn verify_page(&self, page: u64) -> Result<bool> {
+        // Locked, so that no checkpoint writes the page meanwhile.
+        let mut entries = self.entries.lock();
+        let (word, bit) = self.settled_word(page);
+        if word.load(Ordering::Acquire) & bit != 0 {
+            return Ok(true);
+        }
+        let sound = match entries.words.get(page as usize).copied().unwrap_or(UNKNOWN) {
+            DAMAGED => return Ok(false),
+            UNKNOWN => true,
+            wanted => {
+                let mut content = [0; PAGE_BYTES as usize];
+                let read = self.pool_file.read_at(&mut content, page * PAGE_BYTES);
+                read.map_err(|e| Error::io("read", &self.pool_path, &e))?;
+                entry_of(&content) == wanted
+            }
+        };
+        if !sound {
+            entries.set(page, DAMAGED);
+            tracing::error!(file = %self.pool_path.display(), offset = page * PAGE_BYTES, "a damaged page");
+            return Ok(false);
+        }
+        word.fetch_or(bit, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    /// A checkpoint is about to write these pages: what the file has is verified for the last time.
+    pub(super) fn before_write(&self, pages: &[u32]) -> Result<()> {
+        for page in pages {
+            let (word, bit) = self.settled_word(u64::from(*page));
+            if word.load(Ordering::Acquire) & bit == 0 {
+                // Damage is noted and stays so; the page is written all the same: others' data may be on it.
+                self.verify_page(u64::from(*page))?;
+                word.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    /// A checkpoint has written these pages.
+    pub(super) fn note(&self, pages: &[u32], copies: &[u8]) {
+        let mut entries = self.entries.lock();
+        for (page, copy) in pages.iter().zip(copies.chunks_exact(PAGE_BYTES as usize)) {
+            entries.set(u64::from(*page), entry_of(copy));
+            if let Some(word) = entries.replayed.get_mut(*page as usize / 64) {
+                *word &= !(1 << (page % 64));
+            }
+        }
+    }
+
+    /// Forgets the pages of ranges (as offset and bytes) whose blocks are about to be given back: they will read as
+    /// zeros. Durable when it returns; `position` is the replay position in force.
+    pub(super) fn forget(&self, ranges: impl Iterator<Item = (u64, u64)>, position: u64) -> Result<()> {
+        let mut entries = self.entries.lock();
+        for (offset, bytes) in ranges {
+            for page in offset / PAGE_BYTES..(offset + bytes) / PAGE_BYTES {
+                if let Some(word) = entries.words.get_mut(page as usize) {
+                    *word = UNKNOWN;
+                    entries.changed.insert(page as usize / ENTRIES_PER_BLOCK);
+                }
+            }
+        }
+        drop(entries);
+        self.commit(position)
+    }
+
+    /// Makes the entries durable, as of a position. The pages are durable already; the journal's header moves after.
+    pub(super) fn commit(&self, position: u64) -> Result<()> {
+        let mut entries = self.entries.lock();
+        let io = |e: std::io::Error| Error::io("write to", &self.path, &e);
+        for block in std::mem::take(&mut entries.changed) {
+            let mut bytes = [0; BLOCK_BYTES];
+            let words = entries.words.iter().skip(block * ENTRIES_PER_BLOCK);
+            for (to, word) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(words) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            self.file.write_at(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64).map_err(io)?;
+        }
+        let before = entries.header.position;
+        let header = Header { generation: entries.header.generation + 1, position, before };
+        let at = header.generation % 2 * BLOCK_BYTES as u64;
+        self.file.write_at(&header.encode(self.uuid), at).map_err(io)?;
+        if !mutants::active("checksums-not-synced") {
+            self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))?;
+        }
+        entries.header = header;
+        Ok(())
+    }
+
+    /// Verifies all pages of the pool file that are not replayed into, those again that were verified before. No
+    /// checkpoint may run meanwhile. `progress` is told how many bytes are done.
+    pub(super) fn verify_all(&self, mut progress: impl FnMut(u64)) -> Result<PagesReport> {
+        let bytes = self.pool_file.len().map_err(|e| Error::io("look at", &self.pool_path, &e))?;
+        let mut report = PagesReport { forgotten: self.forgotten, ..PagesReport::default() };
+        let mut content = [0; PAGE_BYTES as usize];
+        for page in 0..bytes / PAGE_BYTES {
+            let mut entries = self.entries.lock();
+            let entry = entries.words.get(page as usize).copied().unwrap_or(UNKNOWN);
+            if entries.is_replayed(page) {
+                report.replayed += 1;
+                continue;
+            }
+            if entry == UNKNOWN {
+                report.unknown += 1;
+                continue;
+            }
+            let read = self.pool_file.read_at(&mut content, page * PAGE_BYTES);
+            read.map_err(|e| Error::io("read", &self.pool_path, &e))?;
+            if entry == DAMAGED || entry_of(&content) != entry {
+                entries.set(page, DAMAGED);
+                report.damaged.push(page * PAGE_BYTES);
+            } else {
+                report.sound += 1;
+            }
+            drop(entries);
+            if page.is_multiple_of(1024) {
+                progress(page * PAGE_BYTES);
+            }
+        }
+        Ok(report)
+    }
+
+    /// The file, for backups.
+    pub(super) fn file(&self) -> (&dyn StorageFile, &Path) {
+        (&*self.file, &self.path)
+    }
+}
+
+impl Entries {
+    fn is_replayed(&self, page: u64) -> bool {
+        self.replayed.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, page: u64, entry: u32) {
+        let page = page as usize;
+        if self.words.len() <= page {
+            self.words.resize(page + 1, UNKNOWN);
+        }
+        // Once found damaged, whatever is written there may stand on damage.
+        if self.words[page] != DAMAGED && self.words[page] != entry {
+            self.words[page] = entry;
+            self.changed.insert(page / ENTRIES_PER_BLOCK);
+        }
+    }
+}
+
+impl Header {
+    fn encode(&self, uuid: [u64; 2]) -> [u8; BLOCK_BYTES] {
+        let mut words = [MAGIC, VERSION, uuid[0], uuid[1], self.generation, self.position, self.before, 0];
+        words[HEADER_WORDS - 1] = u64::from(words_crc(&words[..HEADER_WORDS - 1]));
+        let mut bytes = [0; BLOCK_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(block: &[u8], uuid: [u64; 2]) -> Option<Header> {
+        let mut words = [0; HEADER_WORDS];
+        for (word, bytes) in words.iter_mut().zip(block.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let crc = u64::from(words_crc(&words[..HEADER_WORDS - 1]));
+        let ours = words[..4] == [MAGIC, VERSION, uuid[0], uuid[1]] && words[HEADER_WORDS - 1] == crc;
+        ours.then_some(Header { generation: words[4], position: words[5], before: words[6] })
+    }
+}
+
+/// Header and entries, if they belong to a journal that replays from `position`.
+fn read(
+    file: &dyn StorageFile,
+    path: &Path,
+    uuid: [u64; 2],
+    position: u64,
+) -> Result<Option<(Header, Vec<u32>)>> {
+    let io = |e: std::io::Error| Error::io("read", path, &e);
+    let bytes = file.len().map_err(io)?;
+    if bytes < ENTRIES_START {
+        return Ok(None);
+    }
+    let mut blocks = [0; 2 * BLOCK_BYTES];
+    file.read_at(&mut blocks, 0).map_err(io)?;
+    let headers = blocks.chunks(BLOCK_BYTES).filter_map(|block| Header::decode(block, uuid));
+    let newest = headers.max_by_key(|header| header.generation);
+    let Some(header) = newest.filter(|header| position == header.position || position == header.before)
+    else {
+        return Ok(None);
+    };
+    let mut entries = vec![0; (bytes - ENTRIES_START) as usize / ENTRY_BYTES * ENTRY_BYTES];
+    file.read_at(&mut entries, ENTRIES_START).map_err(io)?;
+    let words = entries.as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| u32::from_le_bytes(*entry)).collect();
+    // The entries stand for the journal as it is: if its header was not moved, the next one follows the old position.
+    Ok(Some((Header { position, ..header }, words)))
+}
+
+fn settled_pages(capacity_bytes: u64, replayed: &[u64]) -> Result<Mapping> {
+    let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
+    let make = || -> std::io::Result<Mapping> {
+        let settled = Mapping::reserve(bytes)?;
+        settled.grow(bytes, &Backing::Anonymous)?;
+        Ok(settled)
+    };
+    let settled =
+        make().map_err(|e| Error::OutOfSpace { what: format!("map the marks of verified pages: {e}") })?;
+    for (word, bits) in settled.words(0, replayed.len()).iter().zip(replayed) {
+        word.store(*bits, Ordering::Relaxed);
+    }
+    Ok(settled)
+}

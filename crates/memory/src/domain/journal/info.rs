@@ -1,0 +1,37 @@
+//! What the header of a journal file says.
+
+use super::log::Log;
+use crate::env::RealFiles;
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// What the header of a journal file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalInfo {
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of a slot, the unit of recycling.
+    pub slot_bytes: u64,
+    /// How often the pool was opened.
+    pub opens: u64,
+    /// The position from which a recovery replays.
+    pub replay_position: u64,
+    /// Closed in order: there is nothing to replay.
+    pub closed: bool,
+}
+
+impl JournalInfo {
+    /// Reads the header of a journal file.
+    pub(crate) fn read(path: &Path) -> Result<JournalInfo> {
+        let file = RealFiles.open_to_read(path).map_err(|e| Error::io("open", path, &e))?;
+        let log = Log::open(file.into(), path)?;
+        let file_bytes = log.file.len().map_err(|e| Error::io("look at", path, &e))?;
+        Ok(JournalInfo {
+            file_bytes,
+            slot_bytes: log.header.slot_bytes,
+            opens: log.header.epoch,
+            replay_position: log.header.replay_lsn,
+            closed: log.header.closed,
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! Files of which one call fails, whichever it is: for tests that let every call of a history fail in turn.
+
+use super::files::{Files, OpenMode, RealFiles, StorageFile};
+use parking_lot::Mutex;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a call was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOperation {
+    /// Open or make a file.
+    Open,
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Make a file's content durable.
+    Sync,
+    /// Make a file longer.
+    Allocate,
+    /// Ask for a file's length.
+    Length,
+    /// Make a directory's names durable.
+    SyncDirectory,
+    /// Give a file another name.
+    Rename,
+    /// Remove a file.
+    Remove,
+    /// Make a directory.
+    CreateDirectory,
+}
+
+/// How calls fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFailure {
+    /// One call, with EIO.
+    Io,
+    /// One call, with EIO; a write leaves the first half of its bytes.
+    ShortWrite,
+    /// This call and all after it, with EIO: the device is gone.
+    DeviceGone,
+    /// This call and all after it that need space, with ENOSPC.
+    DiskFull,
+    /// This call and all after it that change anything, with EROFS: remounted read-only.
+    ReadOnly,
+}
+
+#[derive(Default)]
+struct Plan {
+    calls: u64,
+    fail_from: Option<(u64, CallFailure)>,
+    failed: Option<(FileOperation, PathBuf)>,
+}
+
+/// Real files that count their calls and let one of them, or all from one on, fail. Clones share the count.
+#[derive(Clone, Default)]
+pub struct FailingFiles {
+    plan: Arc<Mutex<Plan>>,
+}
+
+impl FailingFiles {
+    /// Files whose calls succeed until [`FailingFiles::fail`].
+    pub fn new() -> FailingFiles {
+        FailingFiles::default()
+    }
+
+    /// Lets the call with this number (from 1) fail.
+    pub fn fail(&self, call: u64, how: CallFailure) {
+        self.plan.lock().fail_from = Some((call, how));
+    }
+
+    /// Lets all calls succeed again.
+    pub fn mend(&self) {
+        self.plan.lock().fail_from = None;
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> u64 {
+        self.plan.lock().calls
+    }
+
+    /// The first call that failed.
+    pub fn failed(&self) -> Option<(FileOperation, PathBuf)> {
+        self.plan.lock().failed.clone()
+    }
+
+    /// Counts a call. The error with which it fails, and how.
+    fn count(&self, operation: FileOperation, path: &Path) -> Result<(), (io::Error, CallFailure)> {
+        let plan = &mut *self.plan.lock();
+        plan.calls += 1;
+        let Some((from, how)) = plan.fail_from else { return Ok(()) };
+        let reads = matches!(operation, FileOperation::Read | FileOperation::Length | FileOperation::Open);
+        let takes_space = matches!(
+            operation,
+            FileOperation::Write | FileOperation::Allocate | FileOperation::CreateDirectory
+        );
+        let (fails, code) = match how {
+            CallFailure::Io | CallFailure::ShortWrite => (plan.calls == from, libc::EIO),
+            CallFailure::DeviceGone => (plan.calls >= from, libc::EIO),
+            CallFailure::DiskFull => (plan.calls >= from && takes_space, libc::ENOSPC),
+            CallFailure::ReadOnly => (plan.calls >= from && !reads, libc::EROFS),
+        };
+        if !fails {
+            return Ok(());
+        }
+        plan.failed.get_or_insert((operation, path.to_path_buf()));
+        Err((io::Error::from_raw_os_error(code), how))
+    }
+
+    fn check(&self, operation: FileOperation, path: &Path) -> io::Result<()> {
+        self.count(operation, path).map_err(|(error, _)| error)
+    }
+}
+
+impl Files for FailingFiles {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
+        self.check(FileOperation::Open, path)?;
+        let file = RealFiles.open(path, mode)?;
+        Ok(Box::new(FailingFile { file, files: self.clone(), path: path.to_path_buf() }))
+    }
+
+    fn sync_directory(&self, dir: &Path) -> io::Result<()> {
+        self.check(FileOperation::SyncDirectory, dir)?;
+        RealFiles.sync_directory(dir)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check(FileOperation::Rename, to)?;
+        RealFiles.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.check(FileOperation::Remove, path)?;
+        RealFiles.remove(path)
+    }
+
+    fn create_directory(&self, dir: &Path) -> io::Result<()> {
+        self.check(FileOperation::CreateDirectory, dir)?;
+        RealFiles.create_directory(dir)
+    }
+}
+
+struct FailingFile {
+    file: Box<dyn StorageFile>,
+    files: FailingFiles,
+    path: PathBuf,
+}
+
+impl FailingFile {
+    fn check(&self, operation: FileOperation) -> io::Result<()> {
+        self.files.check(operation, &self.path)
+    }
+}
+
+impl StorageFile for FailingFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.check(FileOperation::Read)?;
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        let Err((error, how)) = self.files.count(FileOperation::Write, &self.path) else {
+            return self.file.write_at(buffer, offset);
+        };
+        // Direct writes go in whole blocks.
+        let half = (buffer.len() / 2).next_multiple_of(4096);
+        if how == CallFailure::ShortWrite && half < buffer.len() {
+            self.file.write_at(&buffer[..half], offset)?;
+        }
+        Err(error)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.check(FileOperation::Sync)?;
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check(FileOperation::Allocate)?;
+        self.file.allocate(offset, bytes)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.check(FileOperation::Length)?;
+        self.file.len()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+}

@@ -1,0 +1,308 @@
+//! Files in memory that remember how they came to be.
+//!
+//! A [`SimulatedFiles`] behaves like a file system and writes down every call that changes something, in the order in
+//! which it took effect. From that record [`crate::power_failure`] computes what a power failure could have left
+//! at any moment, and loads such a state back to be opened.
+//!
+//! - A file's content is in memory. Only a file that is mapped gets a memory file of the system behind it, which
+//!   follows every later write.
+//! - The directory is flat and must exist for real: the database's lock file is always a real one.
+//! - Memory: all files, and all that was ever written while recording.
+
+use super::files::{Files, OpenMode, StorageFile};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// A call that changed something. Files are numbered in the order in which they were made.
+#[derive(Debug, Clone)]
+pub enum FileEvent {
+    /// A file was made, empty.
+    Created {
+        /// The file.
+        file: usize,
+        /// Its name.
+        path: PathBuf,
+    },
+    /// Bytes were written.
+    Wrote {
+        /// The file.
+        file: usize,
+        /// Where.
+        offset: u64,
+        /// The bytes.
+        bytes: Arc<[u8]>,
+    },
+    /// The file was made at least this long.
+    Allocated {
+        /// The file.
+        file: usize,
+        /// Its length then.
+        end: u64,
+    },
+    /// All that was written to the file before is durable.
+    Synced {
+        /// The file.
+        file: usize,
+    },
+    /// A name went to another file.
+    Renamed {
+        /// The old name.
+        from: PathBuf,
+        /// The new name.
+        to: PathBuf,
+    },
+    /// A name is gone.
+    Removed {
+        /// The name.
+        path: PathBuf,
+    },
+    /// The directory's names are durable.
+    DirectorySynced,
+    /// What the history says of itself; see [`SimulatedFiles::note`].
+    Noted {
+        /// Any number: what was begun, or what was acknowledged as durable.
+        value: u64,
+        /// Whether it was acknowledged.
+        acknowledged: bool,
+    },
+}
+
+/// The names and contents of all files.
+pub type FilesImage = BTreeMap<PathBuf, Vec<u8>>;
+
+#[derive(Default)]
+struct State {
+    files: Vec<Content>,
+    names: BTreeMap<PathBuf, usize>,
+    events: Option<Vec<FileEvent>>,
+}
+
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    mapped: Arc<OnceLock<File>>,
+}
+
+impl Content {
+    fn write(&mut self, bytes: &[u8], at: usize) -> io::Result<()> {
+        self.lengthen(at + bytes.len())?;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.mapped.get().map_or(Ok(()), |file| file.write_all_at(bytes, at as u64))
+    }
+
+    fn lengthen(&mut self, end: usize) -> io::Result<()> {
+        if end > self.bytes.len() {
+            self.bytes.resize(end, 0);
+            return self.mapped.get().map_or(Ok(()), |file| file.set_len(end as u64));
+        }
+        Ok(())
+    }
+
+    /// Makes the content equal to an image, touching only pages that differ.
+    fn become_like(&mut self, image: &[u8]) -> io::Result<()> {
+        const PAGE_BYTES: usize = 4096;
+        if self.bytes.len() > image.len() {
+            self.bytes.truncate(image.len());
+            self.mapped.get().map_or(Ok(()), |file| file.set_len(image.len() as u64))?;
+        }
+        self.lengthen(image.len())?;
+        let mapped = self.mapped.get();
+        let pages = self.bytes.chunks_mut(PAGE_BYTES).zip(image.chunks(PAGE_BYTES));
+        for (number, (page, wanted)) in pages.enumerate().filter(|(_, (page, wanted))| page != wanted) {
+            page.copy_from_slice(wanted);
+            mapped.map_or(Ok(()), |file| file.write_all_at(wanted, (number * PAGE_BYTES) as u64))?;
+        }
+        Ok(())
+    }
+}
+
+/// Files in memory; see the [module](self). Clones share them.
+#[derive(Clone, Default)]
+pub struct SimulatedFiles {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimulatedFiles {
+    /// No files yet, nothing is recorded.
+    pub fn new() -> SimulatedFiles {
+        SimulatedFiles::default()
+    }
+
+    /// Starts a new record.
+    pub fn record(&self) {
+        self.state.lock().events = Some(Vec::new());
+    }
+
+    /// Ends the record and returns it.
+    pub fn take_record(&self) -> Vec<FileEvent> {
+        self.state.lock().events.take().unwrap_or_default()
+    }
+
+    /// Puts a number into the record: what the history has begun, or (`acknowledged`) what it was told is
+    /// durable.
+    pub fn note(&self, value: u64, acknowledged: bool) {
+        push(&mut self.state.lock(), || FileEvent::Noted { value, acknowledged });
+    }
+
+    /// How many calls are recorded so far.
+    pub fn recorded(&self) -> usize {
+        self.state.lock().events.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The present files.
+    pub fn image(&self) -> FilesImage {
+        let state = self.state.lock();
+        state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].bytes.clone())).collect()
+    }
+
+    /// Makes the files equal to an image. Nobody may have one of them open.
+    pub fn load(&self, image: &FilesImage) -> io::Result<()> {
+        let state = &mut *self.state.lock();
+        state.names.retain(|path, _| image.contains_key(path));
+        for (file, content) in state.files.iter_mut().enumerate() {
+            if !state.names.values().any(|named| *named == file) {
+                *content = Content::default();
+            }
+        }
+        for (path, bytes) in image {
+            let file = *state.names.entry(path.clone()).or_insert_with(|| {
+                state.files.push(Content::default());
+                state.files.len() - 1
+            });
+            state.files[file].become_like(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the files in the record, by name.
+    pub fn file_numbers(&self) -> BTreeMap<PathBuf, usize> {
+        self.state.lock().names.clone()
+    }
+}
+
+fn push(state: &mut State, event: impl FnOnce() -> FileEvent) {
+    if let Some(events) = &mut state.events {
+        events.push(event());
+    }
+}
+
+fn not_found() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOENT)
+}
+
+impl Files for SimulatedFiles {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
+        let state = &mut *self.state.lock();
+        let file = match (state.names.get(path), mode) {
+            (Some(_), OpenMode::Create) => return Err(io::Error::from_raw_os_error(libc::EEXIST)),
+            (Some(file), _) => *file,
+            (None, OpenMode::Create) => {
+                state.files.push(Content::default());
+                let file = state.files.len() - 1;
+                state.names.insert(path.to_path_buf(), file);
+                push(state, || FileEvent::Created { file, path: path.to_path_buf() });
+                file
+            }
+            (None, _) => return Err(not_found()),
+        };
+        let mapped = state.files[file].mapped.clone();
+        Ok(Box::new(SimulatedFile { files: self.clone(), file, mapped }))
+    }
+
+    fn sync_directory(&self, _dir: &Path) -> io::Result<()> {
+        push(&mut self.state.lock(), || FileEvent::DirectorySynced);
+        Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.state.lock().names.contains_key(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let state = &mut *self.state.lock();
+        let file = state.names.remove(from).ok_or_else(not_found)?;
+        state.names.insert(to.to_path_buf(), file);
+        push(state, || FileEvent::Renamed { from: from.to_path_buf(), to: to.to_path_buf() });
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let state = &mut *self.state.lock();
+        state.names.remove(path).ok_or_else(not_found)?;
+        push(state, || FileEvent::Removed { path: path.to_path_buf() });
+        Ok(())
+    }
+
+    fn create_directory(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct SimulatedFile {
+    files: SimulatedFiles,
+    file: usize,
+    mapped: Arc<OnceLock<File>>,
+}
+
+impl StorageFile for SimulatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.files.state.lock();
+        let start = offset as usize;
+        let bytes = state.files[self.file].bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        let state = &mut *self.files.state.lock();
+        state.files[self.file].write(buffer, offset as usize)?;
+        push(state, || FileEvent::Wrote { file: self.file, offset, bytes: buffer.into() });
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        push(&mut self.files.state.lock(), || FileEvent::Synced { file: self.file });
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let state = &mut *self.files.state.lock();
+        let end = offset + bytes;
+        state.files[self.file].lengthen(end as usize)?;
+        push(state, || FileEvent::Allocated { file: self.file, end });
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.files.state.lock().files[self.file].bytes.len() as u64)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // Locked until it is known: every later write goes to it as well.
+        let state = self.files.state.lock();
+        let make = || memory_file(&state.files[self.file].bytes).expect("the system has room for it");
+        self.mapped.get_or_init(make).as_fd()
+    }
+}
+
+fn memory_file(content: &[u8]) -> io::Result<File> {
+    // SAFETY: the name is a C string; nothing else is passed by reference.
+    let descriptor = unsafe { libc::memfd_create(c"simulated".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call above made the descriptor, and nobody else has it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    file.set_len(content.len() as u64)?;
+    // Pages of zeros stay holes.
+    for (page, bytes) in content.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|b| *b != 0)) {
+        file.write_all_at(bytes, page as u64 * 4096)?;
+    }
+    Ok(file)
+}

@@ -1,0 +1,62 @@
+//! Which allocated objects something refers to: for walks over everything that is reachable.
+//!
+//! Memory: 17 bytes for each allocated object.
+
+use super::Pool;
+
+/// The allocated objects of a pool at one moment; nobody may allocate or free while it is in use.
+pub struct AllocationMap {
+    /// (offset, bytes), by offset.
+    objects: Vec<(u64, u64)>,
+    claimed: Vec<bool>,
+}
+
+impl Pool {
+    /// All allocated objects, none of them claimed yet.
+    pub fn allocation_map(&self) -> AllocationMap {
+        let mut objects = Vec::new();
+        self.for_each_object(|offset, bytes| objects.push((offset, bytes)));
+        objects.sort_unstable();
+        let claimed = vec![false; objects.len()];
+        AllocationMap { objects, claimed }
+    }
+}
+
+impl AllocationMap {
+    /// Notes that something refers to an object of at least so many bytes. `Err` says what is wrong with that: nothing
+    /// is allocated there, it is too small, or something else refers to it as well.
+    pub fn claim(&mut self, offset: u64, bytes: u64) -> Result<(), String> {
+        let Ok(index) = self.objects.binary_search_by_key(&offset, |(offset, _)| *offset) else {
+            return Err(format!("nothing is allocated at {offset:#x}"));
+        };
+        let (_, allocated) = self.objects[index];
+        if allocated < bytes {
+            return Err(format!("{bytes} bytes are in use at {offset:#x}, but {allocated} are allocated"));
+        }
+        if std::mem::replace(&mut self.claimed[index], true) {
+            return Err(format!("the object at {offset:#x} is referred to twice"));
+        }
+        Ok(())
+    }
+
+    /// Usable bytes of the allocated object at an offset.
+    pub fn bytes(&self, offset: u64) -> Option<u64> {
+        let index = self.objects.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        Some(self.objects[index].1)
+    }
+
+    /// Objects that nothing has claimed: (offset, bytes).
+    pub fn unclaimed(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.objects.iter().zip(&self.claimed).filter(|(_, claimed)| !**claimed).map(|(object, _)| *object)
+    }
+
+    /// How many objects are allocated.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether nothing is allocated.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+}

@@ -1,0 +1,303 @@
+//! The journal under power failures on the level of files, and the mutants that this must find.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{PowerFailureOptions, PowerFailureReport, Run, Scenario, check};
+use crate::{DomainChoice, Durability, JournalOptions, Pool, PoolOptions, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+fn pool_options() -> PoolOptions {
+    PoolOptions {
+        domain: DomainChoice::Journal,
+        extent_bytes: 256 << 10,
+        address_space_bytes: 16 << 20,
+        journal: JournalOptions {
+            slot_bytes: 64 << 10,
+            checkpoint_bytes: 64 << 20,
+            journal_bytes_max: 64 << 20,
+            preallocated_slots: 2,
+            ..JournalOptions::default()
+        },
+        ..PoolOptions::default()
+    }
+}
+
+/// A list of numbered objects, newest first, from 1: [next, number]. Every object is reachable or free.
+fn push(pool: &Pool, number: u64, bytes: usize) -> Result<()> {
+    let node = pool.reserve(bytes)?;
+    let words = pool.words(node.offset(), 2);
+    words[0].store(pool.root("list").unwrap_or(0), Ordering::Relaxed);
+    words[1].store(number, Ordering::Relaxed);
+    pool.flush(node.offset(), 16);
+    let mut publication = pool.publication();
+    let offset = publication.allocate(node);
+    publication.set_root("list", offset)?;
+    publication.publish()
+}
+
+fn list_length(pool: &Pool) -> std::result::Result<u64, String> {
+    let mut at = pool.root("list").unwrap_or(0);
+    let length = if at == 0 { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
+    for expected in (1..=length).rev() {
+        if at == 0 || at + 16 > pool.bytes() || !at.is_multiple_of(8) {
+            return Err(format!("the list breaks off before object {expected} of {length}: {at:#x}"));
+        }
+        let words = pool.words(at, 2);
+        if words[1].load(Ordering::Relaxed) != expected {
+            return Err(format!("object {expected} of {length} says {}", words[1].load(Ordering::Relaxed)));
+        }
+        at = words[0].load(Ordering::Relaxed);
+    }
+    sound_pages(pool)?;
+    let mut objects = 0;
+    pool.for_each_object(|_, _| objects += 1);
+    if at != 0 || objects != length {
+        return Err(format!("{length} objects are reachable, {objects} allocated, the end is {at:#x}"));
+    }
+    Ok(length)
+}
+
+/// A power failure is no damage.
+fn sound_pages(pool: &Pool) -> std::result::Result<(), String> {
+    let report = pool.verify_pages(|_| {}).map_err(|e| e.to_string())?.ok_or("no checksums")?;
+    if report.damaged.is_empty() { Ok(()) } else { Err(format!("false alarm: {report:?}")) }
+}
+
+/// Waits until the journal's own thread has written a frame without a sync.
+fn write_without_sync(run: &Run, pool: &Pool) -> Result<()> {
+    let before = run.recorded();
+    pool.persist(Durability::None)?;
+    while run.recorded() == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Commits one by one, unsynced ones in between, checkpoints, a close and reopens.
+struct Commits;
+
+impl Commits {
+    fn commit(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
+        run.begin(number);
+        push(pool, number, 64)?;
+        pool.sync()?;
+        run.acknowledge(number);
+        Ok(())
+    }
+
+    /// A frame for each, one sync for all.
+    fn commit_together(&self, run: &Run, pool: &Pool, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
+        for number in numbers.clone() {
+            run.begin(number);
+            push(pool, number, 64)?;
+            write_without_sync(run, pool)?;
+        }
+        pool.sync()?;
+        run.acknowledge(*numbers.end());
+        Ok(())
+    }
+}
+
+impl Scenario for Commits {
+    fn history(&self, run: &Run) -> Result<()> {
+        let pool = Pool::create(run.directory(), run.options())?;
+        // In slots that were never used: a frame that is lost, and a later one that is not.
+        self.commit_together(run, &pool, 1..=3)?;
+        (4..=8).try_for_each(|number| self.commit(run, &pool, number))?;
+        pool.checkpoint()?;
+        self.commit(run, &pool, 9)?;
+        pool.close()?;
+        drop(pool);
+        let pool = Pool::open(run.directory(), run.options())?;
+        self.commit_together(run, &pool, 10..=12)?;
+        // A slot has room for 15 frames: the last of these begin a new one.
+        (13..=23).try_for_each(|number| self.commit(run, &pool, number))?;
+        self.commit_together(run, &pool, 24..=26)?;
+        // More slots than were preallocated, then a checkpoint that frees them.
+        (27..=60).try_for_each(|number| self.commit(run, &pool, number))?;
+        pool.checkpoint()?;
+        (61..=64).try_for_each(|number| self.commit(run, &pool, number))
+    }
+
+    fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {
+        list_length(pool)
+    }
+
+    fn resume(&self, run: &Run, pool: &Arc<Pool>, found: u64) -> Result<()> {
+        self.commit(run, pool, found + 1)?;
+        // Where this ends, a stale frame may follow that would fit; after a checkpoint others may.
+        if found.is_multiple_of(2) {
+            return Ok(());
+        }
+        pool.checkpoint()?;
+        self.commit(run, pool, found + 2)
+    }
+}
+
+/// Objects that fill their pool quickly: growth, and a checkpoint of several pages.
+struct Growth;
+
+impl Scenario for Growth {
+    fn history(&self, run: &Run) -> Result<()> {
+        let pool = Pool::create(run.directory(), run.options())?;
+        for number in 1..=14 {
+            run.begin(number);
+            push(&pool, number, 32 << 10)?;
+            if number % 3 == 0 {
+                pool.sync()?;
+                run.acknowledge(number);
+            }
+            if number == 8 {
+                pool.checkpoint()?;
+                run.acknowledge(number);
+            }
+        }
+        pool.close()?;
+        run.acknowledge(14);
+        Ok(())
+    }
+
+    fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {
+        list_length(pool)
+    }
+
+    fn resume(&self, run: &Run, pool: &Arc<Pool>, found: u64) -> Result<()> {
+        run.begin(found + 1);
+        push(pool, found + 1, 32 << 10)?;
+        pool.close()?;
+        run.acknowledge(found + 1);
+        Ok(())
+    }
+}
+
+/// One region of several pages that is filled with the number of each operation before a word says so: frames of
+/// many sectors, in several slots, of which many are not synced.
+struct Regions;
+
+const REGIONS: u64 = 3;
+const REGION_BYTES: usize = 12 << 10;
+
+impl Regions {
+    fn fill(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
+        run.begin(number);
+        let at = pool.root("regions").unwrap_or(0);
+        let region = at + 64 + number % REGIONS * REGION_BYTES as u64;
+        pool.words(region, REGION_BYTES / 8).iter().for_each(|word| word.store(number, Ordering::Relaxed));
+        pool.flush(region, REGION_BYTES);
+        pool.fence();
+        pool.word(at).store(number, Ordering::Release);
+        pool.flush(at, 8);
+        pool.fence();
+        Ok(())
+    }
+}
+
+impl Scenario for Regions {
+    fn history(&self, run: &Run) -> Result<()> {
+        let pool = Pool::create(run.directory(), run.options())?;
+        let object = pool.reserve(64 + REGIONS as usize * REGION_BYTES)?;
+        pool.words(object.offset(), object.bytes() / 8).iter().for_each(|w| w.store(0, Ordering::Relaxed));
+        pool.flush(object.offset(), object.bytes());
+        let mut publication = pool.publication();
+        let at = publication.allocate(object);
+        publication.set_root("regions", at)?;
+        publication.publish()?;
+        for number in 1..=10 {
+            self.fill(run, &pool, number)?;
+            if number % 4 == 0 {
+                pool.sync()?;
+                run.acknowledge(number);
+            }
+        }
+        pool.checkpoint()?;
+        run.acknowledge(10);
+        self.fill(run, &pool, 11)
+    }
+
+    fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {
+        sound_pages(pool)?;
+        let Some(at) = pool.root("regions") else { return Ok(0) };
+        let number = pool.word(at).load(Ordering::Acquire);
+        for back in 0..REGIONS.min(number) {
+            let expected = number - back;
+            let region = at + 64 + expected % REGIONS * REGION_BYTES as u64;
+            // The oldest region may be on its way to the number after the last that counts.
+            let next = if back == REGIONS - 1 { number + 1 } else { expected };
+            let words = pool.words(region, REGION_BYTES / 8);
+            let wrong =
+                words.iter().map(|w| w.load(Ordering::Relaxed)).find(|w| *w != expected && *w != next);
+            if let Some(wrong) = wrong {
+                return Err(format!("operation {number} counts, but the region of {expected} has {wrong}"));
+            }
+        }
+        Ok(number)
+    }
+
+    fn resume(&self, run: &Run, pool: &Arc<Pool>, found: u64) -> Result<()> {
+        if pool.root("regions").is_none() {
+            return Ok(());
+        }
+        (1..=3).try_for_each(|more| self.fill(run, pool, found + more))?;
+        pool.sync()?;
+        run.acknowledge(found + 3);
+        Ok(())
+    }
+}
+
+fn options(seed: u64, soak: bool) -> PowerFailureOptions {
+    PowerFailureOptions {
+        seed,
+        random_states: if soak { 400 } else { 32 },
+        crash_recovery_every: 61,
+        ..PowerFailureOptions::default()
+    }
+}
+
+fn run_all(seed: u64, soak: bool) -> Result<PowerFailureReport> {
+    let scenarios: [(&str, &dyn Scenario); 3] =
+        [("commits", &Commits), ("growth", &Growth), ("regions", &Regions)];
+    let mut total = PowerFailureReport::default();
+    for (name, scenario) in scenarios {
+        let started = Instant::now();
+        let torn = soak || name != "regions";
+        let report = check(&PowerFailureOptions { torn, ..options(seed, soak) }, &pool_options(), scenario)?;
+        let per_minute = report.states as f64 / started.elapsed().as_secs_f64() * 60.0;
+        println!("{name}: {report:?}, {per_minute:.0} states a minute");
+        total.events += report.events;
+        total.states += report.states;
+        total.recovery_states += report.recovery_states;
+    }
+    Ok(total)
+}
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn no_power_failure_loses_what_was_acknowledged() {
+    let soak = std::env::var_os("ENTRESOL_SOAK").is_some();
+    for seed in 1..=if soak { 20 } else { 1 } {
+        let total = run_all(seed, soak).unwrap();
+        assert!(total.states > 10_000 && total.recovery_states > 500, "{total:?}");
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_on_the_level_of_files_is_caught() {
+    use crate::mutants::{CATALOGUE, Checker, select};
+    let mut missed = Vec::new();
+    let of_files: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.found_by == Checker::Files).collect();
+    for mutant in &of_files {
+        select(Some(mutant.name));
+        let outcome = std::panic::catch_unwind(|| run_all(1, false));
+        select(None);
+        match outcome {
+            Ok(Ok(_)) => missed.push(mutant.name),
+            Ok(Err(error)) => println!("{:30} {error}", mutant.name),
+            Err(_) => println!("{:30} a panic", mutant.name),
+        }
+    }
+    println!("caught {} of {} mutants", of_files.len() - missed.len(), of_files.len());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

@@ -1,0 +1,254 @@
+//! Looking a database over: every checksum, every object, every row.
+//!
+//! What is checked, in this order: the checksums of all pages (on `journal`); directories, catalog, indexes and MVCC
+//! objects of every state, each against what is allocated (nothing unallocated or twice in use, and, if all is sound, nothing
+//! allocated that nobody refers to); then every visible row against its table's schema.
+//!
+//! Opening the database has checked before: headers, journal frames, allocation maps. Nobody may write meanwhile. Best done
+//! on files that only look ([`entresol_memory::env::OverlayFiles`]): then nothing is changed at all.
+//!
+//! Memory: the allocation map, 17 bytes an object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use entresol_memory::{AllocationMap, PagesReport};
+use entresol_transactions::{Owner, StateId, StateReport};
+
+use crate::catalog::Catalog;
+use crate::error::Result;
+use crate::range::ScanRange;
+use crate::table::Table;
+
+/// Something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Whom it hits: a table, the catalog, free space, all tables.
+    pub whom: String,
+    /// The file, if one is known.
+    pub file: Option<String>,
+    /// The byte of the file, if it is one place.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.whom, self.what)?;
+        match (&self.file, self.offset) {
+            (Some(file), Some(offset)) => write!(f, " (byte {offset} of {file})")?,
+            (Some(file), None) => write!(f, " ({file})")?,
+            (None, Some(offset)) => write!(f, " (pool offset {offset})")?,
+            (None, None) => {}
+        }
+        write!(f, "; {}", self.advice)
+    }
+}
+
+/// What a table consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableReport {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: StateId,
+    /// Visible rows.
+    pub rows: u64,
+    /// Keys in the index: with those that are deleted and not removed yet.
+    pub keys: u64,
+    /// Versions of rows.
+    pub versions: u64,
+    /// Bytes of the index.
+    pub index_bytes: u64,
+    /// Bytes of the rows' objects.
+    pub object_bytes: u64,
+    /// Whether anything is wrong with it.
+    pub sound: bool,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The tables that could be looked at, by name.
+    pub tables: Vec<TableReport>,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+    /// The pages of the pool file, on `journal`.
+    pub pages: Option<PagesReport>,
+    /// Allocated objects.
+    pub objects: u64,
+    /// Journal bytes that opening replayed.
+    pub replayed_bytes: u64,
+}
+
+const RESTORE: &str = "restore a backup";
+const RESTORE_OR_DROP: &str = "restore a backup, or save what can be read and drop the table";
+const REPORT: &str = "this is a defect of the database: please report it; space is lost, no data";
+
+/// Looks over all of a database. `progress` is told what is being done. `Err` if it cannot be looked at at all.
+pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
+    let context = catalog.context();
+    let pool = context.pool();
+    let mut report = CheckReport { replayed_bytes: pool.stats().replayed_bytes, ..CheckReport::default() };
+    let file = pool.file().map(|file| file.display().to_string());
+    progress("verifying the checksums of all pages");
+    report.pages = pool.verify_pages(|bytes| {
+        if bytes.is_multiple_of(1 << 30) && bytes > 0 {
+            progress(&format!("verified {} GiB of pages", bytes >> 30));
+        }
+    })?;
+    let damaged_pages = report.pages.as_ref().map_or(Vec::new(), |pages| pages.damaged.clone());
+    let mut walk = Walk { map: pool.allocation_map(), hits: BTreeMap::new(), damaged_pages };
+    report.objects = walk.map.len() as u64;
+    let problem = |whom: &str, offset: Option<u64>, what: String, advice: &'static str| Problem {
+        whom: whom.to_owned(),
+        file: file.clone(),
+        offset,
+        what,
+        advice,
+    };
+
+    let (root, bytes) = catalog.root_object();
+    if let Err(what) = walk.claim("the catalog", root, bytes) {
+        report.problems.push(problem("the catalog", Some(root), what, RESTORE));
+    }
+    let holders = Holders::of(catalog);
+    let states = context.check(
+        |owner, offset, bytes| walk.claim(&holders.name(owner), offset, bytes),
+        |state| progress(&format!("checking {}", holders.name(Owner::State(state)))),
+    );
+    let states = match states {
+        Ok(states) => states,
+        Err(error) => {
+            report.problems.push(problem("all tables", None, error.to_string(), RESTORE));
+            Vec::new()
+        }
+    };
+    for state in &states {
+        let whom = holders.name(Owner::State(state.id));
+        for found in &state.problems {
+            report.problems.push(problem(&whom, found.offset, found.what.clone(), RESTORE_OR_DROP));
+        }
+    }
+    for (name, reason) in catalog.damaged_tables() {
+        let whom = format!("table {name}");
+        if report.problems.iter().all(|known| known.whom != whom) {
+            report.problems.push(problem(&whom, None, reason, RESTORE_OR_DROP));
+        }
+    }
+    for table in catalog.tables() {
+        progress(&format!("reading table {}", table.name()));
+        let (read, wrong) = read_table(catalog, &table, &states);
+        report.tables.push(read);
+        for what in wrong {
+            let whom = format!("table {}", table.name());
+            report.problems.push(problem(&whom, None, what, RESTORE_OR_DROP));
+        }
+    }
+    walk.report_pages(&mut report.problems, &problem);
+    if report.problems.is_empty() {
+        let leaked: Vec<(u64, u64)> = walk.map.unclaimed().collect();
+        if let Some((first, _)) = leaked.first() {
+            let bytes: u64 = leaked.iter().map(|(_, bytes)| bytes).sum();
+            let what = format!(
+                "{} objects of {bytes} bytes are allocated, but nothing refers to them",
+                leaked.len()
+            );
+            report.problems.push(problem("free space", Some(*first), what, REPORT));
+        }
+    }
+    Ok(report)
+}
+
+/// Reads every visible row.
+fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> (TableReport, Vec<String>) {
+    let state = states.iter().find(|state| state.id == table.state().id());
+    let mut report = TableReport {
+        name: table.name().to_owned(),
+        state: table.state().id(),
+        rows: 0,
+        keys: state.map_or(0, |state| state.keys),
+        versions: state.map_or(0, |state| state.versions),
+        index_bytes: state.map_or(0, |state| state.index_bytes),
+        object_bytes: state.map_or(0, |state| state.object_bytes),
+        sound: state.is_some_and(|state| state.problems.is_empty()),
+    };
+    // What is known to be damaged is not walked a second time.
+    if !report.sound {
+        return (report, Vec::new());
+    }
+    let mut rows = 0;
+    let read = catalog.begin().and_then(|tx| {
+        let mut cursor = table.scan(ScanRange::full());
+        while cursor.next_batch(&tx, |_| rows += 1)? {}
+        Ok(())
+    });
+    report.rows = rows;
+    report.sound = read.is_ok();
+    (report, read.err().map(|error| error.to_string()).into_iter().collect())
+}
+
+/// Who has which state.
+struct Holders {
+    tables: BTreeMap<StateId, String>,
+    catalog: StateId,
+}
+
+impl Holders {
+    fn of(catalog: &Catalog) -> Holders {
+        let tables = catalog.tables();
+        let names = tables.iter().map(|table| (table.state().id(), format!("table {}", table.name())));
+        let mut names: BTreeMap<StateId, String> = names.collect();
+        names.extend(catalog.damaged_states());
+        Holders { tables: names, catalog: catalog.state().id() }
+    }
+
+    fn name(&self, owner: Owner) -> String {
+        match owner {
+            Owner::Context => "the directories of states".to_owned(),
+            Owner::State(state) if state == self.catalog => "the catalog".to_owned(),
+            Owner::State(state) => {
+                self.tables.get(&state).cloned().unwrap_or_else(|| format!("{state}, which no table has"))
+            }
+        }
+    }
+}
+
+/// What was claimed, and whose objects lie on damaged pages.
+struct Walk {
+    map: AllocationMap,
+    damaged_pages: Vec<u64>,
+    hits: BTreeMap<u64, BTreeSet<String>>,
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+impl Walk {
+    fn claim(&mut self, whom: &str, offset: u64, bytes: u64) -> std::result::Result<(), String> {
+        self.map.claim(offset, bytes)?;
+        let first = self.damaged_pages.partition_point(|page| page + PAGE_BYTES <= offset);
+        for page in self.damaged_pages[first..].iter().take_while(|page| **page < offset + bytes) {
+            self.hits.entry(*page).or_default().insert(whom.to_owned());
+        }
+        Ok(())
+    }
+
+    fn report_pages(
+        &self,
+        problems: &mut Vec<Problem>,
+        problem: &impl Fn(&str, Option<u64>, String, &'static str) -> Problem,
+    ) {
+        for page in &self.damaged_pages {
+            let whom = match self.hits.get(page) {
+                Some(whom) => whom.iter().cloned().collect::<Vec<_>>().join(", "),
+                None => "space that nothing sound refers to".to_owned(),
+            };
+            let what =
+                format!("a page of {PAGE_BYTES} bytes is not what was written there: its checksum differs");
+            problems.push(problem(&whom, Some(*page), what, RESTORE_OR_DROP));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Looking over everything that a state context consists of: indexes, MVCC objects, directories, against what is
+//! allocated.
+//!
+//! Nothing is changed, and damage of one state does not keep the others from being looked at. Nobody may write
+//! meanwhile. Memory: the allocation map.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_memory::Pool;
+use entresol_structures::{KEY_BYTES_MAX, OrderedIndex};
+
+use crate::context::StateContext;
+use crate::directory::StateEntry;
+use crate::object::VersionedObject;
+use crate::{GroupId, Result, StateId};
+
+/// Something wrong with a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateProblem {
+    /// Where in the pool, if that is one place.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a state consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateReport {
+    /// The state.
+    pub id: StateId,
+    /// Its group.
+    pub group: GroupId,
+    /// It was dropped, and what is left of it is being freed.
+    pub dropping: bool,
+    /// Keys in its index, visible to anybody or not.
+    pub keys: u64,
+    /// Versions of them.
+    pub versions: u64,
+    /// Bytes of leaves, key records and the header.
+    pub index_bytes: u64,
+    /// Bytes of MVCC objects.
+    pub object_bytes: u64,
+    /// What is wrong; at most [`PROBLEMS_MAX`].
+    pub problems: Vec<StateProblem>,
+}
+
+/// How many problems of one state are listed; the last says that there are more.
+pub const PROBLEMS_MAX: usize = 20;
+
+/// Whom an object belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The directories of the context.
+    Context,
+    /// A state.
+    State(StateId),
+}
+
+impl StateContext {
+    /// Walks all that the context consists of. `claim` gets owner, offset and bytes of every object, and says what is
+    /// wrong with one; `progress` the state that is being looked at. `Err` if the directories themselves are damaged.
+    pub fn check(
+        self: &Arc<Self>,
+        mut claim: impl FnMut(Owner, u64, u64) -> std::result::Result<(), String>,
+        mut progress: impl FnMut(StateId),
+    ) -> Result<Vec<StateReport>> {
+        for (offset, bytes) in self.directory.objects() {
+            claim(Owner::Context, offset, bytes).map_err(crate::Error::Corrupt)?;
+        }
+        let entries = self.directory.states()?;
+        Ok(entries
+            .iter()
+            .map(|entry| {
+                progress(entry.id);
+                let owner = Owner::State(entry.id);
+                self.check_state(entry, |offset, bytes| claim(owner, offset, bytes))
+            })
+            .collect())
+    }
+
+    fn check_state(
+        &self,
+        entry: &StateEntry,
+        mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+    ) -> StateReport {
+        let mut report = StateReport {
+            id: entry.id,
+            group: entry.group,
+            dropping: entry.dropping,
+            keys: 0,
+            versions: 0,
+            index_bytes: 0,
+            object_bytes: 0,
+            problems: Vec::new(),
+        };
+        let pool = self.pool();
+        if entry.dropping && first_leaf(pool, entry.root) == Some(0) {
+            // Only the header is left to free.
+            report.index_bytes = 64;
+            report.note(Some(entry.root), claim(entry.root, 64).err());
+            return report;
+        }
+        let opened = self.state(entry.id);
+        let index = match &opened {
+            Some(state) => Ok(None).map(|none: Option<OrderedIndex>| (none, Some(state))),
+            None => OrderedIndex::open(pool, entry.root).map(|index| (Some(index), None)),
+        };
+        let index = match index {
+            Ok(index) => index,
+            Err(error) => {
+                report.note(Some(entry.root), Some(error.to_string()));
+                return report;
+            }
+        };
+        let index: &OrderedIndex = match (&index.0, index.1) {
+            (Some(index), _) => index,
+            (None, Some(state)) => &state.index,
+            (None, None) => unreachable!("one of the two was opened"),
+        };
+        let mut values = Vec::new();
+        let (mut index_bytes, mut problem) = (0, None);
+        let checked = index.check_damaged(
+            |offset, bytes| {
+                index_bytes += bytes;
+                claim(offset, bytes)
+            },
+            |key, value| values.push((key.to_vec(), value)),
+        );
+        report.index_bytes = index_bytes;
+        if let Err(error) = checked {
+            problem = Some(error.to_string());
+        }
+        report.note(None, problem);
+        for (key, offset) in values {
+            report.keys += 1;
+            self.check_object(&mut report, entry, &key, offset, &mut claim);
+        }
+        report
+    }
+
+    fn check_object(
+        &self,
+        report: &mut StateReport,
+        entry: &StateEntry,
+        key: &[u8],
+        offset: u64,
+        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+    ) {
+        let Some(group) = self.group(entry.group) else {
+            return report.note(None, Some(format!("it belongs to {}, which does not exist", entry.group)));
+        };
+        let found =
+            VersionedObject::check(self.pool(), offset, &group.invalid).and_then(|(versions, bytes)| {
+                claim(offset, bytes as u64)?;
+                report.versions += versions as u64;
+                report.object_bytes += bytes as u64;
+                Ok(())
+            });
+        if let Err(what) = found {
+            let shown: String = key.iter().take(KEY_BYTES_MAX.min(32)).map(|b| format!("{b:02x}")).collect();
+            report.note(Some(offset), Some(format!("the MVCC object of key {shown}: {what}")));
+        }
+    }
+}
+
+fn first_leaf(pool: &Pool, root: u64) -> Option<u64> {
+    Some(pool.try_words(root, 2)?[1].load(Ordering::Acquire))
+}
+
+impl StateReport {
+    fn note(&mut self, offset: Option<u64>, what: Option<String>) {
+        let Some(what) = what else { return };
+        match self.problems.len() {
+            known if known + 1 < PROBLEMS_MAX => self.problems.push(StateProblem { offset, what }),
+            known if known + 1 == PROBLEMS_MAX => {
+                self.problems.push(StateProblem { offset: None, what: "and more".to_owned() });
+            }
+            _ => {}
+        }
+    }
+}
