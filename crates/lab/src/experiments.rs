@@ -1,6 +1,7 @@
 //! The experiments by name.
 
 mod basics;
+mod crash_states;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -17,11 +18,18 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[Experiment {
-    name: "basics",
-    about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
-    run: basics::run,
-}];
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "basics",
+        about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
+        run: basics::run,
+    },
+    Experiment {
+        name: "crash-states",
+        about: "states that a power failure may leave: how many are looked at, how many are wrong",
+        run: crash_states::run,
+    },
+];
 
 /// The experiment with a name.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {

@@ -3,6 +3,7 @@
 
 mod faults;
 mod files;
+mod ring;
 
 pub use faults::{Fault, FaultyFiles};
 pub use files::{Files, OpenMode, RealFiles, StorageFile};

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Extents start at multiples of this, so that huge pages fit.
@@ -22,6 +23,14 @@ pub(crate) enum Backing<'f> {
     SharedSync(BorrowedFd<'f>),
 }
 
+/// Who wants to know what is touched; see [`crate::domain::modelled`].
+pub(crate) trait Bill: Send + Sync {
+    /// The bytes are read or about to be written; they are mapped.
+    fn touched(&self, mapping: &Mapping, offset: u64, bytes: u64);
+    /// The line is asked for; it need not be mapped.
+    fn prefetched(&self, mapping: &Mapping, offset: u64);
+}
+
 /// A reserved address range whose front part is mapped.
 pub(crate) struct Mapping {
     base: *mut u8,
@@ -29,6 +38,10 @@ pub(crate) struct Mapping {
     reservation_bytes: usize,
     capacity_bytes: u64,
     mapped_bytes: AtomicU64,
+    /// How far words are given out without asking anyone: as far as it is mapped, or nowhere if somebody is billed.
+    /// So the bounds check, which must be, tells the two apart for nothing.
+    free_bytes: AtomicU64,
+    bill: Option<Arc<dyn Bill>>,
     /// Blocks that somebody has asked for, in builds for tests: whatever changed is in them.
     #[cfg(debug_assertions)]
     touched: Option<Box<[AtomicU64]>>,
@@ -64,9 +77,17 @@ impl Mapping {
             reservation_bytes,
             capacity_bytes,
             mapped_bytes: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(0),
+            bill: None,
             #[cfg(debug_assertions)]
             touched: None,
         })
+    }
+
+    /// Lets somebody know from now on what is touched.
+    pub(crate) fn bill_to(&mut self, bill: Arc<dyn Bill>) {
+        self.bill = Some(bill);
+        *self.free_bytes.get_mut() = 0;
     }
 
     /// As [`Mapping::reserve`], for [`Mapping::touched_words`].
@@ -115,7 +136,7 @@ impl Mapping {
     }
 
     #[cfg(debug_assertions)]
-    fn touch(&self, offset: u64, bytes: u64) {
+    fn note_touched(&self, offset: u64, bytes: u64) {
         let Some(touched) = &self.touched else { return };
         let block_bytes = BLOCK_WORDS as u64 * 8;
         for block in offset / block_bytes..(offset + bytes).div_ceil(block_bytes) {
@@ -170,6 +191,9 @@ impl Mapping {
             unsafe { libc::madvise(mapped, bytes as usize, libc::MADV_HUGEPAGE) };
         }
         self.mapped_bytes.store(end, Ordering::Release);
+        if self.bill.is_none() {
+            self.free_bytes.store(end, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -179,16 +203,46 @@ impl Mapping {
     pub(crate) fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         let bytes = (count as u64) * 8;
         let end = offset.wrapping_add(bytes);
-        assert!(
-            offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
-            "pool offset {offset:#x} (+{bytes}) is outside the pool"
-        );
+        let free = self.free_bytes.load(Ordering::Acquire);
+        if !(offset.is_multiple_of(8) && end >= offset && end <= free) {
+            self.bill_or_panic(offset, count);
+        }
         #[cfg(debug_assertions)]
-        self.touch(offset, bytes);
+        self.note_touched(offset, bytes);
+        // SAFETY: the offset is inside the mapped range (checked here, or by the bill).
+        let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
+        // SAFETY: aligned (checked as well), mapped readable and writable until drop, and only ever seen as atomics.
+        unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// As [`Mapping::words`], but nobody is told: who reads or writes the words says so by [`Mapping::touch`].
+    #[inline]
+    pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.assert_mapped(offset, count);
+        #[cfg(debug_assertions)]
+        self.note_touched(offset, count as u64 * 8);
         // SAFETY: the offset is inside the mapped range (asserted).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
-        // SAFETY: aligned (asserted), mapped readable and writable until drop, and only ever seen as atomics.
+        // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// Says that bytes of a view are read or about to be written.
+    #[inline]
+    pub(crate) fn touch(&self, offset: u64, bytes: usize) {
+        if self.free_bytes.load(Ordering::Relaxed) == 0 {
+            self.bill_or_panic(offset & !7, (offset % 8 + bytes as u64).div_ceil(8) as usize);
+        }
+    }
+
+    /// The words are out of bounds, or somebody is billed for them.
+    #[cold]
+    #[inline(never)]
+    fn bill_or_panic(&self, offset: u64, count: usize) {
+        self.assert_mapped(offset, count);
+        if let Some(bill) = &self.bill {
+            bill.touched(self, offset, count as u64 * 8);
+        }
     }
 
     /// Maps zeroed memory up to `bytes`.
@@ -201,8 +255,10 @@ impl Mapping {
 
     /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
-        let mapped = self.mapped_bytes.get_mut();
-        *mapped = bytes.min(*mapped);
+        for end in [&mut self.mapped_bytes, &mut self.free_bytes] {
+            let end = end.get_mut();
+            *end = bytes.min(*end);
+        }
     }
 
     /// All mapped words, for whoever has the mapping to itself.
@@ -215,12 +271,47 @@ impl Mapping {
     /// Panics if the words are outside the mapped range; see [`Mapping::words`].
     #[inline]
     pub(crate) fn assert_mapped(&self, offset: u64, count: usize) {
-        let _ = self.words(offset, count);
+        let bytes = (count as u64) * 8;
+        let end = offset.wrapping_add(bytes);
+        assert!(
+            offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
+            "pool offset {offset:#x} (+{bytes}) is outside the pool"
+        );
+    }
+
+    /// Has the pages of a range read from the file behind the mapping, without waiting. Only advice.
+    pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_WILLNEED);
+    }
+
+    /// Gets the pages of a range ready to be stored to: one call in place of a fault for each. Only advice.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: libc::c_int) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // SAFETY: advice on a mapped range (asserted) that changes no content.
+        unsafe { libc::madvise(address, bytes as usize, advice) };
+    }
+
+    /// Lets go of the DRAM behind a page-aligned range whose content nobody needs: it then reads as the file's
+    /// bytes, or as zeros.
+    pub(crate) fn forget(&self, offset: u64, bytes: u64) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // Only a hint: pages that stay do no harm.
+        // SAFETY: inside our own mapping (asserted), which is seen as atomics only and stays mapped.
+        unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
     }
 
     /// Asks the processor to fetch the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
+        if self.free_bytes.load(Ordering::Relaxed) == 0 {
+            return self.bill_prefetch(offset);
+        }
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -230,6 +321,14 @@ impl Mapping {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = offset;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn bill_prefetch(&self, offset: u64) {
+        if let Some(bill) = &self.bill {
+            bill.prefetched(self, offset);
+        }
     }
 }
 

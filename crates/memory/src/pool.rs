@@ -9,9 +9,12 @@
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
 mod lifecycle;
+mod space;
 
-use crate::allocator::{Allocator, Reservation, Space};
+use crate::allocator::{Allocator, Reservation};
+use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::JournalOptions;
+use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
@@ -39,6 +42,8 @@ const ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 43;
 pub struct PoolOptions {
     /// The persistence domain.
     pub domain: DomainChoice,
+    /// Whether `dax` writes cache lines back; see [`FlushChoice`] before you change it.
+    pub flush: FlushChoice,
     /// Bytes by which a new pool grows: a power of two, 256 KiB to 16 MiB. An existing pool keeps its own.
     pub extent_bytes: u64,
     /// Address range to reserve: the most that the pool can grow to while it is open. Takes no memory.
@@ -53,6 +58,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         PoolOptions {
             domain: DomainChoice::Auto,
+            flush: FlushChoice::Always,
             extent_bytes: EXTENT_BYTES_MAX,
             address_space_bytes: 1 << 40,
             journal: JournalOptions::default(),
@@ -109,6 +115,14 @@ impl Pool {
         self.domain.kind()
     }
 
+    /// The instruction that writes cache lines back; none if the domain is not `dax` or needs no write-backs.
+    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
+        match &self.domain {
+            Domain::Dax(dax) => dax.line_flush(),
+            _ => None,
+        }
+    }
+
     /// Whether the run before this one closed the pool in order. True for a new pool.
     pub fn was_clean(&self) -> bool {
         self.was_clean
@@ -129,6 +143,41 @@ impl Pool {
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         &self.mapping.words(offset, 1)[0]
+    }
+
+    /// As [`Pool::words`], but on `modelled` nothing is billed until [`Pool::touch`] names what is used: for readers of a
+    /// large object that look at few of its lines.
+    #[inline]
+    pub fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.view(offset, count)
+    }
+
+    /// Says that bytes of a [`Pool::view`] are read or about to be written. Only `modelled` has work.
+    #[inline]
+    pub fn touch(&self, offset: u64, bytes: usize) {
+        self.mapping.touch(offset, bytes);
+    }
+
+    /// What has happened on a `modelled` pool so far, and how long it takes there; none on other domains.
+    pub fn modelled_cost(&self) -> Option<ModelledCost> {
+        match &self.domain {
+            Domain::Modelled(modelled) => Some(modelled.cost()),
+            _ => None,
+        }
+    }
+
+    /// Says who else uses a `modelled` pool's device from now on. Other domains have no such thing: an error.
+    pub fn set_modelled_load(&self, load: Load) -> Result<()> {
+        match &self.domain {
+            Domain::Modelled(modelled) => modelled.set_load(load),
+            domain => {
+                return Err(Error::Unsupported(format!(
+                    "a load is for modelled pools; this one is {}",
+                    domain.kind()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the processor to fetch the cache line at an offset. Never fails.
@@ -176,6 +225,7 @@ impl Pool {
     }
 
     /// An error once the pool is closed or a write has failed.
+    #[inline]
     pub fn check_healthy(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
@@ -194,24 +244,26 @@ impl Pool {
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
+    #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         self.check_healthy()?;
-        self.allocator.reserve(bytes)
+        self.allocator.reserve(self, bytes)
     }
 
     /// An empty publication.
+    #[inline]
     pub fn publication(&self) -> Publication<'_> {
         Publication::new(self)
     }
 
     /// Usable bytes of an allocated object. Panics if there is none at the offset.
     pub fn object_bytes(&self, offset: u64) -> usize {
-        self.allocator.object_bytes(offset) as usize
+        self.allocator.object_bytes(self, offset) as usize
     }
 
     /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile.
     pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
-        self.allocator.for_each_object(self.extents(), visit);
+        self.allocator.for_each_object(self, self.extents(), visit);
     }
 
     /// The offset of a root object.
@@ -259,11 +311,11 @@ impl Pool {
         self.extents() * self.extent_bytes
     }
 
-    /// Counters. Counting allocated bytes looks at every allocation bitmap.
+    /// Counters.
     pub fn stats(&self) -> PoolStats {
         let mut stats = PoolStats { pool_bytes: self.bytes(), ..PoolStats::default() };
         self.domain.add_stats(&mut stats);
-        self.for_each_object(|_, bytes| stats.allocated_bytes += bytes);
+        stats.allocated_bytes = self.space().used_bytes();
         stats
     }
 
@@ -274,11 +326,17 @@ impl Pool {
             return Ok(());
         }
         self.domain.check_healthy()?;
+        if let Err(error) = self.return_space() {
+            // What cannot be given back is no reason to lose the rest, unless the domain itself has failed.
+            self.domain.check_healthy()?;
+            tracing::warn!(%error, "free space stays in the pool file");
+        }
         self.fence();
-        self.set_clean(true);
-        self.persist(Durability::Sync)?;
         if let Domain::Journal(journal) = &self.domain {
-            journal.close()?;
+            journal.close(HEADER_CLEAN)?;
+        } else {
+            self.set_clean(true);
+            self.persist(Durability::Sync)?;
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
@@ -360,24 +418,6 @@ impl Pool {
             self.flush(HEADER_EXTENTS, 8);
         }
         self.fence();
-    }
-}
-
-impl Space for Pool {
-    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.words(offset, count)
-    }
-
-    fn flush(&self, offset: u64, bytes: usize) {
-        Pool::flush(self, offset, bytes);
-    }
-
-    fn fence(&self) {
-        Pool::fence(self);
-    }
-
-    fn grow(&self) -> Result<u64> {
-        self.grow_by_one()
     }
 }
 

@@ -11,6 +11,19 @@ pub struct Mutant {
     pub breaks: &'static str,
     /// The kind of published bug that it resembles.
     pub resembles: &'static str,
+    /// Which test shows that it is caught.
+    pub caught_by: CaughtBy,
+}
+
+/// The tests that catch mutants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaughtBy {
+    /// The crash checker: `crates/transactions/tests/mutants.rs`.
+    Checker,
+    /// An emulated machine with persistent memory: `tests/dax`.
+    Machine,
+    /// Simulated files: the journal's own tests.
+    Files,
 }
 
 const fn mutant(
@@ -19,12 +32,32 @@ const fn mutant(
     breaks: &'static str,
     resembles: &'static str,
 ) -> Mutant {
-    Mutant { name, place, breaks, resembles }
+    Mutant { name, place, breaks, resembles, caught_by: CaughtBy::Checker }
+}
+
+impl Mutant {
+    const fn by(self, caught_by: CaughtBy) -> Mutant {
+        Mutant { caught_by, ..self }
+    }
 }
 
 /// Every deliberate bug of the workspace, floor by floor.
 #[rustfmt::skip]
 pub const CATALOGUE: &[Mutant] = &[
+    mutant(
+        "dax-no-clwb",
+        "memory/domain/dax.rs",
+        "lines are never written back",
+        "missing flush",
+    )
+    .by(CaughtBy::Machine),
+    mutant(
+        "dax-no-sfence",
+        "memory/domain/dax.rs",
+        "write-backs are not ordered",
+        "missing fence",
+    )
+    .by(CaughtBy::Machine),
     mutant(
         "word-without-fence-before",
         "memory/domain/redo.rs",

@@ -9,6 +9,7 @@ use crate::crash::Observer;
 use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
+use crate::domain::modelled::Modelled;
 use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
+use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,6 +81,10 @@ impl Header {
         if stored != computed {
             let what = format!("the header's checksum is {stored:#x}, its content gives {computed:#x}");
             return Err(Error::corrupt(path, HEADER_CRC, what));
+        }
+        if version < FORMAT_VERSION {
+            let file = path.to_path_buf();
+            return Err(Error::OlderVersion { file, found: version, supported: FORMAT_VERSION });
         }
         let extent_bytes = word(HEADER_EXTENT_BYTES);
         if !extent_bytes.is_power_of_two() || !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) {
@@ -146,6 +152,14 @@ impl Pool {
         options.validate()?;
         let mapping = Pool::fresh_memory(options)?;
         Pool::assemble(options, Arc::new(mapping), Domain::Volatile, None, Path::new("memory"))
+    }
+
+    /// A pool in DRAM that is billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
+    pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
+        options.validate()?;
+        let mut mapping = Pool::fresh_memory(options)?;
+        let domain = Domain::Modelled(Modelled::attach(profile, &mut mapping));
+        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
     }
 
     /// A pool for the crash checker: fresh, or as a crash left it. The observer is called before every fence
@@ -280,8 +294,6 @@ impl Pool {
         });
         let extents = pool.extents();
         check_length(path, extents, options.extent_bytes, pool.mapping.mapped_bytes())?;
-        let space: std::sync::Weak<Pool> = Arc::downgrade(&pool);
-        pool.allocator.attach(space);
         pool.allocator
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
@@ -324,7 +336,7 @@ fn open_domain(
         return Err(Error::corrupt(&journal_path, 0, what));
     }
     let may_dax = matches!(options.domain, DomainChoice::Auto | DomainChoice::Dax) && !has_journal;
-    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax) {
+    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax, options.flush, file.descriptor()) {
         let mapping = reserve(address_space_bytes)?;
         match mapping.grow(bytes, &Backing::SharedSync(file.descriptor())) {
             Ok(()) => return Ok((Arc::new(mapping), Domain::Dax(dax))),
@@ -338,16 +350,16 @@ fn open_domain(
     }
     let mapping = Arc::new(reserve(address_space_bytes)?);
     if options.domain == DomainChoice::DaxEmulated {
-        let dax = Dax::detect(DomainKind::DaxEmulated).ok_or_else(|| {
-            Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
-        })?;
+        let dax =
+            Dax::detect(DomainKind::DaxEmulated, options.flush, file.descriptor()).ok_or_else(|| {
+                Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
+            })?;
         mapping.grow(bytes, &Backing::Shared(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
         return Ok((mapping, Domain::Dax(dax)));
     }
     mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
     let parts = JournalParts {
         mapping: mapping.clone(),
-        pool_file: file.clone(),
         pool_path: path.to_path_buf(),
         options: options.journal.clone(),
     };

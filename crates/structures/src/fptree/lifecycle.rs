@@ -11,9 +11,9 @@ use super::inner::{Arena, Child, Inner};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch::LatchStripes;
-use crate::leaf::{LEAF_BYTES, Leaf, bits};
+use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
 use entresol_memory::mutants::{active, intact};
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -124,13 +124,8 @@ impl<K: TreeKey> FpTree<K> {
                 return Ok(true);
             }
             let leaf = Leaf::<K>::at(pool, first);
+            Self::empty_leaf(pool, &leaf, free_values)?;
             let mut publication = pool.publication();
-            for slot in bits(leaf.bitmap()) {
-                K::release(leaf.key(slot), &mut publication);
-                if free_values {
-                    publication.free(leaf.value(slot));
-                }
-            }
             let next = leaf.next();
             if next != 0 {
                 // The low key of the leaf that becomes the first is not needed any more.
@@ -146,5 +141,25 @@ impl<K: TreeKey> FpTree<K> {
             publication.publish()?;
         }
         Ok(false)
+    }
+
+    /// Takes all entries out of a leaf, as many at a time as one publication can free.
+    fn empty_leaf(pool: &Pool, leaf: &Leaf<'_, K>, free_values: bool) -> Result<()> {
+        // A key's record and its value are freed, and the bitmap changes once.
+        const ENTRIES: usize = (PUBLICATION_WORDS_MAX - 1) / 2;
+        let mut left = leaf.bitmap();
+        while left != 0 {
+            let mut publication = pool.publication();
+            for slot in bits(left).take(ENTRIES) {
+                K::release(leaf.key(slot), &mut publication);
+                if free_values {
+                    publication.free(leaf.value(slot));
+                }
+                left &= !(1 << slot);
+            }
+            publication.set(leaf.word_offset(BITMAP_WORD), left);
+            publication.publish()?;
+        }
+        Ok(())
     }
 }
