@@ -8,7 +8,7 @@ use entresol_structures::crash_histories::{Writers, check_index, check_two_write
 
 fn one_writer(width: KeyWidth, seeds: u64, count: u64, states: u64) {
     let report = check_seeds(&format!("{width:?}"), seeds, |seed| {
-        let options = CrashOptions { crash_recovery_every: 41, ..CrashOptions::with_seed(seed) };
+        let options = CrashOptions { crash_recovery_every: 17, ..CrashOptions::with_seed(seed) };
         check_index(width, count, &options)
     });
     let report = report.unwrap();
@@ -33,11 +33,11 @@ fn keys_of_any_length_survive_every_fence() {
 fn two_writers(writers: Writers, seeds: u64) {
     for width in [KeyWidth::Eight, KeyWidth::Variable] {
         let report = check_seeds(&format!("two writers {writers:?}, {width:?}"), seeds, |seed| {
-            let options = CrashOptions { crash_recovery_every: 41, ..CrashOptions::with_seed(seed) };
-            check_two_writers(width, 150, writers, &options)
+            let options = CrashOptions { crash_recovery_every: 17, ..CrashOptions::with_seed(seed) };
+            check_two_writers(width, 200, writers, &options)
         });
         let report = report.unwrap();
-        assert!(report.explored(3_000 * seeds), "{report:?}");
+        assert!(report.explored(1_000 * seeds), "{report:?}");
     }
 }
 
