@@ -3,6 +3,7 @@
 mod bandwidth;
 mod basics;
 mod calibrate;
+mod crash_states;
 mod flush_cost;
 mod journal_commit;
 
@@ -26,6 +27,11 @@ pub const ALL: &[Experiment] = &[
         name: "basics",
         about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
         run: basics::run,
+    },
+    Experiment {
+        name: "crash-states",
+        about: "states that a power failure may leave: how many are looked at, how many are wrong",
+        run: crash_states::run,
     },
     Experiment {
         name: "journal-commit",

@@ -1,23 +1,22 @@
 //! Deliberate bugs, to prove that the crash checker can fail.
 //!
 //! Without the feature `mutants`, [`active`] is a constant `false` and nothing of them is compiled in; with it, a
-//! test selects one at a time for the whole process. Release builds refuse the feature. A bug is one line at the
-//! place that it breaks:
+//! test selects one at a time for the whole process, or the environment does ([`SELECT`]). Only the low floors have
+//! the feature: no crate that a user builds upon passes it on. A bug is one line at the place that it breaks:
 //!
 //! ```text
 //! if intact("redo-lane-not-flushed") { domain.flush(...); }      something is left out
 //! if active("bit-before-entry") { self.set_at_once(...); }       something comes too early
 //! ```
 //!
-//! [`CATALOGUE`] lists them all, for every floor, each with the checker that has to catch it: the `mutants` tests of
-//! `transactions` and `memory`, and `make test-dax`, show that it does.
+//! [`CATALOGUE`] lists them all, for every floor, with the tests that catch them.
 
 mod catalogue;
 
-pub use catalogue::{CATALOGUE, Checker, Mutant};
+pub use catalogue::{CATALOGUE, CaughtBy, Mutant};
 
-#[cfg(all(feature = "mutants", not(debug_assertions)))]
-compile_error!("the feature `mutants` puts deliberate bugs in; it is for tests, not for release builds");
+/// The environment variable that selects a mutant when the process starts.
+pub const SELECT: &str = "ENTRESOL_MUTANT";
 
 /// Whether everything is as it should be at a mutant's place.
 #[inline(always)]
@@ -37,25 +36,34 @@ pub use selected::{active, select};
 
 #[cfg(feature = "mutants")]
 mod selected {
-    use super::CATALOGUE;
+    use super::{CATALOGUE, SELECT};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    /// Nobody has asked yet.
+    const UNKNOWN: usize = usize::MAX;
+
     /// Its place in the catalogue, from 1; 0: none.
-    static SELECTED: AtomicUsize = AtomicUsize::new(0);
+    static SELECTED: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
     /// Whether a mutant is selected.
     pub fn active(name: &str) -> bool {
-        let selected = SELECTED.load(Ordering::Relaxed);
+        let selected = match SELECTED.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let asked_for = std::env::var(SELECT).ok().filter(|name| !name.is_empty());
+                select(asked_for.as_deref());
+                SELECTED.load(Ordering::Relaxed)
+            }
+            selected => selected,
+        };
         selected > 0 && CATALOGUE[selected - 1].name == name
     }
 
     /// Selects a mutant, or none, for the whole process. Panics if the catalogue has none of that name.
     pub fn select(name: Option<&str>) {
-        let selected = name.map_or(0, |name| place(name).expect("the catalogue has this mutant") + 1);
+        let place = |name| CATALOGUE.iter().position(|mutant| mutant.name == name);
+        let selected = name.map_or(0, |name| {
+            place(name).unwrap_or_else(|| panic!("the catalogue has no mutant '{name}'")) + 1
+        });
         SELECTED.store(selected, Ordering::Relaxed);
-    }
-
-    fn place(name: &str) -> Option<usize> {
-        CATALOGUE.iter().position(|mutant| mutant.name == name)
     }
 }

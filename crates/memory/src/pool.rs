@@ -438,6 +438,9 @@ impl Pool {
                 )
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
+        if let Domain::Journal(journal) = &self.domain {
+            journal.make_room(end)?;
+        }
         if active("extent-counted-before-it-is-there") {
             self.count_extents(extents + 1);
         }

@@ -242,6 +242,40 @@ fn a_read_of_what_is_not_yet_durable_is_found() {
     assert!(error.contains("no order"), "{error}");
 }
 
+#[test]
+fn a_recovery_that_makes_the_pool_longer_can_crash() {
+    let options = CrashOptions { crash_recovery_every: 1, ..CrashOptions::with_seed(2) };
+    let grown = Arc::new(AtomicU64::new(0));
+    let seen = grown.clone();
+    let history = |pool: &Arc<Pool>| words(pool).map(drop);
+    let report = check(&options, history, move |pool| {
+        seen.fetch_max(pool.bytes(), Ordering::AcqRel);
+        // An extent has three chunks to give; whatever survives of these objects is whole.
+        for name in ["a", "b", "c", "d"] {
+            if let Some(at) = pool.root(name) {
+                let first = pool.word(at).load(Ordering::Acquire);
+                if first != 7 || pool.object_bytes(at) < 60_000 {
+                    return Err(format!("{name} begins with {first}"));
+                }
+                continue;
+            }
+            let object = pool.reserve(60_000).map_err(|error| error.to_string())?;
+            let mut publication = pool.publication();
+            publication.write(object.offset(), 7);
+            let at = publication.allocate(object);
+            publication.set_root(name, at).map_err(|error| error.to_string())?;
+            publication.publish().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    });
+    let report = report.unwrap();
+    assert!(
+        grown.load(Ordering::Acquire) > options.extent_bytes,
+        "states with a second extent were recovered"
+    );
+    assert!(report.explored(500), "{report:?}");
+}
+
 /// How many states the last check of this process has judged.
 static JUDGED: AtomicU64 = AtomicU64::new(0);
 

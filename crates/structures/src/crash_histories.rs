@@ -29,7 +29,7 @@ fn key(width: KeyWidth, number: u64) -> Vec<u8> {
 }
 
 /// A seeded history over a quarter as many keys as operations: it grows, churns, and in its last quarter takes
-/// out all keys from the greatest down. With 300 operations all kinds of leaves split and are released.
+/// out all keys from the greatest down. With 600 operations several leaves split, and all are released again.
 fn operations(width: KeyWidth, count: u64, seed: u64) -> Vec<Operation> {
     let env = Env::simulated(seed);
     let keys = (count / 4).max(1);
@@ -97,10 +97,21 @@ pub fn check_index(
     })
 }
 
-/// Two writers in turns that the seed says, with `count` operations each on a few keys that they share.
+/// How two writers share the processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// One at a time, interleaved as the seed says: a failure can be had again.
+    InTurns,
+    /// As the machine has it.
+    Free,
+}
+
+/// Two writers with `count` operations each on a few keys that they share: what is left must be the result of some
+/// order of their operations.
 pub fn check_two_writers(
     width: KeyWidth,
     count: u64,
+    writers: Writers,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
     let recorder: Arc<Concurrent<Vec<u8>, u64, Operation, Option<u64>>> = Concurrent::new(2, apply_to_key);
@@ -128,7 +139,13 @@ pub fn check_two_writers(
                 }
             }
         };
-        take_turns(seed, vec![Box::new(writer(0)), Box::new(writer(1))]);
+        match writers {
+            Writers::InTurns => take_turns(seed, vec![Box::new(writer(0)), Box::new(writer(1))]),
+            Writers::Free => std::thread::scope(|scope| {
+                scope.spawn(writer(1));
+                writer(0)();
+            }),
+        }
         Ok(())
     };
     check_at(options, history, recorder.moment(), move |pool, legal| {

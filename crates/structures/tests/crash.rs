@@ -4,11 +4,11 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_structures::KeyWidth;
-use entresol_structures::crash_histories::{check_index, check_two_writers};
+use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
 
 fn one_writer(width: KeyWidth, seeds: u64, count: u64, states: u64) {
     let report = check_seeds(&format!("{width:?}"), seeds, |seed| {
-        let options = CrashOptions { crash_recovery_every: 41, ..CrashOptions::with_seed(seed) };
+        let options = CrashOptions { crash_recovery_every: 17, ..CrashOptions::with_seed(seed) };
         check_index(width, count, &options)
     });
     let report = report.unwrap();
@@ -30,14 +30,23 @@ fn keys_of_any_length_survive_every_fence() {
     one_writer(KeyWidth::Variable, 5, 400, 60_000);
 }
 
-#[test]
-fn two_writers_are_durably_linearizable() {
+fn two_writers(writers: Writers, seeds: u64) {
     for width in [KeyWidth::Eight, KeyWidth::Variable] {
-        let report = check_seeds(&format!("two writers, {width:?}"), 4, |seed| {
-            let options = CrashOptions { crash_recovery_every: 41, ..CrashOptions::with_seed(seed) };
-            check_two_writers(width, 150, &options)
+        let report = check_seeds(&format!("two writers {writers:?}, {width:?}"), seeds, |seed| {
+            let options = CrashOptions { crash_recovery_every: 17, ..CrashOptions::with_seed(seed) };
+            check_two_writers(width, 200, writers, &options)
         });
         let report = report.unwrap();
-        assert!(report.explored(10_000), "{report:?}");
+        assert!(report.explored(1_000 * seeds), "{report:?}");
     }
+}
+
+#[test]
+fn two_writers_in_turns_are_durably_linearizable() {
+    two_writers(Writers::InTurns, 4);
+}
+
+#[test]
+fn two_writers_at_once_are_durably_linearizable() {
+    two_writers(Writers::Free, 1);
 }

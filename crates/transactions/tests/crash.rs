@@ -5,7 +5,7 @@ use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{Groups, check_commits};
 
 fn run(name: &str, groups: Groups) {
-    let report = check_seeds(name, 5, |seed| {
+    let report = check_seeds(name, 6, |seed| {
         let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
         check_commits(groups, 30, &options)
     });

@@ -164,9 +164,10 @@ impl<C: Send + Sync + 'static> Explorer<C> {
                 return;
             }
             let trail = trail.with(point.fence(), state.survivors);
-            image.lay_out(&state.changes);
-            let verdict = self.recover_and_judge(lane, &image.mapping, point.base(), state, &trail, context);
-            let verdict = verdict.and_then(|()| image.restore(point.base()));
+            let verdict = image
+                .lay_out(point.length(), &state.changes)
+                .and_then(|()| self.recover_and_judge(lane, &image.mapping, point, state, &trail, context))
+                .and_then(|()| image.restore(point.base()));
             if let Err(what) = verdict {
                 return self.fail(&trail, &what);
             }
@@ -182,7 +183,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         self: &Arc<Self>,
         lane: usize,
         mapping: &Arc<Mapping>,
-        base: &Arc<Vec<u64>>,
+        point: &CrashPoint<'_>,
         state: &State,
         trail: &Trail,
         context: &Arc<C>,
@@ -194,7 +195,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
                     explorer.work(lane, point, &states, &AtomicUsize::new(0), &trail, &context);
                 }
             });
-            (observe, Image::over(base, &state.changes))
+            (observe, Image::over(point.base(), &state.changes, point.length()))
         });
         let judged = catch_unwind(AssertUnwindSafe(|| {
             let pool = Pool::crashing_in(&pool_options(&self.options), Arc::clone(mapping), observed);
@@ -279,18 +280,25 @@ impl Replica {
 
     /// Brings it up to what the history has fenced.
     fn follow(&mut self, fenced: &[(u32, u64)], words: usize) -> Result<(), String> {
-        self.mapping
-            .grow_zeroed(words as u64 * 8)
-            .map_err(|error| format!("the memory of a replica: {error}"))?;
+        self.grow(words)?;
         let news = &fenced[self.followed..];
         self.followed = fenced.len();
         self.exclusive(|words| news.iter().for_each(|(index, value)| words[*index as usize] = *value))
     }
 
-    fn lay_out(&mut self, changes: &Changes) {
+    /// Makes it a state: a pool of this length that differs from the persisted image in these words.
+    fn lay_out(&mut self, words: usize, changes: &Changes) -> Result<(), String> {
+        self.grow(words)?;
         for &(index, value) in changes {
             self.mapping.words(u64::from(index) * 8, 1)[0].store(value, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    fn grow(&mut self, words: usize) -> Result<(), String> {
+        self.mapping
+            .grow_zeroed(words as u64 * 8)
+            .map_err(|error| format!("the memory of a replica: {error}"))
     }
 
     /// Goes back to the persisted image.

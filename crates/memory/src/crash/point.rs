@@ -158,10 +158,8 @@ impl<'a> CrashPoint<'a> {
     /// The pool image that a crash here leaves.
     pub fn image(&self, survivors: Survivors) -> Vec<u64> {
         let mut image = self.image.words().to_vec();
+        image.resize(self.length(), 0);
         for (index, value) in self.changes(survivors) {
-            if image.len() <= index as usize {
-                image.resize((index as usize + 1).next_multiple_of(512), 0);
-            }
             image[index as usize] = value;
         }
         image
@@ -170,6 +168,11 @@ impl<'a> CrashPoint<'a> {
     /// The words that states of this point are changes to.
     pub(crate) fn base(&self) -> &'a Arc<Vec<u64>> {
         self.image.words()
+    }
+
+    /// Words of the pool.
+    pub(crate) fn length(&self) -> usize {
+        self.image.length()
     }
 
     /// What went into the base since the last point: word, before, after.

@@ -67,17 +67,23 @@ pub(crate) struct Image {
     words: Arc<Vec<u64>>,
     /// Words that differ from those, where the words belong to another pool.
     changed: Option<HashMap<u32, u64>>,
+    /// Words of the pool; those beyond `words` are zero.
+    length: usize,
 }
 
 impl Image {
     /// The image of a pool that has these words to itself.
     pub(crate) fn new(words: Vec<u64>) -> Image {
-        Image { words: Arc::new(words), changed: None }
+        Image { length: words.len(), words: Arc::new(words), changed: None }
     }
 
     /// The image of a pool that begins with some words of another image changed.
-    pub(crate) fn over(words: &Arc<Vec<u64>>, changes: &[(u32, u64)]) -> Image {
-        Image { words: Arc::clone(words), changed: Some(changes.iter().copied().collect()) }
+    pub(crate) fn over(words: &Arc<Vec<u64>>, changes: &[(u32, u64)], length: usize) -> Image {
+        Image { words: Arc::clone(words), changed: Some(changes.iter().copied().collect()), length }
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
     }
 
     /// The words that the changes are to.
@@ -103,6 +109,7 @@ impl Image {
     }
 
     fn grow(&mut self, words: usize) {
+        self.length = words;
         if self.changed.is_none() {
             Arc::make_mut(&mut self.words).resize(words, 0);
         }

@@ -11,19 +11,19 @@ pub struct Mutant {
     pub breaks: &'static str,
     /// The kind of published bug that it resembles.
     pub resembles: &'static str,
-    /// Whose crash states show it.
-    pub found_by: Checker,
+    /// Which test shows that it is caught.
+    pub caught_by: CaughtBy,
 }
 
-/// What makes crash states.
+/// The tests that catch mutants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checker {
-    /// The `crashing` domain: words that were flushed, fenced or evicted ([`crate::crash`]).
-    Words,
-    /// The simulated files under a journal ([`crate::env`]).
+pub enum CaughtBy {
+    /// The crash checker: `crates/transactions/tests/mutants.rs`.
+    Checker,
+    /// An emulated machine with persistent memory: `tests/dax`.
+    Machine,
+    /// Simulated files: the journal's own tests.
     Files,
-    /// A machine with simulated persistent memory that runs the instructions themselves (`tests/dax`).
-    Instructions,
 }
 
 const fn mutant(
@@ -32,16 +32,32 @@ const fn mutant(
     breaks: &'static str,
     resembles: &'static str,
 ) -> Mutant {
-    Mutant { name, place, breaks, resembles, found_by: Checker::Words }
+    Mutant { name, place, breaks, resembles, caught_by: CaughtBy::Checker }
 }
 
-const fn found_by(found_by: Checker, mutant: Mutant) -> Mutant {
-    Mutant { found_by, ..mutant }
+impl Mutant {
+    const fn by(self, caught_by: CaughtBy) -> Mutant {
+        Mutant { caught_by, ..self }
+    }
 }
 
 /// Every deliberate bug of the workspace, floor by floor.
 #[rustfmt::skip]
 pub const CATALOGUE: &[Mutant] = &[
+    mutant(
+        "dax-no-clwb",
+        "memory/domain/dax.rs",
+        "lines are never written back",
+        "missing flush",
+    )
+    .by(CaughtBy::Machine),
+    mutant(
+        "dax-no-sfence",
+        "memory/domain/dax.rs",
+        "write-backs are not ordered",
+        "missing fence",
+    )
+    .by(CaughtBy::Machine),
     mutant(
         "word-without-fence-before",
         "memory/domain/redo.rs",
@@ -390,106 +406,109 @@ pub const CATALOGUE: &[Mutant] = &[
         "a key refers to a free object",
         "free before unlink",
     ),
-    found_by(Checker::Files, mutant(
+    mutant(
         "checkpoint-ahead-of-journal",
         "memory/domain/journal/checkpoint.rs",
         "pages go to the pool file before the journal is durable",
         "write-ahead rule broken",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "header-before-pool-sync",
         "memory/domain/journal/checkpoint.rs",
         "the replay position moves before the pool file is synced",
         "a root ahead of what it refers to (LMDB without sync order)",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "slot-recycled-early",
         "memory/domain/journal/log.rs",
         "a slot is used again while its frames are needed",
         "log reused before the checkpoint is durable",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "durable-lsn-too-far",
         "memory/domain/journal/log.rs",
         "a frame calls itself durable",
         "a promise ahead of its sync",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "frame-crc-unchecked",
         "memory/domain/journal/recovery.rs",
         "torn frames count",
         "torn log tail replayed",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "epoch-not-advanced",
         "memory/domain/journal/recovery.rs",
         "frames of a tail that was cut off count again",
         "a log's past life replayed",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "sync-skipped",
         "memory/domain/journal/commit.rs",
         "a commit returns without a sync",
         "missing fsync (ALICE)",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "gap-not-the-end",
         "memory/domain/journal/recovery.rs",
         "frames beyond a torn one count",
         "reordered log writes replayed (ALICE)",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "closed-before-checkpoint",
         "memory/domain/journal/mod.rs",
         "the journal is marked closed before its last checkpoint",
         "clean mark ahead of the data",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "publication-not-marked",
         "memory/domain/journal/append.rs",
         "a checkpoint leaves out the page of a publication",
         "a dirty page forgotten",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "replay-not-marked",
         "memory/domain/journal/mod.rs",
         "a checkpoint after a recovery leaves out what was replayed",
         "a recovery that is not repeatable",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "growth-not-synced",
         "memory/pool.rs",
         "the pool is longer than its file",
         "file size not durable (ALICE)",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "header-in-place",
         "memory/domain/journal/log.rs",
         "the journal header in force is overwritten",
         "in-place update of a header",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "checksums-not-synced",
         "memory/domain/journal/checksums.rs",
         "the replay position moves before the checksums of pages are durable",
         "missing fsync (ALICE)",
-    )),
-    found_by(Checker::Files, mutant(
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "names-not-synced",
         "memory/pool/lifecycle.rs",
         "the pool needs a journal whose name can be lost",
         "directory not synced (ALICE)",
-    )),
-    found_by(Checker::Instructions, mutant(
-        "dax-no-clwb",
-        "memory/domain/dax.rs",
-        "lines stay in the processor's cache",
-        "missing flush, the commonest kind in PMTest, XFDetector and Witcher",
-    )),
-    found_by(Checker::Instructions, mutant(
-        "dax-no-sfence",
-        "memory/domain/dax.rs",
-        "write-backs are on their way and not ordered",
-        "missing fence (PMTest, XFDetector)",
-    )),
+    )
+    .by(CaughtBy::Files),
 ];

@@ -285,9 +285,9 @@ fn no_power_failure_loses_what_was_acknowledged() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_on_the_level_of_files_is_caught() {
-    use crate::mutants::{CATALOGUE, Checker, select};
+    use crate::mutants::{CATALOGUE, CaughtBy, select};
     let mut missed = Vec::new();
-    let of_files: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.found_by == Checker::Files).collect();
+    let of_files: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Files).collect();
     for mutant in &of_files {
         select(Some(mutant.name));
         let outcome = std::panic::catch_unwind(|| run_all(1, false));

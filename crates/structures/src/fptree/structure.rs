@@ -33,9 +33,9 @@ impl<K: TreeKey> FpTree<K> {
         }
         let next = if active("split-forgets-the-sibling") { 0 } else { leaf.next() };
         fresh.fill_from(leaf, &upper_slots, low, next);
-        let used = if active("split-flushes-first-line") { 64 } else { LEAF_BYTES };
+        let flushed_bytes = if active("split-flushes-first-line") { 64 } else { LEAF_BYTES };
         if intact("split-leaf-not-flushed") {
-            pool.flush(reservation.offset(), used);
+            pool.flush(reservation.offset(), flushed_bytes);
         }
         if active("split-shrinks-before-linked") {
             self.set_at_once(leaf.word_offset(BITMAP_WORD), keep);

@@ -27,8 +27,6 @@ use tree::Tree;
 const STEPS_AFTER_CHECK: u64 = 20;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "mutants")]
-    entresol_memory::mutants::select(std::env::var("ENTRESOL_MUTANT").ok().as_deref());
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments[..] {

@@ -277,6 +277,7 @@ impl Journal {
             capacity_bytes: parts.mapping.capacity_bytes(),
         };
         let checksums = Checksums::open_or_create(checksum_parts, env)?;
+        checksums.make_room(parts.mapping.mapped_bytes())?;
         let pages_file = env
             .files()
             .open(&parts.pool_path, OpenMode::OpenDirect)
@@ -396,6 +397,11 @@ impl Journal {
     pub(crate) fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<PagesReport> {
         let _paused = self.shared.checkpointing.lock();
         self.shared.checksums.verify_all(progress)
+    }
+
+    /// Gets ready for a pool of so many bytes.
+    pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
+        self.shared.checksums.make_room(pool_bytes)
     }
 
     /// Forgets the checksums of pages whose blocks are about to be given back, durably.
