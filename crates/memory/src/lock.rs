@@ -8,7 +8,14 @@ use std::path::Path;
 /// Holds the directory's lock file; the operating system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Said aloud: a child that is being started at this moment has the descriptor too, until it has started.
+        let _ = self.file.unlock();
+    }
 }
 
 impl DirectoryLock {
@@ -21,7 +28,7 @@ impl DirectoryLock {
             .open(&path)
             .map_err(|e| Error::io("open lock file", &path, &e))?;
         match file.try_lock() {
-            Ok(()) => Ok(DirectoryLock { _file: file }),
+            Ok(()) => Ok(DirectoryLock { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Busy { dir: dir.to_path_buf(), lock: path }),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, &e)),
         }

@@ -122,8 +122,13 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
 #[test]
 fn no_crash_leaks_or_shares_objects_of_any_size() {
     for seed in 1..=2 {
-        let options =
-            CrashOptions { seed, random_states: 2, crash_recovery_every: 24, extent_bytes: 512 << 10, ..CrashOptions::default() };
+        let options = CrashOptions {
+            seed,
+            random_states: 2,
+            crash_recovery_every: 24,
+            extent_bytes: 512 << 10,
+            ..CrashOptions::default()
+        };
         let report = check(
             &options,
             |pool| {
@@ -142,8 +147,13 @@ fn no_crash_leaks_or_shares_objects_of_any_size() {
 
 #[test]
 fn no_crash_leaks_or_shares_objects_of_two_threads() {
-    let options =
-        CrashOptions { seed: 5, random_states: 1, crash_recovery_every: 32, extent_bytes: 512 << 10, ..CrashOptions::default() };
+    let options = CrashOptions {
+        seed: 5,
+        random_states: 1,
+        crash_recovery_every: 32,
+        extent_bytes: 512 << 10,
+        ..CrashOptions::default()
+    };
     let report = check(
         &options,
         |pool| {

@@ -155,7 +155,8 @@ impl Checksums {
     /// Makes sure that the file has room for the checksums of a pool of so many bytes, so that a full disk is met when
     /// the pool grows and not by a checkpoint.
     pub(super) fn make_room(&self, pool_bytes: u64) -> Result<()> {
-        let entries_bytes = (pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64).next_multiple_of(BLOCK_BYTES as u64);
+        let entries_bytes =
+            (pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64).next_multiple_of(BLOCK_BYTES as u64);
         let has_bytes = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
         if has_bytes >= ENTRIES_START + entries_bytes {
             return Ok(());
