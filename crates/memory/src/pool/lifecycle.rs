@@ -13,9 +13,9 @@ use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC, HEADER_CRC_BYTES,
-    HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID, HEADER_VERSION,
-    JOURNAL_FILE, MAGIC, POOL_FILE,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
+    HEADER_CRC_BYTES, HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID,
+    HEADER_VERSION, JOURNAL_FILE, MAGIC, POOL_FILE,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -329,6 +329,10 @@ fn open_domain(
         return Ok((mapping, Domain::Dax(dax)));
     }
     mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
+    // The allocation maps are read next, a few pages of every extent: all at once, while the journal is replayed.
+    for start in (0..bytes).step_by(header.extent_bytes as usize) {
+        mapping.read_ahead(start, CHUNK_BYTES);
+    }
     let parts = JournalParts {
         mapping: mapping.clone(),
         pool_path: path.to_path_buf(),
