@@ -49,9 +49,17 @@ fn fill(pool: &Pool, at: u64, value: u64) {
     pool.flush(at, 4096);
 }
 
-/// Several slots of frames, each short; the last sync comes when the pool is dropped.
+/// Several slots of frames, the first of half a slot; the last sync comes when the pool is dropped.
 fn write_unsynced(pool: &Pool, at: u64) {
-    for value in 1..=80 {
+    let before = pool.stats().journal_stored_bytes;
+    // A little more than half a buffer: then the journal's own thread writes it.
+    (1..=8).for_each(|value| fill(pool, at, value));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while pool.stats().journal_stored_bytes == before {
+        assert!(std::time::Instant::now() < deadline, "nothing was written");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for value in 9..=80 {
         fill(pool, at, value);
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

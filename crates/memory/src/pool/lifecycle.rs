@@ -385,6 +385,10 @@ fn open_domain(
         return Ok((mapping, Domain::Dax(dax)));
     }
     mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
+    // The allocation maps are read next, a few pages of every extent: all at once, while the journal is replayed.
+    for start in (0..bytes).step_by(header.extent_bytes as usize) {
+        mapping.read_ahead(start, CHUNK_BYTES);
+    }
     let parts = JournalParts {
         mapping: mapping.clone(),
         pool_path: path.to_path_buf(),

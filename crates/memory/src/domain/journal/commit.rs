@@ -5,6 +5,10 @@
 //! them leads. So a batch is what gathered during the sync before: it grows with the number of committers and
 //! with the device's latency, and a lone committer never waits for company.
 //!
+//! Committers who answer at once would so split into two halves that take turns. A leader therefore lets those of the
+//! last two rounds come back first, for at most four syncs' time, as long as that pays: after a wait in vain it
+//! does not for some rounds, twice as many each time.
+//!
 //! ```text
 //!  A  append ─ lead: write, sync ───────┐ done
 //!  B       append ─ wait ───────────────┴ lead: write, sync ────────┐ done
@@ -20,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::mutants::active;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Who leads, and who waits for what.
 #[derive(Default)]
@@ -37,7 +42,21 @@ struct Round {
     covers: u64,
     /// Who waits for even and for odd rounds.
     waiting: [u32; 2],
+    /// How many took part in the last round or waited for the next when it ended.
+    seen: u32,
+    /// Rounds whose leaders do not wait for company, and how many that will be after the next wait in vain.
+    hurried: u32,
+    hurried_next: u32,
 }
+
+/// Fewer committers are not worth a wait.
+const COMPANY_MIN: u32 = 4;
+/// How long company is waited for, in what a sync takes.
+const PATIENCE_SYNCS: u64 = 4;
+/// The longest wait for company.
+const GATHER_NS_MAX: u64 = 500_000;
+/// The most rounds without a wait after waits in vain.
+const HURRIED_MAX: u32 = 256;
 
 /// What a committer finds.
 enum Part {
@@ -63,6 +82,38 @@ impl Rounds {
         Part::Waits { parity, seen: self.ended[parity].load(Ordering::Acquire) }
     }
 
+    /// What a leader does before it writes: waits until those have joined who will, if that is worth it.
+    fn gather(&self, sync_ns: u64) {
+        let expected = {
+            let mut round = self.state.lock();
+            if round.seen < COMPANY_MIN || round.hurried > 0 {
+                round.hurried = round.hurried.saturating_sub(1);
+                return;
+            }
+            round.seen
+        };
+        let began = Instant::now();
+        let patience = Duration::from_nanos((PATIENCE_SYNCS * sync_ns).min(GATHER_NS_MAX));
+        loop {
+            let mut round = self.state.lock();
+            if round.waiting[round.number % 2] + 1 >= expected {
+                round.hurried_next = 1;
+                return;
+            }
+            if began.elapsed() >= patience {
+                let came = round.waiting[round.number % 2] + 1;
+                if came * 4 >= expected * 3 {
+                    return;
+                }
+                round.hurried = round.hurried_next;
+                round.hurried_next = (round.hurried_next * 2).clamp(1, HURRIED_MAX);
+                return;
+            }
+            drop(round);
+            std::thread::yield_now();
+        }
+    }
+
     fn leave(&self, parity: usize) {
         self.state.lock().waiting[parity] -= 1;
     }
@@ -80,6 +131,7 @@ impl Rounds {
             round.led = false;
             round.number += 1;
             let parity = (round.number - 1) % 2;
+            round.seen = round.waiting[0] + round.waiting[1] + 1;
             self.ended[parity].fetch_add(1, Ordering::Release);
             // Also changed: a waiter that does not sleep yet must not miss its call to lead.
             self.ended[1 - parity].fetch_add(1, Ordering::Release);
@@ -163,9 +215,15 @@ impl Shared {
     }
 
     fn lead(&self) -> Result<()> {
+        self.rounds.gather(self.sync_ns.load(Ordering::Relaxed));
         let end = self.write_out()?;
         self.rounds.covers(end);
+        let began = Instant::now();
         self.sync_file()?;
+        let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // A running mean over some eight syncs; leaders take turns, so nobody else writes it.
+        let mean_ns = self.sync_ns.load(Ordering::Relaxed);
+        self.sync_ns.store(mean_ns - mean_ns / 8 + took_ns / 8, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.durable.fetch_max(end, Ordering::AcqRel);
         Ok(())
@@ -193,5 +251,63 @@ impl Drop for EndOfRound<'_> {
             self.0.fail(Error::Failed { cause: "a commit panicked while it wrote the journal".to_string() });
         }
         self.0.rounds.end(self.0.failure.get().is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(rounds: &Rounds, lsn: u64) -> usize {
+        match rounds.join(lsn) {
+            Part::Waits { parity, .. } => parity,
+            Part::Leads => panic!("there is a leader"),
+        }
+    }
+
+    #[test]
+    fn whoever_comes_before_the_capture_waits_for_this_round_and_others_for_the_next() {
+        let rounds = Rounds::default();
+        assert!(matches!(rounds.join(10), Part::Leads));
+        let this = waits(&rounds, 20);
+        rounds.covers(20);
+        assert_eq!(waits(&rounds, 15), this);
+        let next = waits(&rounds, 30);
+        assert_ne!(next, this);
+        rounds.end(false);
+        assert!(matches!(rounds.join(30), Part::Leads), "the next round has no leader yet");
+        rounds.leave(this);
+        rounds.leave(this);
+        rounds.leave(next);
+        assert_eq!(rounds.state.lock().waiting, [0, 0]);
+    }
+
+    #[test]
+    fn both_counts_change_at_an_end_so_that_nobody_sleeps_through_it() {
+        let rounds = Rounds::default();
+        assert!(matches!(rounds.join(10), Part::Leads));
+        rounds.covers(10);
+        let Part::Waits { parity, seen } = rounds.join(20) else { panic!("there is a leader") };
+        rounds.end(false);
+        assert_ne!(rounds.ended[parity].load(Ordering::Relaxed), seen, "called to lead");
+    }
+
+    #[test]
+    fn company_that_does_not_come_is_not_waited_for_again_at_once() {
+        let rounds = Rounds::default();
+        let of = |read: fn(&Round) -> u32| read(&rounds.state.lock());
+        rounds.state.lock().seen = 10;
+        rounds.gather(1_000);
+        assert_eq!((of(|r| r.hurried), of(|r| r.hurried_next)), (0, 1), "the first wait in vain is forgiven");
+        rounds.gather(1_000);
+        assert_eq!((of(|r| r.hurried), of(|r| r.hurried_next)), (1, 2));
+        rounds.gather(u64::MAX / 8);
+        assert_eq!(of(|r| r.hurried), 0, "this one did not wait");
+        rounds.gather(1_000);
+        assert_eq!((of(|r| r.hurried), of(|r| r.hurried_next)), (2, 4));
+        rounds.state.lock().hurried = 0;
+        rounds.state.lock().waiting[0] = 9;
+        rounds.gather(1_000_000);
+        assert_eq!((of(|r| r.hurried), of(|r| r.hurried_next)), (0, 1), "all came");
     }
 }

@@ -166,6 +166,8 @@ struct Shared {
     /// One sync of the journal file at a time. After `writer` where both are held.
     syncing: Mutex<()>,
     rounds: Rounds,
+    /// What a sync takes, as a running mean.
+    sync_ns: AtomicU64,
     dirty: DirtyPages,
     /// Pages whose marks the checkpoint under way has taken, and the groups of neighbours that they are in.
     pages_taken: AtomicU64,
@@ -302,6 +304,7 @@ impl Journal {
             writer: Mutex::new(Writer { log }),
             syncing: Mutex::new(()),
             rounds: Rounds::default(),
+            sync_ns: AtomicU64::new(0),
             checkpointing: Mutex::new(()),
             appended: AtomicU64::new(end_lsn),
             written: AtomicU64::new(end_lsn),

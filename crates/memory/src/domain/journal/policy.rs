@@ -50,7 +50,7 @@ impl Policy {
         };
         if measured.stored_bytes >= MEASURED_BYTES_MIN {
             let predicted = policy.replay_ns(measured.stored_bytes, measured.pages);
-            policy.slowness = (measured.ns as f64 / predicted).clamp(1.0, 8.0);
+            policy.slowness = (measured.ns as f64 / predicted).clamp(1.0, 4.0);
         }
         policy
     }

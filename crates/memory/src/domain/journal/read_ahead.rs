@@ -37,13 +37,18 @@ impl<'m> ReadAhead<'m> {
         Ok(ReadAhead { mapping, wanted: marks()?, asked: marks()? })
     }
 
-    /// Asks for the pages that the frames of a slot touch.
-    fn ask_for_pages(&self, slot: &[u64]) {
+    /// Asks for the pages that the frames of a slot from a position on touch. Those before are in the pool file, and
+    /// so is what an earlier use of the slot left behind its last frame.
+    fn ask_for_pages(&self, slot: &[u64], from_lsn: u64) {
         let end_bytes = self.mapping.mapped_bytes();
         let mut at = BLOCK_BYTES / 8;
         while let Some(frame) = slot.get(at..).and_then(FrameHeader::decode) {
             let payload = at + FRAME_HEADER_WORDS..at + FRAME_HEADER_WORDS + frame.payload_bytes as usize / 8;
             let Some(payload) = slot.get(payload) else { break };
+            at += frame.stored_bytes() / 8;
+            if frame.lsn < from_lsn {
+                continue;
+            }
             let want = |offset: u64, words: &[u64]| {
                 let bytes = words.len() as u64 * 8;
                 if offset + bytes <= end_bytes && !self.asked.has(offset, bytes) {
@@ -52,7 +57,6 @@ impl<'m> ReadAhead<'m> {
             };
             // The replay reports what is wrong with a record.
             let _ = for_each_record(payload, want);
-            at += frame.stored_bytes() / 8;
         }
         let mut from = 0;
         loop {
@@ -100,6 +104,7 @@ impl<'s> SlotReader<'s> {
         slot_bytes: usize,
         offset_of: &'s (dyn Fn(usize) -> u64 + Sync),
         ahead: &'s ReadAhead<'_>,
+        from_lsn: u64,
     ) -> SlotReader<'s> {
         let (requests, asked) = channel::<(usize, AlignedBuffer)>();
         let (answer, answers) = channel();
@@ -107,7 +112,7 @@ impl<'s> SlotReader<'s> {
             for (slot, mut buffer) in asked {
                 let outcome = file.read_at(&mut buffer.bytes_mut()[..slot_bytes], offset_of(slot));
                 if outcome.is_ok() {
-                    ahead.ask_for_pages(&buffer.words()[..slot_bytes / 8]);
+                    ahead.ask_for_pages(&buffer.words()[..slot_bytes / 8], from_lsn);
                 }
                 if answer.send(ReadSlot { slot, buffer, outcome }).is_err() {
                     return;

@@ -78,7 +78,7 @@ impl Log {
         let mut end_at = 0;
         let offset_of = |slot| self.slot_offset(slot);
         std::thread::scope(|scope| {
-            let mut source = SlotReader::start(scope, &*self.file, slot_bytes, &offset_of, ahead);
+            let mut source = SlotReader::start(scope, &*self.file, slot_bytes, &offset_of, ahead, start);
             let mut next = reader.first_slot();
             next.into_iter().for_each(|slot| source.announce(slot));
             while let Some(slot) = next {

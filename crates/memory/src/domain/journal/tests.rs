@@ -83,7 +83,7 @@ fn wherever_the_journal_is_cut_no_flush_overtakes_a_fence() {
     let pool = Pool::create(dir.path(), &roomy).unwrap();
     let at = make_object(&pool);
     pool.sync().unwrap();
-    count_in_pairs(&pool, at, 400);
+    count_in_pairs(&pool, at, 1_600);
     drop(pool);
     let (journal, file) = (dir.path().join("journal.entresol"), dir.path().join("pool.entresol"));
     let (good_journal, good_file) = (fs::read(&journal).unwrap(), fs::read(&file).unwrap());
