@@ -11,10 +11,11 @@ CARGO ?= cargo
 # Further arguments, as in: make demo DEMO_ARGS='--data DIR --meters 20'
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+DAX_ARGS ?=
 
 .PHONY: help
 help: ## Print this list.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: demo
 demo: setup ## Set up, build and run the smart metering demo.
@@ -23,6 +24,17 @@ demo: setup ## Set up, build and run the smart metering demo.
 .PHONY: test
 test: setup ## Set up, build and run all tests.
 	$(CARGO) test --workspace
+	$(CARGO) test -p entresol-transactions --features mutants --test mutants
+
+# The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
+.PHONY: soak
+soak: setup ## Run the crash tests at large size, with progress; ENTRESOL_SOAK=n for n times as much.
+	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory -p entresol-structures \
+		-p entresol-transactions -p entresol-tables --test 'crash*' -- --nocapture --test-threads 1
+
+.PHONY: test-dax
+test-dax: setup ## Fail the power on an emulated NVDIMM in QEMU; skipped where QEMU can't be had.
+	CARGO=$(CARGO) tests/dax/run $(DAX_ARGS)
 
 .PHONY: lint
 lint: setup ## Check the format and run clippy; every warning is an error.

@@ -97,7 +97,7 @@ fn memory(error: &entresol_memory::Error) -> ErrorKind {
         E::NotFound { .. } => ErrorKind::NotFound,
         E::AlreadyExists { .. } | E::Invalid(_) => ErrorKind::Invalid,
         E::Corrupt { .. } => ErrorKind::Corrupt,
-        E::NewerVersion { .. } | E::Unsupported(_) => ErrorKind::Unsupported,
+        E::NewerVersion { .. } | E::OlderVersion { .. } | E::Unsupported(_) => ErrorKind::Unsupported,
         E::Io { .. } | E::OutOfSpace { .. } | E::Failed { .. } => ErrorKind::Io,
         E::Closed => ErrorKind::Closed,
     }

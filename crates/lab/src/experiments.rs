@@ -1,6 +1,10 @@
 //! The experiments by name.
 
+mod bandwidth;
 mod basics;
+mod calibrate;
+mod flush_cost;
+mod journal_commit;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -17,11 +21,33 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[Experiment {
-    name: "basics",
-    about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
-    run: basics::run,
-}];
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "basics",
+        about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
+        run: basics::run,
+    },
+    Experiment {
+        name: "journal-commit",
+        about: "commits beside the device, flush cost, write amplification, stalls, recovery",
+        run: journal_commit::run,
+    },
+    Experiment {
+        name: "bandwidth",
+        about: "the bandwidth paper's figures 3 to 13 and its insights: DRAM, disk, modelled Optane",
+        run: bandwidth::run,
+    },
+    Experiment {
+        name: "flush-cost",
+        about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
+        run: flush_cost::run,
+    },
+    Experiment {
+        name: "calibrate",
+        about: "measures memory and disk of this machine into device profiles",
+        run: calibrate::run,
+    },
+];
 
 /// The experiment with a name.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {

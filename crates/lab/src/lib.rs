@@ -3,6 +3,8 @@
 
 pub mod experiments;
 pub mod measure;
+pub mod media;
+pub mod plot;
 pub mod report;
 
 use std::path::PathBuf;
@@ -16,6 +18,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// Where databases go; none: a temporary directory.
     pub dir: Option<PathBuf>,
+    /// Where an experiment that makes a file puts it; none: it is only looked at.
+    pub out: Option<PathBuf>,
 }
 
 impl RunOptions {
@@ -40,6 +44,9 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// Arguments that do not go together.
+    #[error("{0}")]
+    Invalid(String),
     /// Reading or writing a file failed.
     #[error("cannot {what}: {error}")]
     Io {

@@ -1,6 +1,7 @@
 //! What a run found: text for people, JSON for programs, a picture of the ratios.
 
 use crate::Error;
+use crate::plot::{Figure, escape, render};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::path::Path;
@@ -31,6 +32,7 @@ pub struct Report {
     limits: Vec<Limit>,
     checks: Vec<(String, bool)>,
     paper: Vec<Value>,
+    figures: Vec<Figure>,
 }
 
 impl Report {
@@ -44,6 +46,7 @@ impl Report {
             limits: Vec::new(),
             checks: Vec::new(),
             paper: Vec::new(),
+            figures: Vec::new(),
         }
     }
 
@@ -71,6 +74,11 @@ impl Report {
     /// Adds a figure that the papers give for the same thing.
     pub fn paper(&mut self, figure: Value) {
         self.paper.push(figure);
+    }
+
+    /// Adds curves to the picture.
+    pub fn figure(&mut self, figure: Figure) {
+        self.figures.push(figure);
     }
 
     /// Whether every check holds.
@@ -105,15 +113,21 @@ impl Report {
         })
     }
 
-    /// Writes the JSON.
-    pub fn write_json(&self, path: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(&self.to_json()).expect("a report has string keys only");
+    /// Writes one report as an object, several as an array of them.
+    pub fn write_json(reports: &[Report], path: &Path) -> Result<(), Error> {
+        let value = match reports {
+            [one] => one.to_json(),
+            several => several.iter().map(Report::to_json).collect(),
+        };
+        let text = serde_json::to_string_pretty(&value).expect("a report has string keys only");
         write(path, &(text + "\n"))
     }
 
-    /// Draws the ratios as bars; a tick marks what was asked.
+    /// Draws the figures as curves; without figures the ratios as bars, with a tick for what was asked.
     pub fn write_plot(&self, path: &Path) -> Result<(), Error> {
-        write(path, &self.plot())
+        let picture =
+            if self.figures.is_empty() { self.plot() } else { render(self.experiment, &self.figures) };
+        write(path, &picture)
     }
 
     fn plot(&self) -> String {
@@ -157,10 +171,6 @@ impl Report {
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     std::fs::write(path, text).map_err(|error| Error::Io { what: format!("write {}", path.display()), error })
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// What the run ran on.

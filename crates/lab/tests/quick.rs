@@ -8,7 +8,7 @@ use entresol_lab::{RunOptions, experiments, report::Report};
 fn every_experiment_holds_at_its_small_size() {
     for experiment in experiments::ALL {
         let mut report = Report::new(experiment.name, true);
-        let options = RunOptions { quick: true, seed: 7, dir: None };
+        let options = RunOptions { quick: true, seed: 7, dir: None, out: None };
         (experiment.run)(&options, &mut report).unwrap();
         assert!(report.passed(), "{report}");
         let json = report.to_json();

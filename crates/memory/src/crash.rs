@@ -1,147 +1,142 @@
-//! The crash checker: runs a history on the `crashing` domain and, before every fence, looks at states that a
-//! power failure could leave there.
+//! The crash checker: runs a history on the `crashing` domain and, before every fence and at the end, looks at
+//! the states that a power failure could leave there.
+//!
+//! At each crash point: what was fenced, with any subset of the words that were flushed and not fenced, and of
+//! the words that were stored and not flushed, each word on its own or cache line by cache line; a word that was
+//! flushed several times has any of those values. All of these states where they are few, otherwise the extreme
+//! and adversarial ones and random ones from a seed ([`Survivors`]). Every state is opened, which runs the
+//! pool's recovery, and judged; at some points the power fails again during these recoveries.
+//!
+//! A [`Recorder`] knows what a history has done so far, and judges whether a state holds exactly that, with or
+//! without the operation in flight. [`Concurrent`] does the same for several threads: what is found must be
+//! the result of some order of the operations (durable linearizability). [`take_turns`] runs threads one at a
+//! time, interleaved from a seed.
 //!
 //! ```
-//! use entresol_memory::crash::{CrashOptions, check};
+//! use entresol_memory::crash::{CrashOptions, MapOperation, Recorder, check_at};
 //! use entresol_memory::{Pool, Result};
+//! use std::collections::BTreeMap;
 //! use std::sync::Arc;
 //! use std::sync::atomic::Ordering;
 //!
-//! // Two words that must change together: b only ever follows a.
-//! let report = check(
+//! // Sixty-four counters, each changed in place by one store.
+//! let recorder = Recorder::new(BTreeMap::new());
+//! let report = check_at(
 //!     &CrashOptions::default(),
 //!     |pool: &Arc<Pool>| {
-//!         let object = pool.reserve(128)?;
+//!         let object = pool.reserve(512)?;
 //!         let at = object.offset();
-//!         pool.words(at, 16).iter().for_each(|w| w.store(0, Ordering::Relaxed));
-//!         pool.flush(at, 128);
+//!         pool.words(at, 64).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+//!         pool.flush(at, 512);
 //!         let mut publication = pool.publication();
 //!         publication.allocate(object);
-//!         publication.set_root("pair", at)?;
+//!         publication.set_root("counters", at)?;
 //!         publication.publish()?;
 //!         for round in 1..20 {
-//!             for word in [at, at + 64] {
-//!                 pool.words(word, 1)[0].store(round, Ordering::Release);
-//!                 pool.flush(word, 8);
+//!             let counter = round * 7 % 64;
+//!             recorder.run(MapOperation::Put(counter, round), || {
+//!                 pool.word(at + 8 * counter).store(round, Ordering::Release);
+//!                 pool.flush(at + 8 * counter, 8);
 //!                 pool.fence();
-//!             }
+//!             });
 //!         }
 //!         Ok(())
 //!     },
-//!     |pool: &Arc<Pool>| {
-//!         let Some(at) = pool.root("pair") else { return Ok(()) };
-//!         let read = |offset| pool.words(offset, 1)[0].load(Ordering::Acquire);
-//!         let (a, b) = (read(at), read(at + 64));
-//!         if a == b || a == b + 1 { Ok(()) } else { Err(format!("a = {a}, b = {b}")) }
+//!     recorder.moment(),
+//!     |pool, legal| {
+//!         let Some(at) = pool.root("counters") else { return legal.judge(&BTreeMap::new()) };
+//!         let words = pool.words(at, 64).iter().map(|word| word.load(Ordering::Acquire));
+//!         legal.judge(&(0..).zip(words).filter(|(_, count)| *count != 0).collect())
 //!     },
-//! ).unwrap();
-//! assert!(report.states > 100);
+//! )
+//! .unwrap();
+//! assert!(report.explored(100));
 //! ```
 //!
-//! Memory: one pool image per state, one at a time; keep the history's pool small
-//! ([`CrashOptions::extent_bytes`]).
+//! Failures name a command that looks at the failing state alone ([`REPLAY`]).
+//!
+//! Memory: two pool images for each worker and depth; keep the history's pool small
+//! ([`CrashOptions::extent_bytes`]). Eight bytes for each distinct image.
+
+mod choice;
+mod concurrent;
+mod explorer;
+mod point;
+mod recorder;
+mod replay;
+mod stack;
+pub(crate) mod turns;
 
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::layout::EXTENT_BYTES_MIN;
-use crate::mapping::Mapping;
 use crate::pool::{Pool, PoolOptions};
-use parking_lot::Mutex;
+use explorer::{Explorer, panic_text};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+pub use concurrent::{Concurrent, LegalValues, apply_to_key};
+pub use point::{CrashPoint, Survivors};
+pub use recorder::{Legal, MapOperation, Model, Recorder};
+pub use replay::REPLAY;
+pub use stack::check_stack;
+pub use turns::{take_turns, waits};
 
 /// Called before every fence of an observed pool; see [`Pool::crashing`].
 pub type Observer = Box<dyn FnMut(&CrashPoint<'_>) + Send>;
 
-/// A moment at which the power could fail.
-pub struct CrashPoint<'a> {
-    fence: u64,
-    persisted: &'a [u64],
-    noted: &'a [(u32, u64)],
-    mapping: &'a Mapping,
-}
+type Judge<C> = Arc<dyn Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync>;
 
-/// Which of the words that may survive do survive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Survivors {
-    /// Only what was fenced.
-    Fenced,
-    /// What was fenced and flushed.
-    Flushed,
-    /// All that was stored: every cache line was evicted just in time.
-    Everything,
-    /// What was fenced and all that was stored but not flushed: the newest without the flushed.
-    OnlyEvicted,
-    /// A random subset of the flushed and of the stored words, from this seed.
-    Random(u64),
-}
-
-impl<'a> CrashPoint<'a> {
-    pub(crate) fn new(
-        fence: u64,
-        persisted: &'a [u64],
-        noted: &'a [(u32, u64)],
-        mapping: &'a Mapping,
-    ) -> CrashPoint<'a> {
-        CrashPoint { fence, persisted, noted, mapping }
-    }
-
-    /// The number of the fence that was about to happen, from 1.
-    pub fn fence(&self) -> u64 {
-        self.fence
-    }
-
-    /// The pool image that a crash here leaves.
-    pub fn image(&self, survivors: Survivors) -> Vec<u64> {
-        let mut image = self.persisted.to_vec();
-        let mut random = match survivors {
-            Survivors::Random(seed) => Some(Env::simulated(seed ^ self.fence.rotate_left(40))),
-            _ => None,
-        };
-        // Each random state has its own density, so that "nearly all" and "nearly none" come up as well.
-        let density = random.as_ref().map_or(0, |env| env.random_u64() % 9);
-        let mut lives = |kept: bool| match &mut random {
-            Some(env) => env.random_u64() % 8 < density,
-            None => kept,
-        };
-        let flushed = matches!(survivors, Survivors::Flushed | Survivors::Everything);
-        for &(index, value) in self.noted {
-            if lives(flushed) {
-                image[index as usize] = value;
-            }
-        }
-        let evicted = matches!(survivors, Survivors::Everything | Survivors::OnlyEvicted);
-        let noted_not_evicted = survivors == Survivors::OnlyEvicted;
-        let working = self.mapping.words(0, image.len());
-        for (index, word) in working.iter().enumerate() {
-            let value = word.load(Ordering::Acquire);
-            if value != image[index] && lives(evicted) {
-                let noted = noted_not_evicted && self.noted.iter().any(|(i, _)| *i as usize == index);
-                if !noted {
-                    image[index] = value;
-                }
-            }
-        }
-        image
-    }
-}
+/// The environment variable that asks for large sizes: a number that [`seeds`] multiplies by 100.
+pub const SOAK: &str = "ENTRESOL_SOAK";
 
 /// How thoroughly [`check`] looks.
 #[derive(Debug, Clone)]
 pub struct CrashOptions {
     /// Randomness of subsets; printed when a check fails.
     pub seed: u64,
-    /// Random subsets per fence, beside the four extreme ones.
+    /// At points with at most so many states, all of them are looked at.
+    pub exhaustive_states_max: u64,
+    /// At other points: about so many adversarial ones, beside the extreme ones.
+    pub adversarial_states_max: u32,
+    /// At other points: so many random ones.
     pub random_states: u32,
     /// At every n-th fence, crash again during the recoveries, at each of their fences; 0: never.
     pub crash_recovery_every: u64,
+    /// How often in a row a recovery crashes.
+    pub recovery_depth: u32,
     /// Size of the pool's extents: the history's data should fit one or two.
     pub extent_bytes: u64,
+    /// Threads that look at states; 0: as many as there are processors, at most 4.
+    pub workers: usize,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        CrashOptions { seed: 1, random_states: 3, crash_recovery_every: 5, extent_bytes: EXTENT_BYTES_MIN }
+        CrashOptions {
+            seed: 1,
+            exhaustive_states_max: 1 << 7,
+            adversarial_states_max: 16,
+            random_states: 8,
+            crash_recovery_every: 5,
+            recovery_depth: 1,
+            extent_bytes: EXTENT_BYTES_MIN,
+            workers: 0,
+        }
+    }
+}
+
+impl CrashOptions {
+    /// The default with another seed.
+    pub fn with_seed(seed: u64) -> CrashOptions {
+        CrashOptions { seed, ..CrashOptions::default() }
+    }
+
+    fn workers(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).min(4),
+            workers => workers,
+        }
     }
 }
 
@@ -150,103 +145,115 @@ impl Default for CrashOptions {
 pub struct CrashReport {
     /// Fences of the history.
     pub fences: u64,
-    /// States that were recovered and verified.
+    /// Crash points: fences, ends, and fences of recoveries.
+    pub points: u64,
+    /// Points of which every state was looked at.
+    pub exhaustive_points: u64,
+    /// States that were recovered and judged. At one point each state counts once.
     pub states: u64,
     /// States left by crashes during recovery, of these.
     pub recovery_states: u64,
+    /// Different pool images among the states: the same image can be left at several points, and has to be
+    /// judged at each, because different operations have returned.
+    pub distinct: u64,
+    /// Only what [`REPLAY`] asks for was looked at.
+    pub replayed: bool,
 }
 
-#[derive(Default)]
-struct Findings {
-    report: CrashReport,
-    failure: Option<String>,
+impl CrashReport {
+    /// Whether at least so many states were looked at; true for a replay.
+    pub fn explored(&self, states: u64) -> bool {
+        self.replayed || self.states >= states
+    }
+
+    /// Adds what another check looked at.
+    pub fn add(&mut self, other: &CrashReport) {
+        self.fences += other.fences;
+        self.points += other.points;
+        self.exhaustive_points += other.exhaustive_points;
+        self.states += other.states;
+        self.recovery_states += other.recovery_states;
+        self.distinct += other.distinct;
+        self.replayed |= other.replayed;
+    }
 }
 
-/// Runs `history` on a fresh crashing pool; for states at every fence opens the left image (which runs the
-/// pool's own recovery) and calls `verify` on it. A failed verification ends with an error that names the
-/// fence and the seed.
+/// The seeds of a test's histories: `1..=count`, or a hundred times as many for each unit of [`SOAK`].
+pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
+    let factor = std::env::var(SOAK).ok().and_then(|factor| factor.parse::<u64>().ok()).unwrap_or(0);
+    if factor == 0 { 1..=count } else { 1..=count * 100 * factor }
+}
+
+/// Runs one check for each seed of [`seeds`] and adds the reports up, printing as it goes. Stops at the first
+/// failure.
+pub fn check_seeds(
+    name: &str,
+    count: u64,
+    mut one: impl FnMut(u64) -> Result<CrashReport>,
+) -> Result<CrashReport> {
+    let started = std::time::Instant::now();
+    let mut total = CrashReport::default();
+    let seeds = seeds(count);
+    let last = *seeds.end();
+    for seed in seeds {
+        total.add(&one(seed)?);
+        // Some twenty lines, however long it takes.
+        if seed == last || seed.is_multiple_of((last / 20).max(1)) {
+            let per_minute = total.states as f64 / started.elapsed().as_secs_f64() * 60.0;
+            println!("{name}: seed {seed} of {last}, {per_minute:.0} states/min, {total:?}");
+        }
+    }
+    Ok(total)
+}
+
+/// Runs `history` on a fresh crashing pool; opens states at every fence and at the end (which runs the pool's
+/// own recovery) and calls `verify` on each. A failed or panicking verification ends with an error that names
+/// the fence, the survivors and the seed.
 pub fn check(
     options: &CrashOptions,
     history: impl FnOnce(&Arc<Pool>) -> Result<()>,
     verify: impl Fn(&Arc<Pool>) -> std::result::Result<(), String> + Send + Sync + 'static,
 ) -> Result<CrashReport> {
-    let findings = Arc::new(Mutex::new(Findings::default()));
-    let verify: Verify = Arc::new(verify);
-    let observer: Observer = {
-        let (findings, verify, options) = (findings.clone(), verify.clone(), options.clone());
-        Box::new(move |point| examine(point, &options, &verify, &findings, 0))
-    };
-    let pool_options = PoolOptions {
-        extent_bytes: options.extent_bytes,
-        address_space_bytes: 64 << 20,
-        env: Env::simulated(options.seed),
-        ..PoolOptions::default()
-    };
-    let pool = Pool::crashing(&pool_options, None, Some(observer))?;
-    let outcome = history(&pool);
-    drop(pool);
-    let findings = findings.lock();
-    if let Some(failure) = &findings.failure {
-        return Err(Error::Invalid(format!("crash check failed: {failure} (seed {})", options.seed)));
-    }
-    outcome.map(|()| findings.report)
+    check_at(options, history, || (), move |pool, ()| verify(pool))
 }
 
-type Verify = Arc<dyn Fn(&Arc<Pool>) -> std::result::Result<(), String> + Send + Sync>;
-
-/// Recovers and verifies states at one crash point; `depth` counts crashes during recovery.
-fn examine(
-    point: &CrashPoint<'_>,
+/// As [`check`]; `moment` is called once at each crash point of the history, in the thread that fences, and what
+/// it returns is given to `verify` with each state of that point. It must not wait for threads of the history.
+pub fn check_at<C: Send + Sync + 'static>(
     options: &CrashOptions,
-    verify: &Verify,
-    findings: &Arc<Mutex<Findings>>,
-    depth: u32,
-) {
-    if findings.lock().failure.is_some() {
-        return;
+    history: impl FnOnce(&Arc<Pool>) -> Result<()>,
+    moment: impl Fn() -> C + Send + 'static,
+    verify: impl Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync + 'static,
+) -> Result<CrashReport> {
+    let explorer = Arc::new(Explorer::new(options, Arc::new(verify)));
+    if explorer.is_not_asked_for() {
+        return Ok(CrashReport { replayed: true, ..CrashReport::default() });
     }
-    if depth == 0 {
-        findings.lock().report.fences = point.fence();
+    let observer: Observer = {
+        let explorer = Arc::clone(&explorer);
+        Box::new(move |point| explorer.history_point(point, moment()))
+    };
+    let pool = Pool::crashing(&pool_options(options), None, Some(observer))?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| history(&pool)));
+    if let Ok(Ok(())) = outcome {
+        pool.observe_crash();
     }
-    let mut survivors =
-        vec![Survivors::Fenced, Survivors::Flushed, Survivors::Everything, Survivors::OnlyEvicted];
-    // Below the first level the extremes alone: the states multiply.
-    let random_states = if depth == 0 { options.random_states } else { 0 };
-    survivors.extend((0..u64::from(random_states)).map(|i| Survivors::Random(options.seed ^ i << 32)));
-    for survivor in survivors {
-        let every = options.crash_recovery_every;
-        let crash_again = depth == 0 && every > 0 && point.fence().is_multiple_of(every);
-        let observer: Option<Observer> = crash_again.then(|| {
-            let (findings, verify, options) = (findings.clone(), verify.clone(), options.clone());
-            let observe: Observer =
-                Box::new(move |inner: &CrashPoint<'_>| examine(inner, &options, &verify, &findings, 1));
-            observe
-        });
-        let verdict = recover_and_verify(point.image(survivor), options, verify, observer);
-        let mut findings = findings.lock();
-        findings.report.states += 1;
-        findings.report.recovery_states += u64::from(depth > 0);
-        if let Err(what) = verdict {
-            let level = if depth == 0 { "" } else { " of a recovery" };
-            findings.failure =
-                Some(format!("before fence {}{level}, survivors {survivor:?}: {what}", point.fence()));
-            return;
+    drop(pool);
+    let report = explorer.finish().map_err(|what| Error::Invalid(format!("crash check failed: {what}")))?;
+    match outcome {
+        Ok(outcome) => outcome.map(|()| report),
+        Err(panic) => {
+            let what = panic_text(&*panic);
+            Err(Error::Invalid(format!("crash check failed: the history {what} (seed {})", options.seed)))
         }
     }
 }
 
-fn recover_and_verify(
-    image: Vec<u64>,
-    options: &CrashOptions,
-    verify: &Verify,
-    observer: Option<Observer>,
-) -> std::result::Result<(), String> {
-    let pool_options = PoolOptions {
+fn pool_options(options: &CrashOptions) -> PoolOptions {
+    PoolOptions {
         extent_bytes: options.extent_bytes,
         address_space_bytes: 64 << 20,
         env: Env::simulated(options.seed),
         ..PoolOptions::default()
-    };
-    let pool = Pool::crashing(&pool_options, Some(image), observer).map_err(|e| e.to_string())?;
-    verify(&pool)
+    }
 }

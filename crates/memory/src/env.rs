@@ -5,6 +5,7 @@ mod failing;
 mod faults;
 mod files;
 mod overlay;
+mod ring;
 mod simulated;
 
 pub use failing::{CallFailure, FailingFiles, FileOperation};

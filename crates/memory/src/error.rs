@@ -49,6 +49,20 @@ pub enum Error {
         /// The newest version that is understood.
         supported: u32,
     },
+    /// The files were written by an older release, in a format that this one does not read any more.
+    #[error(
+        "{} has format version {found}; this release reads version {supported}. Write the tables to CSV with the \
+         release that made it, and load them again",
+        file.display()
+    )]
+    OlderVersion {
+        /// The file.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The oldest version that is understood.
+        supported: u32,
+    },
     /// The operating system refused a call.
     #[error("{action} {}: {message}", file.display())]
     Io {

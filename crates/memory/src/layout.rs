@@ -36,8 +36,8 @@
 
 /// "ENTRESOL" read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTRESOL");
-/// The format that this release writes, and the newest that it reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The format that this release writes and reads.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The pool file's name in the database directory.
 pub(crate) const POOL_FILE: &str = "pool.entresol";

@@ -22,11 +22,12 @@
 //!   Pool ── allocator ── domain ──┬── dax       clwb + sfence on a MAP_SYNC mapping
 //!                                 ├── journal   redo log + private mapping, any file system
 //!                                 ├── volatile  DRAM only
+//!                                 ├── modelled  DRAM that is billed like a device
 //!                                 └── crashing  DRAM + the image that a power failure would leave
 //! ```
 //!
 //! Memory: the pool's pages that were written since open stay in DRAM on `journal` (at most the pool's size),
-//! two journal buffers, and the allocator's free maps (about 0.2% of the pool).
+//! two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
 
 mod allocator;
 pub mod crash;
@@ -37,16 +38,20 @@ mod error;
 mod layout;
 mod lock;
 mod mapping;
-mod mutants;
+pub mod mutants;
+pub mod placement;
 mod pool;
 pub mod power_failure;
+pub mod profile;
 mod ptr;
 mod publication;
 mod spin;
 mod stats;
 
-pub use allocator::{OBJECT_BYTES_MAX, Reservation};
+pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
+pub use domain::dax::{FlushChoice, FlushInstruction};
 pub use domain::journal::{JournalInfo, JournalOptions, PagesReport};
+pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};
 pub use env::Env;

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Extents start at multiples of this, so that huge pages fit.
@@ -22,6 +23,14 @@ pub(crate) enum Backing<'f> {
     SharedSync(BorrowedFd<'f>),
 }
 
+/// Who wants to know what is touched; see [`crate::domain::modelled`].
+pub(crate) trait Bill: Send + Sync {
+    /// The bytes are read or about to be written; they are mapped.
+    fn touched(&self, mapping: &Mapping, offset: u64, bytes: u64);
+    /// The line is asked for; it need not be mapped.
+    fn prefetched(&self, mapping: &Mapping, offset: u64);
+}
+
 /// A reserved address range whose front part is mapped.
 pub(crate) struct Mapping {
     base: *mut u8,
@@ -29,7 +38,18 @@ pub(crate) struct Mapping {
     reservation_bytes: usize,
     capacity_bytes: u64,
     mapped_bytes: AtomicU64,
+    /// How far words are given out without asking anyone: as far as it is mapped, or nowhere if somebody is billed.
+    /// So the bounds check, which must be, tells the two apart for nothing.
+    free_bytes: AtomicU64,
+    bill: Option<Arc<dyn Bill>>,
+    /// Blocks that somebody has asked for, in builds for tests: whatever changed is in them.
+    #[cfg(debug_assertions)]
+    touched: Option<Box<[AtomicU64]>>,
 }
+
+/// Words of a block of which it is known whether it was touched.
+#[cfg(debug_assertions)]
+const BLOCK_WORDS: usize = 128;
 
 // SAFETY: the range is owned by this value, lives until drop, and is accessed as atomics only.
 unsafe impl Send for Mapping {}
@@ -51,7 +71,80 @@ impl Mapping {
         let padding = (reservation as usize).next_multiple_of(ALIGNMENT) - reservation as usize;
         // SAFETY: `padding` < ALIGNMENT, which the reservation has on top of the capacity.
         let base = unsafe { reservation.cast::<u8>().add(padding) };
-        Ok(Mapping { base, reservation, reservation_bytes, capacity_bytes, mapped_bytes: AtomicU64::new(0) })
+        Ok(Mapping {
+            base,
+            reservation,
+            reservation_bytes,
+            capacity_bytes,
+            mapped_bytes: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(0),
+            bill: None,
+            #[cfg(debug_assertions)]
+            touched: None,
+        })
+    }
+
+    /// Lets somebody know from now on what is touched.
+    pub(crate) fn bill_to(&mut self, bill: Arc<dyn Bill>) {
+        self.bill = Some(bill);
+        *self.free_bytes.get_mut() = 0;
+    }
+
+    /// As [`Mapping::reserve`], for [`Mapping::touched_words`].
+    pub(crate) fn reserve_tracked(capacity_bytes: u64) -> io::Result<Mapping> {
+        #[allow(unused_mut)]
+        let mut mapping = Mapping::reserve(capacity_bytes)?;
+        #[cfg(debug_assertions)]
+        {
+            let blocks = capacity_bytes.div_ceil(BLOCK_WORDS as u64 * 8);
+            mapping.touched = Some((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
+        }
+        Ok(mapping)
+    }
+
+    /// Ranges of words that hold all that was ever asked for. Only a tracked mapping in a build with debug
+    /// assertions knows; any other returns all that is mapped.
+    pub(crate) fn touched_words(&self) -> Vec<std::ops::Range<usize>> {
+        let mapped = (self.mapped_bytes() / 8) as usize;
+        #[cfg(debug_assertions)]
+        if let Some(touched) = &self.touched {
+            let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+            for (word, bits) in touched.iter().enumerate().take(mapped.div_ceil(64 * BLOCK_WORDS)) {
+                let mut bits = bits.load(Ordering::Acquire);
+                while bits != 0 {
+                    let start = (word * 64 + bits.trailing_zeros() as usize) * BLOCK_WORDS;
+                    let end = (start + BLOCK_WORDS).min(mapped);
+                    bits &= bits - 1;
+                    match ranges.last_mut() {
+                        Some(last) if last.end == start => last.end = end,
+                        _ if start < end => ranges.push(start..end),
+                        _ => {}
+                    }
+                }
+            }
+            return ranges;
+        }
+        std::iter::once(0..mapped).collect()
+    }
+
+    /// From here on nothing counts as touched.
+    pub(crate) fn forget_touched(&mut self) {
+        #[cfg(debug_assertions)]
+        for bits in self.touched.iter_mut().flatten() {
+            *bits.get_mut() = 0;
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn note_touched(&self, offset: u64, bytes: u64) {
+        let Some(touched) = &self.touched else { return };
+        let block_bytes = BLOCK_WORDS as u64 * 8;
+        for block in offset / block_bytes..(offset + bytes).div_ceil(block_bytes) {
+            let (word, bit) = (&touched[(block / 64) as usize], 1 << (block % 64));
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::AcqRel);
+            }
+        }
     }
 
     /// How far it is mapped.
@@ -98,6 +191,9 @@ impl Mapping {
             unsafe { libc::madvise(mapped, bytes as usize, libc::MADV_HUGEPAGE) };
         }
         self.mapped_bytes.store(end, Ordering::Release);
+        if self.bill.is_none() {
+            self.free_bytes.store(end, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -107,25 +203,115 @@ impl Mapping {
     pub(crate) fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         let bytes = (count as u64) * 8;
         let end = offset.wrapping_add(bytes);
-        assert!(
-            offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
-            "pool offset {offset:#x} (+{bytes}) is outside the pool"
-        );
+        let free = self.free_bytes.load(Ordering::Acquire);
+        if !(offset.is_multiple_of(8) && end >= offset && end <= free) {
+            self.bill_or_panic(offset, count);
+        }
+        #[cfg(debug_assertions)]
+        self.note_touched(offset, bytes);
+        // SAFETY: the offset is inside the mapped range (checked here, or by the bill).
+        let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
+        // SAFETY: aligned (checked as well), mapped readable and writable until drop, and only ever seen as atomics.
+        unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// As [`Mapping::words`], but nobody is told: who reads or writes the words says so by [`Mapping::touch`].
+    #[inline]
+    pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.assert_mapped(offset, count);
+        #[cfg(debug_assertions)]
+        self.note_touched(offset, count as u64 * 8);
         // SAFETY: the offset is inside the mapped range (asserted).
         let start = unsafe { self.base.add(offset as usize) }.cast::<AtomicU64>();
-        // SAFETY: aligned (asserted), mapped readable and writable until drop, and only ever seen as atomics.
+        // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(start, count) }
+    }
+
+    /// Says that bytes of a view are read or about to be written.
+    #[inline]
+    pub(crate) fn touch(&self, offset: u64, bytes: usize) {
+        if self.free_bytes.load(Ordering::Relaxed) == 0 {
+            self.bill_or_panic(offset & !7, (offset % 8 + bytes as u64).div_ceil(8) as usize);
+        }
+    }
+
+    /// The words are out of bounds, or somebody is billed for them.
+    #[cold]
+    #[inline(never)]
+    fn bill_or_panic(&self, offset: u64, count: usize) {
+        self.assert_mapped(offset, count);
+        if let Some(bill) = &self.bill {
+            bill.touched(self, offset, count as u64 * 8);
+        }
+    }
+
+    /// Maps zeroed memory up to `bytes`.
+    pub(crate) fn grow_zeroed(&self, bytes: u64) -> io::Result<()> {
+        match bytes.saturating_sub(self.mapped_bytes()) {
+            0 => Ok(()),
+            more => self.grow(more, &Backing::Anonymous),
+        }
+    }
+
+    /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        for end in [&mut self.mapped_bytes, &mut self.free_bytes] {
+            let end = end.get_mut();
+            *end = bytes.min(*end);
+        }
+    }
+
+    /// All mapped words, for whoever has the mapping to itself.
+    pub(crate) fn exclusive_words(&mut self) -> &mut [u64] {
+        let count = (*self.mapped_bytes.get_mut() / 8) as usize;
+        // SAFETY: mapped readable and writable, aligned, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u64>(), count) }
     }
 
     /// Panics if the words are outside the mapped range; see [`Mapping::words`].
     #[inline]
     pub(crate) fn assert_mapped(&self, offset: u64, count: usize) {
-        let _ = self.words(offset, count);
+        let bytes = (count as u64) * 8;
+        let end = offset.wrapping_add(bytes);
+        assert!(
+            offset.is_multiple_of(8) && end >= offset && end <= self.mapped_bytes.load(Ordering::Acquire),
+            "pool offset {offset:#x} (+{bytes}) is outside the pool"
+        );
+    }
+
+    /// Has the pages of a range read from the file behind the mapping, without waiting. Only advice.
+    pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_WILLNEED);
+    }
+
+    /// Gets the pages of a range ready to be stored to: one call in place of a fault for each. Only advice.
+    pub(crate) fn populate(&self, offset: u64, bytes: u64) {
+        self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: libc::c_int) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // SAFETY: advice on a mapped range (asserted) that changes no content.
+        unsafe { libc::madvise(address, bytes as usize, advice) };
+    }
+
+    /// Lets go of the DRAM behind a page-aligned range whose content nobody needs: it then reads as the file's
+    /// bytes, or as zeros.
+    pub(crate) fn forget(&self, offset: u64, bytes: u64) {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // Only a hint: pages that stay do no harm.
+        // SAFETY: inside our own mapping (asserted), which is seen as atomics only and stays mapped.
+        unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
     }
 
     /// Asks the processor to fetch the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
+        if self.free_bytes.load(Ordering::Relaxed) == 0 {
+            return self.bill_prefetch(offset);
+        }
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -135,6 +321,14 @@ impl Mapping {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = offset;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn bill_prefetch(&self, offset: u64) {
+        if let Some(bill) = &self.bill {
+            bill.prefetched(self, offset);
+        }
     }
 }
 

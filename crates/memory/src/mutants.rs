@@ -1,44 +1,61 @@
-//! Deliberate bugs, compiled in by the feature `mutants`, one switched on at a time: the crash tests must find each.
+//! Deliberate bugs, to prove that the crash checker can fail.
+//!
+//! Without the feature `mutants`, [`active`] is a constant `false` and nothing of them is compiled in; with it, a
+//! test selects one at a time for the whole process. Release builds refuse the feature. A bug is one line at the
+//! place that it breaks:
+//!
+//! ```text
+//! if intact("redo-lane-not-flushed") { domain.flush(...); }      something is left out
+//! if active("bit-before-entry") { self.set_at_once(...); }       something comes too early
+//! ```
+//!
+//! [`CATALOGUE`] lists them all, for every floor, each with the checker that has to catch it: the `mutants` tests of
+//! `transactions` and `memory`, and `make test-dax`, show that it does.
 
-/// The mutants on the level of files: name, and what it breaks.
-#[cfg(feature = "mutants")]
-pub(crate) const FILE_MUTANTS: [(&str, &str); 15] = [
-    ("checkpoint-ahead-of-journal", "pages go to the pool file before the journal is durable"),
-    ("header-before-pool-sync", "the replay position moves before the pool file is synced"),
-    ("slot-recycled-early", "a slot is used again while its frames are needed"),
-    ("durable-lsn-too-far", "a frame calls itself durable"),
-    ("frame-crc-unchecked", "torn frames count"),
-    ("epoch-not-advanced", "frames of a tail that was cut off count again"),
-    ("sync-skipped", "a commit returns without a sync"),
-    ("gap-not-the-end", "frames beyond a torn one count"),
-    ("closed-before-checkpoint", "the journal is marked closed before its last checkpoint"),
-    ("publication-not-marked", "a checkpoint leaves out the page of a publication"),
-    ("replay-not-marked", "a checkpoint after a recovery leaves out what was replayed"),
-    ("growth-not-synced", "the pool is longer than its file"),
-    ("header-in-place", "the journal header in force is overwritten"),
-    ("checksums-not-synced", "the replay position moves before the checksums of pages are durable"),
-    ("names-not-synced", "the pool needs a journal whose name can be lost"),
-];
+mod catalogue;
 
-#[cfg(feature = "mutants")]
-static ACTIVE: parking_lot::RwLock<&str> = parking_lot::RwLock::new("");
+pub use catalogue::{CATALOGUE, Checker, Mutant};
 
-/// Whether a mutant is on.
-#[cfg(feature = "mutants")]
-pub(crate) fn active(name: &str) -> bool {
-    debug_assert!(FILE_MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not in the catalogue");
-    *ACTIVE.read() == name
+#[cfg(all(feature = "mutants", not(debug_assertions)))]
+compile_error!("the feature `mutants` puts deliberate bugs in; it is for tests, not for release builds");
+
+/// Whether everything is as it should be at a mutant's place.
+#[inline(always)]
+pub fn intact(name: &str) -> bool {
+    !active(name)
 }
 
-/// Whether a mutant is on.
+/// Whether a mutant is selected.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
-pub(crate) const fn active(_name: &str) -> bool {
+pub const fn active(_name: &str) -> bool {
     false
 }
 
-/// Switches a mutant on for the whole process; the empty name: none.
-#[cfg(all(test, feature = "mutants"))]
-pub(crate) fn activate(name: &'static str) {
-    *ACTIVE.write() = name;
+#[cfg(feature = "mutants")]
+pub use selected::{active, select};
+
+#[cfg(feature = "mutants")]
+mod selected {
+    use super::CATALOGUE;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Its place in the catalogue, from 1; 0: none.
+    static SELECTED: AtomicUsize = AtomicUsize::new(0);
+
+    /// Whether a mutant is selected.
+    pub fn active(name: &str) -> bool {
+        let selected = SELECTED.load(Ordering::Relaxed);
+        selected > 0 && CATALOGUE[selected - 1].name == name
+    }
+
+    /// Selects a mutant, or none, for the whole process. Panics if the catalogue has none of that name.
+    pub fn select(name: Option<&str>) {
+        let selected = name.map_or(0, |name| place(name).expect("the catalogue has this mutant") + 1);
+        SELECTED.store(selected, Ordering::Relaxed);
+    }
+
+    fn place(name: &str) -> Option<usize> {
+        CATALOGUE.iter().position(|mutant| mutant.name == name)
+    }
 }

@@ -12,13 +12,16 @@ mod allocation_map;
 mod backup;
 mod inspection;
 mod lifecycle;
+mod space;
 
 pub use allocation_map::AllocationMap;
 pub use backup::BackupReport;
 pub use inspection::PoolInfo;
 
-use crate::allocator::{Allocator, Reservation, Space};
+use crate::allocator::{Allocator, Reservation};
+use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::{JournalOptions, PagesReport};
+use crate::domain::modelled::{Load, ModelledCost};
 use crate::domain::{Domain, DomainChoice, DomainKind};
 use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
@@ -29,7 +32,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
-use crate::mutants;
+use crate::mutants::{active, intact};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -46,6 +49,8 @@ const ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 43;
 pub struct PoolOptions {
     /// The persistence domain.
     pub domain: DomainChoice,
+    /// Whether `dax` writes cache lines back; see [`FlushChoice`] before you change it.
+    pub flush: FlushChoice,
     /// Bytes by which a new pool grows: a power of two, 256 KiB to 16 MiB. An existing pool keeps its own.
     pub extent_bytes: u64,
     /// Address range to reserve: the most that the pool can grow to while it is open. Takes no memory.
@@ -60,6 +65,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         PoolOptions {
             domain: DomainChoice::Auto,
+            flush: FlushChoice::Always,
             extent_bytes: EXTENT_BYTES_MAX,
             address_space_bytes: 1 << 40,
             journal: JournalOptions::default(),
@@ -116,6 +122,14 @@ impl Pool {
         self.domain.kind()
     }
 
+    /// The instruction that writes cache lines back; none if the domain is not `dax` or needs no write-backs.
+    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
+        match &self.domain {
+            Domain::Dax(dax) => dax.line_flush(),
+            _ => None,
+        }
+    }
+
     /// Whether the run before this one closed the pool in order. True for a new pool.
     pub fn was_clean(&self) -> bool {
         self.was_clean
@@ -136,6 +150,41 @@ impl Pool {
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         &self.mapping.words(offset, 1)[0]
+    }
+
+    /// As [`Pool::words`], but on `modelled` nothing is billed until [`Pool::touch`] names what is used: for readers of a
+    /// large object that look at few of its lines.
+    #[inline]
+    pub fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.view(offset, count)
+    }
+
+    /// Says that bytes of a [`Pool::view`] are read or about to be written. Only `modelled` has work.
+    #[inline]
+    pub fn touch(&self, offset: u64, bytes: usize) {
+        self.mapping.touch(offset, bytes);
+    }
+
+    /// What has happened on a `modelled` pool so far, and how long it takes there; none on other domains.
+    pub fn modelled_cost(&self) -> Option<ModelledCost> {
+        match &self.domain {
+            Domain::Modelled(modelled) => Some(modelled.cost()),
+            _ => None,
+        }
+    }
+
+    /// Says who else uses a `modelled` pool's device from now on. Other domains have no such thing: an error.
+    pub fn set_modelled_load(&self, load: Load) -> Result<()> {
+        match &self.domain {
+            Domain::Modelled(modelled) => modelled.set_load(load),
+            domain => {
+                return Err(Error::Unsupported(format!(
+                    "a load is for modelled pools; this one is {}",
+                    domain.kind()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the processor to fetch the cache line at an offset. Never fails.
@@ -183,6 +232,7 @@ impl Pool {
     }
 
     /// An error once the pool is closed or a write has failed.
+    #[inline]
     pub fn check_healthy(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
@@ -221,24 +271,26 @@ impl Pool {
     /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
     /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
     /// carries it.
+    #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         self.check_healthy()?;
-        self.allocator.reserve(bytes)
+        self.allocator.reserve(self, bytes)
     }
 
     /// An empty publication.
+    #[inline]
     pub fn publication(&self) -> Publication<'_> {
         Publication::new(self)
     }
 
     /// Usable bytes of an allocated object. Panics if there is none at the offset.
     pub fn object_bytes(&self, offset: u64) -> usize {
-        self.allocator.object_bytes(offset) as usize
+        self.allocator.object_bytes(self, offset) as usize
     }
 
     /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile.
     pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
-        self.allocator.for_each_object(self.extents(), visit);
+        self.allocator.for_each_object(self, self.extents(), visit);
     }
 
     /// The offset of a root object.
@@ -292,7 +344,18 @@ impl Pool {
     /// nested; holding one for long keeps memory from being reused.
     #[inline]
     pub fn pin(&self) -> crossbeam_epoch::Guard {
-        crossbeam_epoch::pin()
+        match &self.domain {
+            // A guard of its own world: when memory is reused must not depend on what runs beside a history.
+            Domain::Crashing(crashing) => crashing.pin(),
+            _ => crossbeam_epoch::pin(),
+        }
+    }
+
+    /// Shows the observer of a crashing pool what a crash now would leave.
+    pub(crate) fn observe_crash(&self) {
+        if let Domain::Crashing(crashing) = &self.domain {
+            crashing.observe(&self.mapping);
+        }
     }
 
     /// Bytes of the pool: what its offsets can reach.
@@ -300,11 +363,11 @@ impl Pool {
         self.extents() * self.extent_bytes
     }
 
-    /// Counters. Counting allocated bytes looks at every allocation bitmap.
+    /// Counters.
     pub fn stats(&self) -> PoolStats {
         let mut stats = PoolStats { pool_bytes: self.bytes(), ..PoolStats::default() };
         self.domain.add_stats(&mut stats);
-        self.for_each_object(|_, bytes| stats.allocated_bytes += bytes);
+        stats.allocated_bytes = self.space().used_bytes();
         stats
     }
 
@@ -315,11 +378,17 @@ impl Pool {
             return Ok(());
         }
         self.domain.check_healthy()?;
+        if let Err(error) = self.return_space() {
+            // What cannot be given back is no reason to lose the rest, unless the domain itself has failed.
+            self.domain.check_healthy()?;
+            tracing::warn!(%error, "free space stays in the pool file");
+        }
         self.fence();
-        self.set_clean(true);
-        self.persist(Durability::Sync)?;
         if let Domain::Journal(journal) = &self.domain {
-            journal.close()?;
+            journal.close(HEADER_CLEAN)?;
+        } else {
+            self.set_clean(true);
+            self.persist(Durability::Sync)?;
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
@@ -359,15 +428,19 @@ impl Pool {
             let what = format!("the pool has {start} bytes and its address range ends at {limit}");
             return Err(Error::OutOfSpace { what });
         }
+        if let Domain::Journal(journal) = &self.domain {
+            journal.make_room(end)?;
+        }
         if let Some(files) = &self.files {
             files
                 .pool
                 .allocate(start, self.extent_bytes)
                 // The journal's own syncs say nothing about this file's size.
-                .and_then(
-                    |()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() },
-                )
+                .and_then(|()| if active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
+        }
+        if active("extent-counted-before-it-is-there") {
+            self.count_extents(extents + 1);
         }
         // A crash between growing the file and counting the extent left it mapped at open.
         if self.mapping.mapped_bytes() < end {
@@ -390,28 +463,16 @@ impl Pool {
             crashing.grow(end);
         }
         // Publishes the extent: nothing in it is used before this word, and its flush comes before theirs.
-        self.word(HEADER_EXTENTS).store(extents + 1, Ordering::Release);
-        self.flush(HEADER_EXTENTS, 8);
-        self.fence();
+        self.count_extents(extents + 1);
         Ok(extents + 1)
     }
-}
 
-impl Space for Pool {
-    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
-        self.mapping.words(offset, count)
-    }
-
-    fn flush(&self, offset: u64, bytes: usize) {
-        Pool::flush(self, offset, bytes);
-    }
-
-    fn fence(&self) {
-        Pool::fence(self);
-    }
-
-    fn grow(&self) -> Result<u64> {
-        self.grow_by_one()
+    fn count_extents(&self, extents: u64) {
+        self.word(HEADER_EXTENTS).store(extents, Ordering::Release);
+        if intact("extent-count-not-flushed") {
+            self.flush(HEADER_EXTENTS, 8);
+        }
+        self.fence();
     }
 }
 

@@ -10,6 +10,7 @@ use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
+use crate::mutants::{active, intact};
 use crate::pool::Pool;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -57,11 +58,13 @@ impl Update {
 #[must_use = "a publication that is not published changes nothing"]
 pub struct Publication<'p> {
     pool: &'p Pool,
+    // Small, since publications are handed from floor to floor by value; few have more.
     writes: SmallVec<[(u64, u64); 4]>,
-    updates: SmallVec<[Update; 6]>,
-    reservations: SmallVec<[Reservation<'p>; 2]>,
+    updates: SmallVec<[Update; 4]>,
+    /// Objects that are given back unless they are published: (offset, bytes).
+    reserved: SmallVec<[(u64, u64); 2]>,
     frees: SmallVec<[(u64, u64); 2]>,
-    root_claims: SmallVec<[RootClaim<'p>; 1]>,
+    root_claims: Vec<RootClaim<'p>>,
 }
 
 /// A free directory entry that is this publication's until it is published or dropped.
@@ -77,15 +80,25 @@ impl Drop for RootClaim<'_> {
     }
 }
 
+impl Drop for Publication<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for &(offset, bytes) in &self.reserved {
+            self.pool.allocator().give_back(offset, bytes);
+        }
+    }
+}
+
 impl<'p> Publication<'p> {
+    #[inline]
     pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
         Publication {
             pool,
             writes: SmallVec::new(),
             updates: SmallVec::new(),
-            reservations: SmallVec::new(),
+            reserved: SmallVec::new(),
             frees: SmallVec::new(),
-            root_claims: SmallVec::new(),
+            root_claims: Vec::new(),
         }
     }
 
@@ -114,23 +127,30 @@ impl<'p> Publication<'p> {
     }
 
     /// Sets the word at `offset`. The caller keeps others from changing that word meanwhile.
+    #[inline]
     pub fn set(&mut self, offset: u64, value: u64) {
         self.push(Update { offset, operation: Operation::Set, value });
     }
 
     /// Makes the reserved object allocated; returns its offset.
+    #[inline]
     pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
-        let offset = reservation.offset();
+        if active("allocated-before-published") {
+            self.pool.domain_publish(&[], &[reservation.allocation()]);
+        }
         self.push(reservation.allocation());
-        self.reservations.push(reservation);
+        let (offset, bytes) = reservation.hand_over();
+        self.reserved.push((offset, bytes));
         offset
     }
 
     /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
     /// gone.
     pub fn free(&mut self, offset: u64) {
-        let bytes = self.pool.object_bytes(offset) as u64;
-        let update = self.pool.allocator().release(offset);
+        let (update, bytes) = self.pool.allocator().release(self.pool, offset);
+        if active("freed-before-unlinked") {
+            self.pool.domain_publish(&[], &[update]);
+        }
         self.push(update);
         self.frees.push((offset, bytes));
     }
@@ -149,6 +169,13 @@ impl<'p> Publication<'p> {
             Some(entry) => entry,
             None => self.new_root_entry(name)?,
         };
+        if active("root-set-before-published") {
+            self.pool
+                .domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: offset }]);
+        }
+        if active("root-swapped-in-two-stores") {
+            self.pool.domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: 0 }]);
+        }
         self.set(entry, offset);
         Ok(())
     }
@@ -170,20 +197,26 @@ impl<'p> Publication<'p> {
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
             word.store(bytes, Ordering::Relaxed);
         }
-        self.pool.flush(entry + 8, 56);
+        if intact("root-name-not-flushed") {
+            self.pool.flush(entry + 8, 56);
+        }
         Ok(entry)
     }
 
     /// Carries out the changes. All flushes that this thread did before are ordered before them, and whatever
     /// it flushes afterwards comes after them.
-    pub fn publish(self) -> Result<()> {
+    #[inline]
+    pub fn publish(mut self) -> Result<()> {
+        // By reference: the value itself need not move.
+        self.carry_out()
+    }
+
+    fn carry_out(&mut self) -> Result<()> {
         self.pool.check_healthy()?;
         self.pool.domain_publish(&self.writes, &self.updates);
-        for reservation in self.reservations {
-            reservation.consume();
-        }
-        for (offset, bytes) in self.frees {
-            self.pool.allocator().retire(offset, bytes);
+        self.reserved.clear();
+        if !self.frees.is_empty() {
+            self.pool.allocator().retire(self.pool, &self.frees);
         }
         Ok(())
     }

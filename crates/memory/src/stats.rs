@@ -5,7 +5,7 @@
 pub struct PoolStats {
     /// Size of the pool file (or of the DRAM that stands for it).
     pub pool_bytes: u64,
-    /// Bytes of objects that are allocated, by size class (what they occupy, not what was asked for).
+    /// Bytes of objects that are allocated or reserved (what they occupy, not what was asked for).
     pub allocated_bytes: u64,
     /// Bytes of journal that a recovery would have to replay now.
     pub journal_bytes: u64,
@@ -23,4 +23,16 @@ pub struct PoolStats {
     pub syncs: u64,
     /// Bytes of journal replayed when the pool was opened.
     pub replayed_bytes: u64,
+    /// Bytes of journal frames written since open, with their headers and padding.
+    pub journal_stored_bytes: u64,
+    /// Bytes of journal frames, with their headers and padding, that were read back when the pool was opened.
+    pub replayed_stored_bytes: u64,
+    /// Microseconds that reading them back took.
+    pub replay_us: u64,
+    /// Milliseconds that a recovery would take now, as predicted.
+    pub predicted_recovery_ms: u64,
+    /// Whether the journal goes past the page cache.
+    pub direct_io: bool,
+    /// Whether checkpoints write many pages at once through io_uring.
+    pub io_uring: bool,
 }

@@ -22,6 +22,7 @@ fn options() -> PoolOptions {
             checkpoint_bytes: 1 << 20,
             journal_bytes_max: 4 << 20,
             preallocated_slots: 2,
+            ..JournalOptions::default()
         },
         ..PoolOptions::default()
     }

@@ -20,6 +20,7 @@ fn small() -> PoolOptions {
             checkpoint_bytes: 256 << 10,
             journal_bytes_max: 1 << 20,
             preallocated_slots: 2,
+            ..JournalOptions::default()
         },
         ..PoolOptions::default()
     }
@@ -182,7 +183,13 @@ fn damage_is_named_and_never_opened() {
     fs::write(&path, &good).unwrap();
 
     corrupt_at(&path, 8, &99u32.to_le_bytes());
-    assert!(matches!(open(), Error::NewerVersion { found: 99, supported: 1, .. }));
+    assert!(matches!(open(), Error::NewerVersion { found: 99, .. }));
+    fs::write(&path, &good).unwrap();
+
+    let mut old = good[..40].to_vec();
+    old[8..12].copy_from_slice(&1u32.to_le_bytes());
+    corrupt_at(&path, 0, &[&old[..], &u64::from(crc32c::crc32c(&old)).to_le_bytes()[..]].concat());
+    assert!(matches!(open(), Error::OlderVersion { found: 1, .. }), "{}", open());
     fs::write(&path, &good).unwrap();
 
     corrupt_at(&path, 0, b"not ours");

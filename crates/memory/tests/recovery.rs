@@ -25,6 +25,7 @@ fn options() -> PoolOptions {
             checkpoint_bytes: 64 << 20,
             journal_bytes_max: 64 << 20,
             preallocated_slots: 8,
+            ..JournalOptions::default()
         },
         ..PoolOptions::default()
     }

@@ -11,6 +11,7 @@
 //! ```
 
 use crate::error::{Error, Result};
+use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -249,7 +250,9 @@ impl ByteKey {
         for (to, word) in to[1..].iter().zip(words) {
             to.store(word.swap_bytes(), Relaxed);
         }
-        pool.flush(record.offset(), 8 + length);
+        if intact("key-record-not-flushed") {
+            pool.flush(record.offset(), 8 + length);
+        }
         Ok(with.allocate(record))
     }
 }

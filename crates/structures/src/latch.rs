@@ -64,6 +64,7 @@ pub(crate) fn pause(spins: &mut u32) {
     if *spins < 64 {
         std::hint::spin_loop();
     } else {
+        entresol_memory::crash::waits();
         std::thread::yield_now();
     }
 }

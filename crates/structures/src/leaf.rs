@@ -4,32 +4,43 @@
 //! ```text
 //! word          what (W = words of a key; 1 or 2)
 //! 0             bitmap of valid entries
-//! 1             offset of the next leaf; 0: last
-//! 2..2+W        low key: no key of the leaf is smaller; set at creation, not set in the first leaf
-//! 2+W..         fingerprints, a byte each
-//! 8..64         entries: key (W words), value (1 word)
+//! 1..8          fingerprints, a byte each
+//! 8             offset of the next leaf; 0: last
+//! 9..9+W        low key: no key of the leaf is smaller; set at creation, not set in the first leaf
+//! 16..128       entries: key (W words), value (1 word)
 //! ```
+//!
+//! Where there is a choice, an entry is put into the first free slot from the *home* slot on that its fingerprint
+//! names: a search asks for the home's line together with the fingerprints, and mostly finds the entry there,
+//! instead of waiting for two lines in a row. Nothing relies on it: an entry may be in any slot.
 //!
 //! An entry counts once its bit is set; its words and its fingerprint are flushed and fenced before. So a crash
 //! leaves an entry whole or not at all.
 
 use crate::key::TreeKey;
-use crate::simd::{load_four, matching_fingerprints};
+use crate::simd::matching_bytes;
+use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-/// Bytes of a leaf: a multiple of 256, the block of persistent memory (dissertation 3.5).
-pub const LEAF_BYTES: usize = 512;
+/// Bytes of a leaf: a multiple of 256, the block of persistent memory, and not above 1 KiB (dissertation 3.5).
+/// Leaves of 1 KiB need half as many inner nodes as leaves of 512 B, of which more stay in the caches.
+pub const LEAF_BYTES: usize = 1024;
 const LEAF_WORDS: usize = LEAF_BYTES / 8;
-const ENTRIES: usize = 8;
+const LINE_WORDS: usize = 8;
 
 pub(crate) const BITMAP_WORD: u64 = 0;
-pub(crate) const NEXT_WORD: u64 = 1;
+const FINGERPRINTS: usize = 1;
+pub(crate) const NEXT_WORD: u64 = 8;
+const LOW: usize = 9;
+const ENTRIES: usize = 16;
 
-/// A leaf in the pool, seen as words.
+/// A leaf in the pool, seen as words. The accessors tell a modelled pool which lines they use; on other domains that is
+/// one test of a word that is at hand.
 pub(crate) struct Leaf<'p, K: TreeKey> {
+    pool: &'p Pool,
     words: &'p [AtomicU64; LEAF_WORDS],
     offset: u64,
     key: PhantomData<K>,
@@ -40,31 +51,74 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     pub(crate) const CAPACITY: usize = (LEAF_WORDS - ENTRIES) / (K::WORDS + 1);
     /// All entries valid.
     pub(crate) const FULL: u64 = (1 << Self::CAPACITY) - 1;
-    const FINGERPRINTS: usize = 2 + K::WORDS;
 
     const LAYOUT_FITS: () = assert!(
-        Self::CAPACITY <= 32 && Self::FINGERPRINTS + 4 <= ENTRIES,
-        "the fingerprints of all entries fit the first cache line"
+        Self::CAPACITY <= (LINE_WORDS - FINGERPRINTS) * 8 && LOW + K::WORDS <= ENTRIES,
+        "the first line holds the bitmap and a fingerprint of every entry"
     );
 
     #[inline]
     pub(crate) fn at(pool: &'p Pool, offset: u64) -> Leaf<'p, K> {
         let () = Self::LAYOUT_FITS;
-        let words = pool.words(offset, LEAF_WORDS).try_into().expect("the slice has that many words");
-        Leaf { words, offset, key: PhantomData }
+        let words = pool.view(offset, LEAF_WORDS).try_into().expect("the slice has that many words");
+        Leaf { pool, words, offset, key: PhantomData }
+    }
+
+    /// The first cache line: bitmap and fingerprints.
+    #[inline]
+    fn touch_head(&self) {
+        self.pool.touch(self.offset, LINE_WORDS * 8);
+    }
+
+    /// The second one: next leaf and low key.
+    fn touch_link(&self) {
+        self.pool.touch(self.word_offset(NEXT_WORD), (1 + K::WORDS) * 8);
+    }
+
+    /// The words of an entry.
+    #[inline]
+    fn touch_entry(&self, slot: usize) {
+        self.pool.touch(self.entry_offset(slot), (K::WORDS + 1) * 8);
     }
 
     #[inline]
     pub(crate) fn bitmap(&self) -> u64 {
-        self.words[0].load(Acquire)
+        self.touch_head();
+        self.words[BITMAP_WORD as usize].load(Acquire)
     }
 
     pub(crate) fn next(&self) -> u64 {
-        self.words[1].load(Acquire)
+        self.touch_link();
+        self.words[NEXT_WORD as usize].load(Acquire)
     }
 
     pub(crate) fn low(&self) -> K::Stored {
-        K::load(&self.words[2..2 + K::WORDS])
+        self.touch_link();
+        K::load(&self.words[LOW..LOW + K::WORDS])
+    }
+
+    /// Asks for the line in which an entry with this fingerprint is most likely.
+    #[inline]
+    pub(crate) fn prefetch_home(pool: &Pool, offset: u64, fingerprint: u8) {
+        pool.prefetch(offset + Self::entry_word(Self::home(fingerprint)) as u64 * 8);
+    }
+
+    /// The slot from which on an entry with this fingerprint is put: the first of a cache line's.
+    #[inline]
+    fn home(fingerprint: u8) -> usize {
+        let slot = (usize::from(fingerprint) * Self::CAPACITY) >> 8;
+        let entries_per_line = LINE_WORDS / (K::WORDS + 1);
+        slot - slot % entries_per_line
+    }
+
+    /// The slot to put an entry with this fingerprint into; there must be a free one.
+    #[inline]
+    pub(crate) fn free_slot(bitmap: u64, fingerprint: u8) -> usize {
+        let free = !bitmap & Self::FULL;
+        debug_assert!(free != 0, "the leaf is full");
+        let from_home = free & (u64::MAX << Self::home(fingerprint));
+        let candidates = if from_home == 0 { free } else { from_home };
+        candidates.trailing_zeros() as usize
     }
 
     /// The pool offset of a word.
@@ -85,7 +139,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     }
 
     fn fingerprint_word(slot: usize) -> usize {
-        Self::FINGERPRINTS + slot / 8
+        FINGERPRINTS + slot / 8
     }
 
     pub(crate) fn fingerprint_offset(&self, slot: usize) -> u64 {
@@ -94,12 +148,14 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     #[inline]
     pub(crate) fn key(&self, slot: usize) -> K::Stored {
+        self.touch_entry(slot);
         let word = Self::entry_word(slot);
         K::load(&self.words[word..word + K::WORDS])
     }
 
     #[inline]
     pub(crate) fn value(&self, slot: usize) -> u64 {
+        self.pool.touch(self.value_offset(slot), 8);
         self.words[Self::entry_word(slot) + K::WORDS].load(Acquire)
     }
 
@@ -110,10 +166,9 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     /// The slots that may hold a key with this fingerprint.
     #[inline]
     pub(crate) fn candidates(&self, fingerprint: u8) -> u64 {
-        let words: &[AtomicU64; 4] = self.words[Self::FINGERPRINTS..Self::FINGERPRINTS + 4]
-            .try_into()
-            .expect("four words of fingerprints");
-        matching_fingerprints(load_four(words), fingerprint) & self.bitmap() & Self::FULL
+        let line = self.words.first_chunk().expect("a leaf has more than one line");
+        let matches = matching_bytes(line, fingerprint) >> (FINGERPRINTS * 8);
+        matches & self.bitmap() & Self::FULL
     }
 
     /// The slot of a key among candidates.
@@ -151,12 +206,15 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         with.write(entry + K::WORDS as u64 * 8, value);
         let mut bytes = self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes();
         bytes[slot % 8] = fingerprint;
-        with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
+        if intact("fingerprint-not-written") {
+            with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
+        }
         with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
     }
 
     /// Writes an entry and its fingerprint into a leaf that nobody else sees yet.
     fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
+        self.touch_entry(slot);
         let word = Self::entry_word(slot);
         K::store(&self.words[word..word + K::WORDS], key);
         self.words[word + K::WORDS].store(value, Relaxed);
@@ -175,19 +233,27 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Fills a fresh leaf with entries of another; nothing refers to it yet.
     pub(crate) fn fill_from(&self, from: &Leaf<'_, K>, slots: &[usize], low: K::Stored, next: u64) {
+        self.touch_head();
+        self.touch_link();
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }
-        for (to, slot) in slots.iter().enumerate() {
-            self.write_entry(to, from.key(*slot), from.value(*slot), from.fingerprint(*slot));
+        let mut bitmap = 0;
+        for &slot in slots {
+            let fingerprint = from.fingerprint(slot);
+            let to = Self::free_slot(bitmap, fingerprint);
+            self.write_entry(to, from.key(slot), from.value(slot), fingerprint);
+            bitmap |= 1 << to;
         }
-        K::store(&self.words[2..2 + K::WORDS], low);
-        self.words[1].store(next, Relaxed);
-        self.words[0].store((1 << slots.len()) - 1, Relaxed);
+        K::store(&self.words[LOW..LOW + K::WORDS], low);
+        self.words[NEXT_WORD as usize].store(next, Relaxed);
+        self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
     }
 
     /// Makes a fresh leaf empty, as the first of a tree.
     pub(crate) fn clear(&self) {
+        self.touch_head();
+        self.touch_link();
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }

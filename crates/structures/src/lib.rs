@@ -22,6 +22,7 @@
 //! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the order
 //! of its own stores and one publication.
 
+pub mod crash_histories;
 mod error;
 mod fptree;
 mod index;

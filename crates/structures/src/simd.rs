@@ -1,10 +1,12 @@
-//! Searching fingerprints with vector instructions, and prefetching DRAM.
+//! Searching bytes with vector instructions, and prefetching DRAM.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The positions (bits) at which 32 fingerprints, given as four words, equal `wanted`.
+/// The positions (bits) of the bytes of a cache line that equal `wanted`. The words are read one by one: a reader
+/// validates that nobody changed them meanwhile.
 #[inline]
-pub(crate) fn matching_fingerprints(words: [u64; 4], wanted: u8) -> u64 {
+pub(crate) fn matching_bytes(line: &[AtomicU64; 8], wanted: u8) -> u64 {
+    let words: [u64; 8] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: SSE2 is part of every x86-64 processor.
@@ -17,19 +19,21 @@ pub(crate) fn matching_fingerprints(words: [u64; 4], wanted: u8) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "sse2")]
-fn sse2_matches(words: [u64; 4], wanted: u8) -> u64 {
+fn sse2_matches(words: [u64; 8], wanted: u8) -> u64 {
     use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
-    let [a, b, c, d] = words.map(u64::cast_signed);
-    let (low, high) = (_mm_set_epi64x(b, a), _mm_set_epi64x(d, c));
     let wanted = _mm_set1_epi8(wanted.cast_signed());
-    let low = _mm_movemask_epi8(_mm_cmpeq_epi8(low, wanted)).cast_unsigned();
-    let high = _mm_movemask_epi8(_mm_cmpeq_epi8(high, wanted)).cast_unsigned();
-    u64::from(low) | (u64::from(high) << 16)
+    let mut matches = 0;
+    for (i, pair) in words.chunks_exact(2).enumerate() {
+        let sixteen = _mm_set_epi64x(pair[1].cast_signed(), pair[0].cast_signed());
+        let equal = _mm_movemask_epi8(_mm_cmpeq_epi8(sixteen, wanted)).cast_unsigned();
+        matches |= u64::from(equal) << (i * 16);
+    }
+    matches
 }
 
 /// The same, a byte at a time.
 #[cfg(any(test, not(target_arch = "x86_64")))]
-fn portable_matches(words: [u64; 4], wanted: u8) -> u64 {
+fn portable_matches(words: [u64; 8], wanted: u8) -> u64 {
     let mut matches = 0;
     for (i, word) in words.iter().enumerate() {
         for (j, byte) in word.to_le_bytes().iter().enumerate() {
@@ -52,17 +56,6 @@ pub(crate) fn prefetch(word: &AtomicU64) {
     let _ = word;
 }
 
-/// Four words, read one by one; torn across words only, which callers validate.
-#[inline]
-pub(crate) fn load_four(words: &[AtomicU64; 4]) -> [u64; 4] {
-    [
-        words[0].load(Ordering::Relaxed),
-        words[1].load(Ordering::Relaxed),
-        words[2].load(Ordering::Relaxed),
-        words[3].load(Ordering::Relaxed),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,7 +71,7 @@ mod tests {
             });
             for wanted in 0..5 {
                 assert_eq!(
-                    matching_fingerprints(words, wanted),
+                    matching_bytes(&words.map(AtomicU64::new), wanted),
                     portable_matches(words, wanted),
                     "round {round}"
                 );

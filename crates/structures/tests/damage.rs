@@ -7,6 +7,9 @@ use entresol_structures::{Error, KeyWidth, OrderedIndex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Where a leaf has the offset of the next one.
+const NEXT_LEAF: u64 = 64;
+
 /// A tree of so many keys; its root offset and that of its first leaf.
 fn tree(keys: u64) -> (Arc<Pool>, u64, u64) {
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
@@ -30,7 +33,7 @@ fn assert_corrupt(pool: &Arc<Pool>, root: u64) {
 fn wild_references_are_found() {
     for wild in [1 << 40, 3, u64::MAX - 63] {
         let (pool, root, first) = tree(200);
-        pool.word(first + 8).store(wild, Ordering::Relaxed);
+        pool.word(first + NEXT_LEAF).store(wild, Ordering::Relaxed);
         assert_corrupt(&pool, root);
         let (pool, root, _) = tree(200);
         pool.word(root + 8).store(wild, Ordering::Relaxed);
@@ -45,9 +48,9 @@ fn wild_references_are_found() {
 #[test]
 fn a_ring_of_leaves_and_a_stray_bit_are_found() {
     let (pool, root, first) = tree(200);
-    pool.word(first + 8).store(first, Ordering::Relaxed);
+    pool.word(first + NEXT_LEAF).store(first, Ordering::Relaxed);
     assert_corrupt(&pool, root);
     let (pool, root, first) = tree(27);
-    pool.word(first).fetch_or(1 << 40, Ordering::Relaxed);
+    pool.word(first).fetch_or(1 << 60, Ordering::Relaxed);
     assert_corrupt(&pool, root);
 }

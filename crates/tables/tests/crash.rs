@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use entresol_memory::crash::{CrashOptions, check};
+use entresol_memory::crash::{CrashOptions, check, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{Catalog, Column, DataType, ScanRange, Schema, Table, TableOptions, Value};
 use entresol_transactions::StateContext;
@@ -79,17 +79,14 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
 
 #[test]
 fn every_crash_leaves_a_catalog_of_one_moment() {
-    let options = CrashOptions { crash_recovery_every: 0, random_states: 2, ..CrashOptions::default() };
-    println!("seed {}", options.seed);
-    let report = check(
-        &options,
-        |pool| {
+    let report = check_seeds("catalog", 1, |seed| {
+        let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
+        let history = |pool: &Arc<Pool>| {
             history(pool);
             Ok(())
-        },
-        verify,
-    )
-    .unwrap();
-    println!("{report:?}");
-    assert!(report.states > 100);
+        };
+        check(&options, history, verify)
+    });
+    let report = report.unwrap();
+    assert!(report.explored(1_000), "{report:?}");
 }

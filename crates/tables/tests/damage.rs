@@ -282,6 +282,8 @@ fn no_damaged_word_makes_a_check_panic() {
             Ok(_) => found += 1,
         }
     }
-    println!("without checksums of pages: {refused} refused, {found} found, {unseen} in values or in free space");
+    println!(
+        "without checksums of pages: {refused} refused, {found} found, {unseen} in values or in free space"
+    );
     assert!(found > 10);
 }

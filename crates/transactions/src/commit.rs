@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Durability, Pool};
 use entresol_structures::Inserted;
 use smallvec::SmallVec;
@@ -138,6 +139,10 @@ struct Execution<'c> {
 impl Execution<'_> {
     fn run(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
         self.announce(&steps);
+        if active("last-cts-before-the-versions") {
+            let groups: Vec<GroupId> = self.groups.iter().map(|group| group.id).collect();
+            self.context.directory.set_last_cts(&groups, self.cts)?;
+        }
         interleave::point();
         self.write(&steps);
         interleave::point();
@@ -149,7 +154,7 @@ impl Execution<'_> {
 
     /// Phase 1.
     fn announce(&self, steps: &[Step<'_, '_>]) {
-        for group in self.groups {
+        for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
             self.context.directory.announce(group.id, self.cts);
         }
         for step in steps {
@@ -157,7 +162,9 @@ impl Execution<'_> {
                 object.clear(*dead);
             }
         }
-        self.pool.fence();
+        if intact("announcement-without-fence") {
+            self.pool.fence();
+        }
         // Pairs with `Transaction::check_still_open`.
         fence(Ordering::Release);
     }
@@ -180,7 +187,9 @@ impl Execution<'_> {
                 }
             }
         }
-        self.pool.fence();
+        if intact("versions-without-fence") {
+            self.pool.fence();
+        }
     }
 
     /// Phase 3.
@@ -197,6 +206,9 @@ impl Execution<'_> {
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
+                    if active("object-published-before-its-key") {
+                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                    }
                     let Some((old, _)) = replaced else {
                         match state.index.insert(key, offset, publication)? {
                             Inserted::New => continue,
@@ -204,6 +216,9 @@ impl Execution<'_> {
                         }
                     };
                     publication.free(old.offset());
+                    if active("object-freed-before-replaced") {
+                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                    }
                     let before = state.index.replace(key, offset, publication)?;
                     if before != Some(old.offset()) {
                         return Err(unexpected(state.id, old.offset(), before));
@@ -211,7 +226,9 @@ impl Execution<'_> {
                 }
             }
         }
-        self.pool.fence();
+        if intact("bits-without-fence") {
+            self.pool.fence();
+        }
         Ok(())
     }
 }

@@ -19,6 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Pool, Publication};
 use entresol_structures::KeyWidth;
 
@@ -194,7 +195,9 @@ impl Directory {
         let offset = self.group_offset(group) + 2 * WORD;
         assert!(self.word(offset).load(Ordering::Relaxed) < cts, "commit timestamps of {group} only grow");
         self.word(offset).store(cts, Ordering::Release);
-        self.pool.flush(offset, WORD as usize);
+        if intact("announcement-not-flushed") {
+            self.pool.flush(offset, WORD as usize);
+        }
     }
 
     /// Makes the commit at `cts` whole, in all its groups at once. The caller fenced all that belongs to it.
@@ -203,9 +206,14 @@ impl Directory {
             // One word is atomic by itself. Recovery rule: versions up to the stored value count.
             let offset = self.group_offset(*group) + WORD;
             self.word(offset).store(cts, Ordering::Release);
-            self.pool.flush(offset, WORD as usize);
+            if intact("last-cts-not-flushed") {
+                self.pool.flush(offset, WORD as usize);
+            }
             self.pool.fence();
             return Ok(());
+        }
+        if active("last-cts-group-by-group") {
+            return groups.iter().try_for_each(|group| self.set_last_cts(&[*group], cts));
         }
         let mut publication = self.pool.publication();
         for &group in groups {

@@ -48,6 +48,7 @@ mod active;
 mod check;
 mod commit;
 mod context;
+pub mod crash_histories;
 mod dead_keys;
 mod directory;
 mod error;

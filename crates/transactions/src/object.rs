@@ -26,6 +26,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use entresol_memory::mutants::{active, intact};
 use entresol_memory::{OBJECT_BYTES_MAX, Pool};
 use smallvec::SmallVec;
 
@@ -310,7 +311,9 @@ impl<'p> VersionedObject<'p> {
     pub(crate) fn clear(&self, dead: u64) {
         if dead != 0 {
             self.words[BITMAP].store(self.bitmap() & !dead, Ordering::Release);
-            self.flush(BITMAP, 1);
+            if intact("slot-reused-without-clearing-it") {
+                self.flush(BITMAP, 1);
+            }
         }
     }
 
@@ -320,6 +323,12 @@ impl<'p> VersionedObject<'p> {
         self.fill(slot, cts, INFINITY, value);
         let at = |word: usize| self.offset + 8 * word as u64;
         let value_bytes = 8 + value.len().next_multiple_of(8);
+        if active("version-header-not-flushed") {
+            return self.pool.flush(at(self.value_at(slot)), value_bytes);
+        }
+        if active("version-value-not-flushed") {
+            return self.pool.flush(at(HEADERS + 2 * slot), 16);
+        }
         self.pool.flush_ranges([(at(HEADERS + 2 * slot), 16), (at(self.value_at(slot)), value_bytes)]);
     }
 
@@ -346,13 +355,17 @@ impl<'p> VersionedObject<'p> {
     /// Phase 2: ends the validity of a version. A scrub's repair: INFINITY, it was never ended.
     pub(crate) fn end(&self, slot: usize, dts: Timestamp) {
         self.words[HEADERS + 2 * slot + 1].store(dts, Ordering::Release);
-        self.flush(HEADERS + 2 * slot + 1, 1);
+        if intact("deletion-not-flushed") {
+            self.flush(HEADERS + 2 * slot + 1, 1);
+        }
     }
 
     /// Phase 3: the version in the slot counts.
     pub(crate) fn activate(&self, slot: usize) {
         self.words[BITMAP].store(self.bitmap() | 1 << slot, Ordering::Release);
-        self.flush(BITMAP, 1);
+        if intact("slot-bit-not-flushed") {
+            self.flush(BITMAP, 1);
+        }
     }
 
     /// Fills a fresh object with versions of another one (which the caller does not change any more), the current
@@ -388,7 +401,7 @@ impl<'p> VersionedObject<'p> {
         let used = if next == 64 { u64::MAX } else { (1 << next) - 1 };
         self.words[BITMAP].store(used, Ordering::Release);
         self.flush(BITMAP, self.value_at(0));
-        for slot in 0..next {
+        for slot in (0..next).filter(|_| intact("new-object-flushed-in-part")) {
             let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
             self.flush(self.value_at(slot), 1 + bytes.div_ceil(8));
         }

@@ -5,6 +5,7 @@
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 
+use entresol_memory::mutants::active;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
 
@@ -133,6 +134,18 @@ impl<'p> Planner<'_, 'p> {
                 None => KeyPlan::Nothing,
             });
         };
+        if active("version-written-over-the-current")
+            && let Some(slot) = census.current
+            && object.holds(value.len())
+        {
+            return Ok(KeyPlan::Step(Step::Update {
+                object,
+                dead: 1 << slot,
+                slot,
+                superseded: None,
+                value,
+            }));
+        }
         if let Some(slot) = object.free_slot(&census)
             && object.holds(value.len())
         {

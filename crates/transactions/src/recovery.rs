@@ -13,6 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use entresol_memory::Pool;
+use entresol_memory::mutants::{active, intact};
 
 use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
@@ -77,12 +78,16 @@ pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<Recov
     }
     for group in &recovered.groups {
         let (last, announced) = (directory.last_cts(group.id), directory.announced(group.id));
-        recovered.next = recovered.next.max(last + 1).max(announced + 1);
+        let announced = if active("recovery-trusts-what-it-finds") { last } else { announced };
+        recovered.next = recovered.next.max(last + 1);
+        if intact("recovery-draws-announced-timestamps-again") {
+            recovered.next = recovered.next.max(announced + 1);
+        }
         if announced <= last || group.invalid.contains(announced) {
             continue;
         }
         recovered.commits_undone += 1;
-        if !directory.add_invalid_range(group.id, last, announced)? {
+        if intact("invalid-range-kept-in-dram") && !directory.add_invalid_range(group.id, last, announced)? {
             // No room: without the range, the scrub has to be through before the first commit.
             recovered.to_scrub.insert(group.id);
         }

@@ -10,6 +10,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use entresol_memory::mutants::active;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::Snapshots;
@@ -115,6 +116,9 @@ impl StateContext {
         }
         let mut publication = self.pool().publication();
         publication.free(offset);
+        if active("dead-object-freed-before-its-key") {
+            std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+        }
         state.index.remove(key, publication)?;
         Ok(Removal::Removed)
     }

@@ -12,398 +12,371 @@
 //!   hold the old pointer (epochs).
 //!
 //! A free chunk becomes a slab by one store of its descriptor, after its (zero) bitmap is fenced: an empty slab
-//! is still free space. Empty slabs become free chunks again when chunks run out.
+//! is still free space. Slabs that are empty become free chunks again, all but a few per class at once and the
+//! rest when chunks run out.
+//!
+//! ```text
+//! reserve ── cache of the thread ── slabs of the class ── free chunks ── one extent more
+//!               ▲   batches of up to 64     ▲  all caches emptied, before ─┘
+//! free ── retired batch ── (epochs) ────────┘
+//! ```
+//!
+//! Locks: a thread's cache, a class and the free chunks are locked one at a time; only `growth` is held while
+//! others are taken. Nobody flushes, fences or pins an epoch while holding one of the first three, since freed
+//! objects come back in whatever thread happens to collect them.
 
+mod cache;
+mod chunk;
+mod free_chunks;
+mod load;
 mod size_class;
+mod slab;
+mod space;
+
+pub use space::{ClassSpace, SpaceStats};
 
 use crate::error::{Error, Result};
-use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, BITMAPS, CHUNK_BYTES, DESCRIPTORS, EXTENT_BYTES_MAX};
+use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
+use crate::mutants::intact;
 use crate::publication::{Operation, Update};
+use cache::{Caches, Retired, batch_of};
+use chunk::{Chunk, Geometry};
+use free_chunks::{FreeChunks, Run};
 use parking_lot::Mutex;
-use size_class::{CLASSES, class_bytes, class_of};
-use std::collections::{BTreeMap, HashMap};
+use size_class::{CLASSES, class_bytes, class_of, object_index};
+use slab::ClassSlabs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The largest object: the chunks of the largest extent, minus the one that describes it. With smaller
 /// extents the limit is smaller in proportion.
 pub const OBJECT_BYTES_MAX: u64 = EXTENT_BYTES_MAX - CHUNK_BYTES;
 
-const KIND_SHIFT: u32 = 56;
-const KIND_SLAB: u64 = 1;
-const KIND_LARGE: u64 = 2;
+/// How many empty slabs a class keeps for its next objects: one, and one for each so many slabs.
+const SLABS_PER_EMPTY_KEPT: u64 = 32;
+
+/// How often a pool that cannot grow is asked again while freed objects are waited for.
+const GROWTH_RETRIES: u32 = 64;
+
+/// How often the epoch is moved on when space is short.
+const EPOCHS_WAITED: usize = 3;
 
 /// What the allocator needs of its pool.
 pub(crate) trait Space {
-    fn words(&self, offset: u64, count: usize) -> &[std::sync::atomic::AtomicU64];
+    fn words(&self, offset: u64, count: usize) -> &[AtomicU64];
     fn flush(&self, offset: u64, bytes: usize);
     fn fence(&self);
+    /// Keeps freed objects from being reused while the guard lives.
+    fn pin(&self) -> crossbeam_epoch::Guard;
     /// Makes the pool one extent longer; returns the number of extents.
     fn grow(&self) -> Result<u64>;
-}
-
-/// What a descriptor word says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chunk {
-    Free,
-    Slab { class: usize },
-    Large { chunks: u64 },
-}
-
-impl Chunk {
-    fn decode(word: u64) -> Option<Chunk> {
-        let low = word & ((1 << KIND_SHIFT) - 1);
-        match word >> KIND_SHIFT {
-            0 if low == 0 => Some(Chunk::Free),
-            KIND_SLAB if (low as usize) < CLASSES => Some(Chunk::Slab { class: low as usize }),
-            KIND_LARGE if low > 0 => Some(Chunk::Large { chunks: low }),
-            _ => None,
-        }
-    }
-
-    fn encode(self) -> u64 {
-        match self {
-            Chunk::Free => 0,
-            Chunk::Slab { class } => KIND_SLAB << KIND_SHIFT | class as u64,
-            Chunk::Large { chunks } => KIND_LARGE << KIND_SHIFT | chunks,
-        }
-    }
-}
-
-/// The free objects of a slab, in DRAM.
-struct Slab {
-    free: [u64; BITMAP_WORDS],
-    free_count: u32,
-}
-
-impl Slab {
-    fn empty(class: usize) -> Slab {
-        let objects = objects_of(class);
-        let mut free = [0; BITMAP_WORDS];
-        for (i, word) in free.iter_mut().enumerate() {
-            let bits = objects.saturating_sub(i as u32 * 64).min(64);
-            *word = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
-        }
-        Slab { free, free_count: objects }
-    }
-
-    fn take(&mut self) -> Option<u32> {
-        let word = self.free.iter().position(|word| *word != 0)?;
-        let bit = self.free[word].trailing_zeros();
-        self.free[word] &= self.free[word] - 1;
-        self.free_count -= 1;
-        Some(word as u32 * 64 + bit)
-    }
-
-    fn give_back(&mut self, index: u32) {
-        let (word, bit) = ((index / 64) as usize, 1u64 << (index % 64));
-        assert!(self.free[word] & bit == 0, "object {index} of a slab was given back twice");
-        self.free[word] |= bit;
-        self.free_count += 1;
-    }
-}
-
-fn objects_of(class: usize) -> u32 {
-    (CHUNK_BYTES / class_bytes(class)) as u32
-}
-
-/// The slabs of one size class, by global chunk number; those with free objects are candidates.
-#[derive(Default)]
-struct ClassState {
-    slabs: HashMap<u64, Slab>,
-    candidates: Vec<u64>,
-}
-
-/// Free runs of chunks: first chunk number -> length. Runs never cross extents.
-#[derive(Default)]
-struct FreeChunks {
-    runs: BTreeMap<u64, u64>,
-}
-
-impl FreeChunks {
-    fn give_back(&mut self, chunk: u64, count: u64, chunks_per_extent: u64) {
-        let same_extent = |a: u64, b: u64| a / chunks_per_extent == b / chunks_per_extent;
-        let (mut start, mut length) = (chunk, count);
-        if let Some((&before, &before_length)) = self.runs.range(..chunk).next_back()
-            && before + before_length == chunk
-            && same_extent(before, chunk)
-        {
-            self.runs.remove(&before);
-            start = before;
-            length += before_length;
-        }
-        if same_extent(chunk, chunk + count)
-            && let Some(after) = self.runs.remove(&(chunk + count))
-        {
-            length += after;
-        }
-        self.runs.insert(start, length);
-    }
-
-    fn take(&mut self, count: u64) -> Option<u64> {
-        let (&start, &length) = self.runs.iter().find(|(_, length)| **length >= count)?;
-        self.runs.remove(&start);
-        if length > count {
-            self.runs.insert(start + count, length - count);
-        }
-        Some(start)
-    }
+    /// Makes sure that a range of the pool has blocks on the disk.
+    fn back(&self, offset: u64, bytes: u64) -> Result<()>;
 }
 
 /// The DRAM side of allocation; shared with deferred frees.
 pub(crate) struct Allocator {
-    chunks_per_extent: u64,
-    classes: Vec<Mutex<ClassState>>,
+    geometry: Geometry,
+    caches: Caches,
+    classes: Vec<Mutex<ClassSlabs>>,
     free_chunks: Mutex<FreeChunks>,
-    space: std::sync::OnceLock<std::sync::Weak<dyn Space + Send + Sync>>,
+    /// Held by the one thread that looks for space everywhere and then makes the pool longer.
+    growth: Mutex<()>,
+    /// A class has more empty slabs than it keeps.
+    has_excess: AtomicBool,
+    /// Bytes of objects that epochs are waited for, by class; the last is for large objects.
+    waiting_bytes: [AtomicU64; CLASSES + 1],
 }
 
 /// An object that nobody else gets; it is allocated once a publication carries it. Dropping it gives it back.
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation<'p> {
-    allocator: &'p Arc<Allocator>,
+    allocator: &'p Allocator,
     offset: u64,
     bytes: usize,
-    consumed: bool,
 }
 
 impl Reservation<'_> {
     /// Where the object is. Its content is whatever was there before.
+    #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// How many bytes the object has; at least what was asked for.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The update that makes it allocated.
+    #[inline]
     pub(crate) fn allocation(&self) -> Update {
         self.allocator.allocation_update(self.offset, self.bytes as u64)
     }
 
-    /// The object is allocated now.
-    pub(crate) fn consume(mut self) {
-        self.consumed = true;
+    /// Makes the caller responsible for giving the object back: (offset, bytes).
+    #[inline]
+    pub(crate) fn hand_over(self) -> (u64, u64) {
+        let object = (self.offset, self.bytes as u64);
+        std::mem::forget(self);
+        object
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if !self.consumed {
-            self.allocator.give_back(self.offset, self.bytes as u64);
+        self.allocator.give_back(self.offset, self.bytes as u64);
+    }
+}
+
+/// Free space that nobody gets while this lives. It goes back as space that may have no blocks.
+pub(crate) struct HeldSpace<'p> {
+    allocator: &'p Allocator,
+    granules: Vec<Run>,
+    is_given_back: bool,
+}
+
+impl HeldSpace<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.granules.is_empty()
+    }
+
+    /// None of it has blocks any more.
+    pub(crate) fn given_back(&mut self) {
+        self.is_given_back = true;
+    }
+
+    /// The pool offsets, with the bytes.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.granules.iter().map(|run| (run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES))
+    }
+}
+
+impl Drop for HeldSpace<'_> {
+    fn drop(&mut self) {
+        let mut free = self.allocator.free_chunks.lock();
+        for granules in &self.granules {
+            free.give_back_unbacked(*granules, self.is_given_back);
         }
     }
 }
 
 impl Allocator {
     pub(crate) fn new(extent_bytes: u64) -> Allocator {
+        let geometry = Geometry::new(extent_bytes);
         Allocator {
-            chunks_per_extent: extent_bytes / CHUNK_BYTES,
-            classes: (0..CLASSES).map(|_| Mutex::default()).collect(),
-            free_chunks: Mutex::default(),
-            space: std::sync::OnceLock::new(),
+            geometry,
+            caches: Caches::new(),
+            classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
+            free_chunks: Mutex::new(FreeChunks::new(geometry)),
+            growth: Mutex::default(),
+            has_excess: AtomicBool::new(false),
+            waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
-    /// Ties the allocator to its pool's words.
-    pub(crate) fn attach(&self, space: std::sync::Weak<dyn Space + Send + Sync>) {
-        assert!(self.space.set(space).is_ok(), "an allocator is attached once");
-    }
-
-    fn space(&self) -> Arc<dyn Space + Send + Sync> {
-        let space = self.space.get().expect("attached when the pool was made");
-        space.upgrade().expect("whoever allocates holds the pool")
-    }
-
+    #[inline]
     fn descriptor_offset(&self, chunk: u64) -> u64 {
-        let extent = chunk / self.chunks_per_extent;
-        let index = chunk % self.chunks_per_extent;
-        extent * self.chunks_per_extent * CHUNK_BYTES + DESCRIPTORS + index * 8
+        self.geometry.descriptor_offset(chunk)
     }
 
+    #[inline]
     fn bitmap_offset(&self, chunk: u64) -> u64 {
-        let extent = chunk / self.chunks_per_extent;
-        let index = chunk % self.chunks_per_extent;
-        extent * self.chunks_per_extent * CHUNK_BYTES + BITMAPS + index * BITMAP_BYTES
+        self.geometry.bitmap_offset(chunk)
     }
 
+    #[inline]
     fn chunk(&self, space: &dyn Space, chunk: u64) -> Option<Chunk> {
         Chunk::decode(space.words(self.descriptor_offset(chunk), 1)[0].load(Ordering::Acquire))
     }
 
-    /// Reads the persistent maps of extents into the free maps. `Err` holds what is wrong, and where.
-    pub(crate) fn load(
-        &self,
-        space: &dyn Space,
-        extents: std::ops::Range<u64>,
-    ) -> std::result::Result<(), (u64, String)> {
-        for extent in extents {
-            let first = extent * self.chunks_per_extent;
-            let mut index = 1;
-            while index < self.chunks_per_extent {
-                let chunk = first + index;
-                let decoded = self.chunk(space, chunk).ok_or_else(|| {
-                    (self.descriptor_offset(chunk), format!("chunk {chunk} has no valid descriptor"))
-                })?;
-                index += match decoded {
-                    Chunk::Free => {
-                        self.free_chunks.lock().give_back(chunk, 1, self.chunks_per_extent);
-                        1
-                    }
-                    Chunk::Slab { class } => {
-                        self.load_slab(space, chunk, class);
-                        1
-                    }
-                    Chunk::Large { chunks } if index + chunks <= self.chunks_per_extent => chunks,
-                    Chunk::Large { chunks } => {
-                        let what = format!("a large object of {chunks} chunks leaves its extent");
-                        return Err((self.descriptor_offset(chunk), what));
-                    }
-                };
-            }
-        }
-        Ok(())
-    }
-
-    fn load_slab(&self, space: &dyn Space, chunk: u64, class: usize) {
-        let mut slab = Slab::empty(class);
-        let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
-        for (free, allocated) in slab.free.iter_mut().zip(bitmap) {
-            *free &= !allocated.load(Ordering::Acquire);
-        }
-        slab.free_count = slab.free.iter().map(|word| word.count_ones()).sum();
-        let mut state = self.classes[class].lock();
-        if slab.free_count > 0 {
-            state.candidates.push(chunk);
-        }
-        state.slabs.insert(chunk, slab);
-    }
-
     /// Takes an object of at least `bytes` out of the free maps.
-    pub(crate) fn reserve<'p>(self: &'p Arc<Self>, bytes: usize) -> Result<Reservation<'p>> {
+    #[inline]
+    pub(crate) fn reserve<'p>(
+        self: &'p Arc<Self>,
+        space: &dyn Space,
+        bytes: usize,
+    ) -> Result<Reservation<'p>> {
         assert!(bytes > 0, "objects have at least one byte");
-        let (offset, bytes) = match class_of(bytes) {
-            Some(class) => (self.reserve_in_slab(class)?, class_bytes(class)),
-            None => self.reserve_large(bytes as u64)?,
+        let Some(class) = class_of(bytes) else { return self.reserve_large(space, bytes as u64) };
+        let cached = self.caches.own().take(class, bytes);
+        let offset = match cached {
+            Some(offset) => offset,
+            None => self.reserve_in_slab(space, class, bytes)?,
         };
-        Ok(Reservation { allocator: self, offset, bytes: bytes as usize, consumed: false })
+        Ok(Reservation { allocator: self, offset, bytes: class_bytes(class) as usize })
     }
 
-    fn reserve_in_slab(&self, class: usize) -> Result<u64> {
-        let mut state = self.classes[class].lock();
+    /// Takes a batch of objects for the thread's cache, and one of them.
+    #[cold]
+    fn reserve_in_slab(self: &Arc<Self>, space: &dyn Space, class: usize, bytes: usize) -> Result<u64> {
+        let mut batch = Vec::with_capacity(batch_of(class));
         loop {
-            let state = &mut *state;
-            if let Some(&chunk) = state.candidates.last() {
-                let slab = state.slabs.get_mut(&chunk).expect("candidates are slabs");
-                if let Some(index) = slab.take() {
-                    if slab.free_count == 0 {
-                        state.candidates.pop();
-                    }
-                    return Ok(chunk * CHUNK_BYTES + u64::from(index) * class_bytes(class));
-                }
-                state.candidates.pop();
-                continue;
+            self.classes[class].lock().take(&mut batch, batch_of(class));
+            if !batch.is_empty() {
+                let taken = self.caches.own().refill(class, bytes, &batch);
+                return Ok(taken.expect("the batch has at least one object"));
             }
-            let chunk = self.take_chunks(1, Some(class))?;
-            self.make_slab(chunk, class);
-            state.slabs.insert(chunk, Slab::empty(class));
-            state.candidates.push(chunk);
+            let has_objects = || self.classes[class].lock().counts().1 > 0;
+            if let Some(chunk) = self.take_chunks(space, 1, has_objects)? {
+                self.make_slab(space, chunk, class);
+                self.classes[class].lock().add_empty(chunk);
+            }
         }
     }
 
     /// Turns a free chunk into an empty slab.
-    fn make_slab(&self, chunk: u64, class: usize) {
-        let space = self.space();
+    fn make_slab(&self, space: &dyn Space, chunk: u64, class: usize) {
         let bitmap = self.bitmap_offset(chunk);
         for word in space.words(bitmap, BITMAP_WORDS) {
             word.store(0, Ordering::Relaxed);
         }
         space.flush(bitmap, BITMAP_BYTES as usize);
         space.fence();
-        self.set_descriptor(&*space, chunk, Chunk::Slab { class });
+        self.set_descriptor(space, chunk, Chunk::Slab { class });
     }
 
     fn set_descriptor(&self, space: &dyn Space, chunk: u64, state: Chunk) {
         let offset = self.descriptor_offset(chunk);
         // One word: the chunk is what it was or what it becomes, and it holds no object either way.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
-        space.flush(offset, 8);
+        if intact("slab-descriptor-not-flushed") {
+            space.flush(offset, 8);
+        }
         space.fence();
     }
 
-    fn reserve_large(&self, bytes: u64) -> Result<(u64, u64)> {
+    #[cold]
+    fn reserve_large<'p>(self: &'p Arc<Self>, space: &dyn Space, bytes: u64) -> Result<Reservation<'p>> {
         let chunks = bytes.div_ceil(CHUNK_BYTES);
-        if chunks >= self.chunks_per_extent {
-            let limit = (self.chunks_per_extent - 1) * CHUNK_BYTES;
+        let chunks_max = self.geometry.chunks_per_extent() - 1;
+        if chunks > chunks_max {
+            let limit = chunks_max * CHUNK_BYTES;
             let what = format!("an object of {bytes} bytes is larger than the limit of {limit}");
             return Err(Error::Invalid(what));
         }
-        let chunk = self.take_chunks(chunks, None)?;
-        Ok((chunk * CHUNK_BYTES, chunks * CHUNK_BYTES))
+        let first = self.take_chunks(space, chunks, || false)?.expect("it ends with chunks or an error");
+        let bytes = (chunks * CHUNK_BYTES) as usize;
+        Ok(Reservation { allocator: self, offset: first * CHUNK_BYTES, bytes })
     }
 
-    /// A run of free chunks: from the free map, from slabs that have become empty, or from a longer pool.
-    /// `held` is the class whose lock the caller holds.
-    fn take_chunks(&self, count: u64, held: Option<usize>) -> Result<u64> {
+    /// A run of free chunks: from the free map, from what threads keep, or from a longer pool. None once the
+    /// caller says that it is served otherwise.
+    fn take_chunks(
+        self: &Arc<Self>,
+        space: &dyn Space,
+        count: u64,
+        is_served: impl Fn() -> bool,
+    ) -> Result<Option<u64>> {
+        let take = || {
+            let back = |run: Run| space.back(run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES);
+            self.free_chunks.lock().take(count, back)
+        };
+        if let Some(chunk) = take()? {
+            return Ok(Some(chunk));
+        }
+        let _alone = self.growth.lock();
+        let mut refused = 0;
         loop {
-            if let Some(chunk) = self.free_chunks.lock().take(count) {
-                return Ok(chunk);
+            self.gather(space);
+            if is_served() {
+                return Ok(None);
             }
-            if self.reclaim_empty_slabs(held) > 0 {
-                continue;
+            if let Some(chunk) = take()? {
+                return Ok(Some(chunk));
             }
-            let extents = self.space().grow()?;
-            let first = (extents - 1) * self.chunks_per_extent + 1;
-            self.free_chunks.lock().give_back(first, self.chunks_per_extent - 1, self.chunks_per_extent);
+            match space.grow() {
+                Ok(extents) => {
+                    let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
+                    let chunks = self.geometry.chunks_per_extent() - 1;
+                    self.free_chunks.lock().give_back(Run { first, chunks });
+                }
+                // Readers let go of freed objects within moments, most of the time.
+                Err(Error::OutOfSpace { .. }) if refused < GROWTH_RETRIES && self.is_waiting() => {
+                    refused += 1;
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// Makes free chunks of slabs without objects.
-    fn reclaim_empty_slabs(&self, held: Option<usize>) -> usize {
-        let space = self.space();
-        let mut reclaimed = 0;
-        for class in (0..CLASSES).filter(|class| Some(*class) != held) {
-            // Never wait for another class's lock: its holder may wait for chunks as well.
-            let Some(mut state) = self.classes[class].try_lock() else { continue };
-            let objects = objects_of(class);
-            let empty: Vec<u64> = state
-                .candidates
-                .iter()
-                .copied()
-                .filter(|chunk| state.slabs.get(chunk).is_some_and(|slab| slab.free_count == objects))
-                .collect();
-            for chunk in &empty {
-                state.slabs.remove(chunk);
-                self.set_descriptor(&*space, *chunk, Chunk::Free);
-                self.free_chunks.lock().give_back(*chunk, 1, self.chunks_per_extent);
-            }
-            let state = &mut *state;
-            state.candidates.retain(|chunk| state.slabs.contains_key(chunk));
-            reclaimed += empty.len();
-        }
-        reclaimed
+    /// Whether there are objects that only epochs keep from being free.
+    fn is_waiting(&self) -> bool {
+        self.waiting_bytes.iter().any(|bytes| bytes.load(Ordering::Relaxed) > 0)
     }
 
-    fn give_back(&self, offset: u64, bytes: u64) {
-        let chunk = offset / CHUNK_BYTES;
+    /// Brings together what is free: what threads keep, what epochs hold no longer, and slabs without objects.
+    fn gather(self: &Arc<Self>, space: &dyn Space) {
+        let (mut kept, mut retired) = (Vec::new(), Vec::new());
+        self.caches.for_each(|number, cache| {
+            cache.drain(|class, offsets| kept.push((class, offsets)));
+            retired.push((number, cache.take_retired()));
+        });
+        for (class, offsets) in kept {
+            self.give_to_slabs(class, &offsets);
+        }
+        for (number, batch) in retired {
+            self.wait_for_readers(space, number, batch);
+        }
+        // Each moves the epoch on by one if no old guard is in the way; a batch is free after two.
+        for _ in 0..EPOCHS_WAITED {
+            space.pin().flush();
+        }
+        self.reclaim_empty_slabs(space, |_| 0);
+    }
+
+    /// Takes all free granules that this run has not given back out of the free map, until the value is dropped.
+    pub(crate) fn hold_free_space(self: &Arc<Self>, space: &dyn Space) -> HeldSpace<'_> {
+        let _alone = self.growth.lock();
+        self.gather(space);
+        let granules = self.free_chunks.lock().take_granules();
+        HeldSpace { allocator: self, granules, is_given_back: false }
+    }
+
+    /// Makes free chunks of slabs without objects, but leaves each class as many as `keep` says for its slabs.
+    fn reclaim_empty_slabs(&self, space: &dyn Space, keep: impl Fn(u64) -> u64) {
+        for slabs in &self.classes {
+            let empty = {
+                let mut slabs = slabs.lock();
+                let keep = keep(slabs.counts().0);
+                slabs.take_empty(keep)
+            };
+            for chunk in empty {
+                self.set_descriptor(space, chunk, Chunk::Free);
+                self.free_chunks.lock().give_back(Run { first: chunk, chunks: 1 });
+            }
+        }
+    }
+
+    /// Takes back what was reserved and not used.
+    pub(crate) fn give_back(&self, offset: u64, bytes: u64) {
         match class_of(bytes as usize) {
             Some(class) => {
-                let state = &mut *self.classes[class].lock();
-                let slab = state.slabs.get_mut(&chunk).expect("a slab with a reserved object stays a slab");
-                slab.give_back(((offset % CHUNK_BYTES) / class_bytes(class)) as u32);
-                if slab.free_count == 1 {
-                    state.candidates.push(chunk);
+                let too_many = self.caches.own().give_back(class, offset);
+                if !too_many.is_empty() {
+                    self.give_to_slabs(class, &too_many);
                 }
             }
-            None => {
-                let mut free = self.free_chunks.lock();
-                free.give_back(chunk, bytes / CHUNK_BYTES, self.chunks_per_extent);
-            }
+            None => self.give_to_chunks(offset, bytes),
         }
     }
 
+    fn give_to_chunks(&self, offset: u64, bytes: u64) {
+        let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+        self.free_chunks.lock().give_back(run);
+    }
+
+    fn give_to_slabs(&self, class: usize, offsets: &[u64]) {
+        let mut slabs = self.classes[class].lock();
+        offsets.iter().for_each(|offset| slabs.give_back(*offset));
+        if slabs.empty_count() > empty_slabs_kept(slabs.counts().0) {
+            self.has_excess.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
     fn allocation_update(&self, offset: u64, bytes: u64) -> Update {
         let chunk = offset / CHUNK_BYTES;
         match class_of(bytes as usize) {
@@ -419,78 +392,106 @@ impl Allocator {
         }
     }
 
+    #[inline]
     fn bitmap_bit(&self, offset: u64, chunk: u64, class: usize) -> (u64, u64) {
-        let within = offset % CHUNK_BYTES;
-        assert!(
-            within.is_multiple_of(class_bytes(class)),
-            "offset {offset:#x} is not the start of an object"
-        );
-        let index = within / class_bytes(class);
+        let (index, rest) = object_index(offset % CHUNK_BYTES, class);
+        assert!(rest == 0, "offset {offset:#x} is not the start of an object");
         (self.bitmap_offset(chunk) + index / 64 * 8, 1 << (index % 64))
     }
 
-    /// The update that frees an object. Panics if it is not allocated: a double free is a bug that must not
-    /// reach the medium.
-    pub(crate) fn release(&self, offset: u64) -> Update {
-        let space = self.space();
+    /// The update that frees an object, and its bytes. Panics if it is not allocated: a double free is a bug that
+    /// must not reach the medium.
+    pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> (Update, u64) {
         let chunk = offset / CHUNK_BYTES;
-        match self.chunk(&*space, chunk) {
+        match self.chunk(space, chunk) {
             Some(Chunk::Slab { class }) => {
                 let (word, bit) = self.bitmap_bit(offset, chunk, class);
                 let present = space.words(word, 1)[0].load(Ordering::Acquire);
                 assert!(present & bit != 0, "the object at {offset:#x} is freed, but not allocated");
-                Update { offset: word, operation: Operation::ClearBits, value: bit }
+                (Update { offset: word, operation: Operation::ClearBits, value: bit }, class_bytes(class))
             }
-            Some(Chunk::Large { .. }) if offset.is_multiple_of(CHUNK_BYTES) => {
-                Update { offset: self.descriptor_offset(chunk), operation: Operation::Set, value: 0 }
+            Some(Chunk::Large { chunks }) if offset.is_multiple_of(CHUNK_BYTES) => {
+                let offset = self.descriptor_offset(chunk);
+                (Update { offset, operation: Operation::Set, value: 0 }, chunks * CHUNK_BYTES)
             }
             other => panic!("the object at {offset:#x} is freed, but its chunk is {other:?}"),
         }
     }
 
-    /// Hands a freed object out again once every guard of now is gone.
-    pub(crate) fn retire(self: &Arc<Self>, offset: u64, bytes: u64) {
+    /// Hands freed objects, as (offset, bytes), out again once every guard of now is gone.
+    pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(u64, u64)]) {
+        for &(offset, bytes) in freed {
+            let full = self.caches.own().retire(Retired { offset, bytes });
+            if let Some(batch) = full {
+                self.wait_for_readers(space, Caches::own_number(), batch);
+                if self.has_excess.swap(false, Ordering::Relaxed) {
+                    self.reclaim_empty_slabs(space, empty_slabs_kept);
+                }
+            }
+        }
+    }
+
+    /// Takes the objects back once every guard of now is gone.
+    fn wait_for_readers(self: &Arc<Self>, space: &dyn Space, cache: usize, batch: Vec<Retired>) {
+        if batch.is_empty() {
+            return;
+        }
+        for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
+            if *bytes > 0 {
+                waiting.fetch_add(*bytes, Ordering::Relaxed);
+            }
+        }
         let allocator = self.clone();
-        crossbeam_epoch::pin().defer(move || allocator.give_back(offset, bytes));
+        let guard = space.pin();
+        // Runs in any thread, perhaps after the pool is gone: it may touch the maps in DRAM only.
+        guard.defer(move || allocator.take_back(cache, batch));
+        guard.flush();
+    }
+
+    /// Nobody can see these objects any more: they go to the cache that they were freed by, or to their slabs.
+    fn take_back(&self, cache: usize, mut batch: Vec<Retired>) {
+        for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
+            waiting.fetch_sub(*bytes, Ordering::Relaxed);
+        }
+        // The last that a cache gets is the first that it hands out.
+        batch.sort_unstable_by(|a, b| b.cmp(a));
+        let mut cache = self.caches.lock(cache);
+        batch.retain(|object| {
+            class_of(object.bytes as usize).is_none_or(|class| !cache.top_up(class, object.offset))
+        });
+        drop(cache);
+        batch.sort_unstable_by_key(|object| object.bytes);
+        for same in batch.chunk_by(|a, b| a.bytes == b.bytes) {
+            match class_of(same[0].bytes as usize) {
+                Some(class) => {
+                    let offsets: Vec<u64> = same.iter().map(|object| object.offset).collect();
+                    self.give_to_slabs(class, &offsets);
+                }
+                None => same.iter().for_each(|object| self.give_to_chunks(object.offset, object.bytes)),
+            }
+        }
     }
 
     /// Usable bytes of an allocated object.
-    pub(crate) fn object_bytes(&self, offset: u64) -> u64 {
-        match self.chunk(&*self.space(), offset / CHUNK_BYTES) {
+    pub(crate) fn object_bytes(&self, space: &dyn Space, offset: u64) -> u64 {
+        match self.chunk(space, offset / CHUNK_BYTES) {
             Some(Chunk::Slab { class }) => class_bytes(class),
             Some(Chunk::Large { chunks }) => chunks * CHUNK_BYTES,
             other => panic!("no object at {offset:#x}: its chunk is {other:?}"),
         }
     }
+}
 
-    /// Every allocated object of the extents, as (offset, bytes).
-    pub(crate) fn for_each_object(&self, extents: u64, mut visit: impl FnMut(u64, u64)) {
-        let space = self.space();
-        for extent in 0..extents {
-            let first = extent * self.chunks_per_extent;
-            let mut index = 1;
-            while index < self.chunks_per_extent {
-                let chunk = first + index;
-                index += match self.chunk(&*space, chunk) {
-                    Some(Chunk::Slab { class }) => {
-                        let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
-                        for (i, word) in bitmap.iter().enumerate() {
-                            let mut bits = word.load(Ordering::Acquire);
-                            while bits != 0 {
-                                let object = i as u64 * 64 + u64::from(bits.trailing_zeros());
-                                visit(chunk * CHUNK_BYTES + object * class_bytes(class), class_bytes(class));
-                                bits &= bits - 1;
-                            }
-                        }
-                        1
-                    }
-                    Some(Chunk::Large { chunks }) => {
-                        visit(chunk * CHUNK_BYTES, chunks * CHUNK_BYTES);
-                        chunks.max(1)
-                    }
-                    Some(Chunk::Free) | None => 1,
-                };
-            }
-        }
+/// How many of so many slabs of a class may be empty.
+fn empty_slabs_kept(slabs: u64) -> u64 {
+    1 + slabs / SLABS_PER_EMPTY_KEPT
+}
+
+/// How many bytes of each class the objects have; the last is for large objects.
+fn bytes_by_class(batch: &[Retired]) -> [u64; CLASSES + 1] {
+    let mut by_class = [0; CLASSES + 1];
+    for object in batch {
+        by_class[class_of(object.bytes as usize).unwrap_or(CLASSES)] += object.bytes;
     }
+    by_class
 }

@@ -1,79 +1,267 @@
 //! DRAM that remembers what a power failure would leave: the crash checker's domain.
 //!
 //! Beside the working words stands the persisted image: what is there for certain. A flush notes the words of
-//! its range with their values; a fence moves the noted words into the image. A crash at any moment leaves the
-//! image, plus any subset of the noted words, plus any subset of the words that differ from it (a cache may
-//! evict whatever it likes), each 8-byte word on its own.
+//! its range with their values; a fence moves what *its own thread* noted into the image (a store fence orders
+//! the write-backs of its thread only). A crash at any moment leaves the image, in which any subset of the
+//! words that were noted or stored since has one of its later values, each 8-byte word on its own:
+//!
+//! - a value that was flushed and not fenced; if there were several, any of them;
+//! - the working value, flushed or not: a cache may evict whatever it likes;
+//! - a value that was there, not flushed, at an earlier fence: it may have been evicted then.
+//!
+//! A word never goes back: once a value of it is fenced, the ones before it are out.
 //!
 //! An observer is called before every fence, when the freedom of the crash is greatest, and gets a
-//! [`crate::crash::CrashPoint`] to make such images from. It runs under the domain's lock, in the thread that
-//! fences, and must not touch the pool that it observes.
+//! [`crate::crash::CrashPoint`]. It runs under the domain's lock, in the thread that fences, and must not touch
+//! the pool that it observes. Without an observer nothing is remembered.
+//!
+//! Freed objects of such a pool wait for the guards of this pool alone, so that a history does the same again
+//! whatever runs beside it.
+//!
+//! Memory: the image (shared with the pools that recover from states of it, which keep what they persist beside
+//! it), a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of values that may have
+//! been evicted.
 
 use super::redo::Lanes;
-use crate::crash::{CrashPoint, Observer};
+use crate::crash::{CrashPoint, Observer, turns};
 use crate::mapping::Mapping;
 use crate::stats::PoolStats;
+use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How many values that were stored and never flushed are remembered over a fence.
+const GUESSES_MAX: usize = 1024;
+
+/// The thread of a note that nobody flushed.
+const NOBODY: u32 = 0;
+
+/// A value of a word that may be on the medium.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Note {
+    pub(crate) index: u32,
+    pub(crate) value: u64,
+    thread: u32,
+}
+
+impl Note {
+    /// Whether it was flushed, not only stored.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.thread != NOBODY
+    }
+}
 
 pub(crate) struct Crashing {
-    state: Mutex<State>,
+    state: Option<Mutex<State>>,
     lanes: Lanes,
+    collector: Collector,
+    flushes: AtomicU64,
+    fences: AtomicU64,
+}
+
+/// What is there for certain.
+pub(crate) struct Image {
+    words: Arc<Vec<u64>>,
+    /// Words that differ from those, where the words belong to another pool.
+    changed: Option<HashMap<u32, u64>>,
+}
+
+impl Image {
+    /// The image of a pool that has these words to itself.
+    pub(crate) fn new(words: Vec<u64>) -> Image {
+        Image { words: Arc::new(words), changed: None }
+    }
+
+    /// The image of a pool that begins with some words of another image changed.
+    pub(crate) fn over(words: &Arc<Vec<u64>>, changes: &[(u32, u64)]) -> Image {
+        Image { words: Arc::clone(words), changed: Some(changes.iter().copied().collect()) }
+    }
+
+    /// The words that the changes are to.
+    pub(crate) fn words(&self) -> &Arc<Vec<u64>> {
+        &self.words
+    }
+
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.changed.iter().flatten().map(|(index, value)| (*index, *value))
+    }
+
+    pub(crate) fn get(&self, index: u32) -> u64 {
+        let changed = self.changed.as_ref().and_then(|changed| changed.get(&index).copied());
+        // A recovery may grow the pool, by zeroes.
+        changed.unwrap_or_else(|| self.words.get(index as usize).copied().unwrap_or(0))
+    }
+
+    fn set(&mut self, index: u32, value: u64) {
+        match &mut self.changed {
+            None => Arc::make_mut(&mut self.words)[index as usize] = value,
+            Some(changed) => drop(changed.insert(index, value)),
+        }
+    }
+
+    fn grow(&mut self, words: usize) {
+        if self.changed.is_none() {
+            Arc::make_mut(&mut self.words).resize(words, 0);
+        }
+    }
 }
 
 struct State {
-    persisted: Vec<u64>,
-    /// Flushed and not fenced: (word index, value at the flush).
-    noted: Vec<(u32, u64)>,
-    observer: Option<Observer>,
-    flushes: u64,
+    image: Image,
+    /// What went into the image since the last look: word, before, after.
+    fenced: Vec<(u32, u64, u64)>,
+    /// In order of time.
+    notes: Vec<Note>,
+    guesses: usize,
     fences: u64,
+    observer: Observer,
+}
+
+thread_local! {
+    static THREAD: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(NOBODY + 1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    /// This thread's handles on the collectors of crashing pools that it has used.
+    static HANDLES: RefCell<Vec<LocalHandle>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Crashing {
-    /// A domain whose image is the mapping's present content.
-    pub(crate) fn new(mapping: &Mapping, bytes: u64, observer: Option<Observer>) -> Crashing {
-        let words = mapping.words(0, (bytes / 8) as usize);
-        let persisted = words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
-        let state = State { persisted, noted: Vec::new(), observer, flushes: 0, fences: 0 };
-        Crashing { state: Mutex::new(state), lanes: Lanes::default() }
+    /// A domain of a mapping that holds this image; without an observer the image is not needed.
+    pub(crate) fn new(observed: Option<(Observer, Image)>) -> Crashing {
+        let state = observed.map(|(observer, image)| {
+            let (fenced, notes) = (Vec::new(), Vec::new());
+            Mutex::new(State { image, fenced, notes, guesses: 0, fences: 0, observer })
+        });
+        Crashing {
+            state,
+            lanes: Lanes::default(),
+            collector: Collector::new(),
+            flushes: AtomicU64::new(0),
+            fences: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
+    /// A guard on this pool's own freed objects.
+    pub(crate) fn pin(&self) -> Guard {
+        HANDLES.with_borrow_mut(|handles| {
+            let known = handles.iter().position(|handle| *handle.collector() == self.collector);
+            let at = known.unwrap_or_else(|| {
+                handles.push(self.collector.register());
+                handles.len() - 1
+            });
+            handles[at].pin()
+        })
+    }
+
     /// The pool grew: new words are zero, on the medium too.
     pub(crate) fn grow(&self, bytes: u64) {
-        self.state.lock().persisted.resize((bytes / 8) as usize, 0);
+        if let Some(state) = &self.state {
+            state.lock().image.grow((bytes / 8) as usize);
+        }
     }
 
     pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
-        let mut state = self.state.lock();
+        self.flushes.fetch_add(ranges.len() as u64, Ordering::Relaxed);
+        let Some(state) = &self.state else { return };
+        turns::pass();
+        let thread = THREAD.with(|thread| *thread);
+        let mut state = state.lock();
         for &(offset, bytes) in ranges {
-            state.flushes += 1;
             let words = mapping.words(offset, bytes / 8);
             for (i, word) in words.iter().enumerate() {
                 let index = (offset / 8) as u32 + i as u32;
-                state.noted.push((index, word.load(Ordering::Acquire)));
+                state.notes.push(Note { index, value: word.load(Ordering::Acquire), thread });
             }
         }
     }
 
     pub(crate) fn fence(&self, mapping: &Mapping) {
-        let state = &mut *self.state.lock();
+        self.fences.fetch_add(1, Ordering::Relaxed);
+        let Some(state) = &self.state else { return };
+        turns::pass();
+        let state = &mut *state.lock();
         state.fences += 1;
-        if let Some(observer) = &mut state.observer {
-            observer(&CrashPoint::new(state.fences, &state.persisted, &state.noted, mapping));
-        }
-        for (index, value) in state.noted.drain(..) {
-            state.persisted[index as usize] = value;
+        let evictable = state.observe(mapping);
+        state.persist(THREAD.with(|thread| *thread));
+        state.guess(&evictable);
+    }
+
+    /// Shows the observer what a crash now, not at a fence, would leave.
+    pub(crate) fn observe(&self, mapping: &Mapping) {
+        if let Some(state) = &self.state {
+            let state = &mut *state.lock();
+            state.fences += 1;
+            state.observe(mapping);
         }
     }
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
-        let state = self.state.lock();
-        stats.flushes += state.flushes;
-        stats.fences += state.fences;
+        stats.flushes += self.flushes.load(Ordering::Relaxed);
+        stats.fences += self.fences.load(Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Returns the words that differ from all that is known of them, with their values.
+    fn observe(&mut self, mapping: &Mapping) -> Vec<(u32, u64)> {
+        let fenced = std::mem::take(&mut self.fenced);
+        let (point, evictable) = CrashPoint::new(self.fences, &self.image, fenced, &self.notes, mapping);
+        turns::paused(|| (self.observer)(&point));
+        evictable
+    }
+
+    /// What a thread has flushed is certain from here on.
+    fn persist(&mut self, thread: u32) {
+        let mut last: HashMap<u32, usize> = HashMap::new();
+        for (position, note) in self.notes.iter().enumerate() {
+            if note.thread == thread {
+                last.insert(note.index, position);
+            }
+        }
+        for position in last.values() {
+            let note = self.notes[*position];
+            let before = self.image.get(note.index);
+            if before != note.value {
+                self.fenced.push((note.index, before, note.value));
+                self.image.set(note.index, note.value);
+            }
+        }
+        let mut position = 0;
+        let mut guesses = 0;
+        self.notes.retain(|note| {
+            let kept = last.get(&note.index).is_none_or(|last| position > *last);
+            position += 1;
+            guesses += usize::from(kept && !note.is_flushed());
+            kept
+        });
+        self.guesses = guesses;
+    }
+
+    /// What was stored and not flushed may be evicted now, and overwritten later.
+    fn guess(&mut self, evictable: &[(u32, u64)]) {
+        let room = GUESSES_MAX.saturating_sub(self.guesses);
+        let guesses = evictable.iter().take(room);
+        self.notes.extend(guesses.map(|&(index, value)| Note { index, value, thread: NOBODY }));
+        self.guesses += evictable.len().min(room);
+    }
+}
+
+impl Drop for Crashing {
+    fn drop(&mut self) {
+        // The handle of this thread; those of others go with their threads.
+        let ours = |handle: &LocalHandle| *handle.collector() == self.collector;
+        let dropped = HANDLES.try_with(|handles| {
+            let mut handles = handles.borrow_mut();
+            handles.iter().position(ours).map(|at| handles.swap_remove(at))
+        });
+        drop(dropped);
     }
 }

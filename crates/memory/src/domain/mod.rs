@@ -3,16 +3,20 @@
 pub(crate) mod crashing;
 pub(crate) mod dax;
 pub(crate) mod journal;
+pub(crate) mod modelled;
 pub(crate) mod redo;
 
 use crate::durability::Durability;
 use crate::error::Result;
 use crate::mapping::Mapping;
+use crate::mutants::{active, intact};
 use crate::publication::Update;
 use crate::stats::PoolStats;
 use crashing::Crashing;
 use dax::Dax;
 use journal::Journal;
+use modelled::Modelled;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 /// Which domain to use when a pool is created or opened.
@@ -43,6 +47,8 @@ pub enum DomainKind {
     Journal,
     /// DRAM only.
     Volatile,
+    /// DRAM that is billed like a device; see [`crate::Pool::modelled`].
+    Modelled,
     /// The crash checker's.
     Crashing,
 }
@@ -54,6 +60,7 @@ impl std::fmt::Display for DomainKind {
             DomainKind::DaxEmulated => "dax (emulated)",
             DomainKind::Journal => "journal",
             DomainKind::Volatile => "volatile",
+            DomainKind::Modelled => "modelled",
             DomainKind::Crashing => "crashing",
         })
     }
@@ -64,6 +71,7 @@ pub(crate) enum Domain {
     Dax(Dax),
     Journal(Journal),
     Volatile,
+    Modelled(Arc<Modelled>),
     Crashing(Box<Crashing>),
 }
 
@@ -73,6 +81,7 @@ impl Domain {
             Domain::Dax(dax) => dax.kind(),
             Domain::Journal(_) => DomainKind::Journal,
             Domain::Volatile => DomainKind::Volatile,
+            Domain::Modelled(_) => DomainKind::Modelled,
             Domain::Crashing(_) => DomainKind::Crashing,
         }
     }
@@ -83,6 +92,7 @@ impl Domain {
             Domain::Dax(dax) => dax.flush(mapping, ranges),
             Domain::Journal(journal) => journal.flush(ranges),
             Domain::Volatile => {}
+            Domain::Modelled(modelled) => modelled.flush(mapping, ranges),
             Domain::Crashing(crashing) => crashing.flush(mapping, ranges),
         }
     }
@@ -93,6 +103,7 @@ impl Domain {
             Domain::Dax(dax) => dax.fence(),
             // Flushes are appended in order under one lock, so the order holds already.
             Domain::Journal(_) | Domain::Volatile => fence(Ordering::Release),
+            Domain::Modelled(modelled) => modelled.fence(),
             Domain::Crashing(crashing) => crashing.fence(mapping),
         }
     }
@@ -107,10 +118,14 @@ impl Domain {
             mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
         }
         for run in runs(writes) {
-            self.flush(mapping, &[(run[0].0, run.len() * 8)]);
+            let words = if active("entry-flushed-by-its-first-word") { 1 } else { run.len() };
+            if intact("entry-not-flushed") {
+                self.flush(mapping, &[(run[0].0, words * 8)]);
+            }
         }
         match self {
             Domain::Dax(dax) => redo::publish(mapping, updates, dax.lanes(), self),
+            Domain::Modelled(modelled) => redo::publish(mapping, updates, modelled.lanes(), self),
             Domain::Crashing(crashing) => redo::publish(mapping, updates, crashing.lanes(), self),
             Domain::Volatile | Domain::Journal(_) => {
                 updates.iter().for_each(|update| update.apply(mapping));
@@ -137,6 +152,7 @@ impl Domain {
             Domain::Dax(dax) => dax.add_stats(stats),
             Domain::Journal(journal) => journal.add_stats(stats),
             Domain::Volatile => {}
+            Domain::Modelled(modelled) => modelled.add_stats(stats),
             Domain::Crashing(crashing) => crashing.add_stats(stats),
         }
     }

@@ -20,6 +20,7 @@
 use super::Domain;
 use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
 use crate::mapping::Mapping;
+use crate::mutants::{active, intact};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,10 +43,16 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
     if let [single] = updates
         && single.operation == Operation::Set
     {
-        domain.fence(mapping);
+        if intact("word-without-fence-before") {
+            domain.fence(mapping);
+        }
         single.apply(mapping);
-        domain.flush(mapping, &[(single.offset, 8)]);
-        domain.fence(mapping);
+        if intact("word-not-flushed") {
+            domain.flush(mapping, &[(single.offset, 8)]);
+        }
+        if intact("word-without-fence-after") {
+            domain.fence(mapping);
+        }
         return;
     }
     let start = lanes.next.fetch_add(1, Ordering::Relaxed);
@@ -58,22 +65,40 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         (lane, lanes.locks[lane].lock())
     });
     let offset = REDO_LANES + lane as u64 * REDO_LANE_BYTES;
-    domain.fence(mapping);
+    if intact("redo-without-fence-before-lane") {
+        domain.fence(mapping);
+    }
     write_lane(mapping, offset, updates);
-    domain.flush(mapping, &[(offset, 8 + updates.len() * 16)]);
-    domain.fence(mapping);
+    if intact("redo-lane-not-flushed") {
+        domain.flush(mapping, &[(offset, 8 + updates.len() * 16)]);
+    }
+    if intact("redo-without-fence-after-lane") {
+        domain.fence(mapping);
+    }
     carry_out(mapping, updates, domain);
+    if intact("redo-lane-never-cleared") {
+        clear_lane(mapping, offset, domain);
+    }
+}
+
+fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
     mapping.words(offset, 1)[0].store(0, Ordering::Release);
     domain.flush(mapping, &[(offset, 8)]);
-    domain.fence(mapping);
+    if intact("redo-clear-without-fence") {
+        domain.fence(mapping);
+    }
 }
 
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
     for update in updates {
         update.apply(mapping);
-        domain.flush(mapping, &[(update.offset, 8)]);
+        if intact("redo-updates-not-flushed") {
+            domain.flush(mapping, &[(update.offset, 8)]);
+        }
     }
-    domain.fence(mapping);
+    if intact("redo-cleared-too-early") {
+        domain.fence(mapping);
+    }
 }
 
 fn write_lane(mapping: &Mapping, offset: u64, updates: &[Update]) {
@@ -102,12 +127,15 @@ pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
             continue;
         }
         if let Some(updates) = read_lane(mapping, offset) {
+            if active("redo-recovery-clears-first") {
+                clear_lane(mapping, offset, domain);
+            }
             carry_out(mapping, &updates, domain);
             finished += 1;
         }
-        head.store(0, Ordering::Release);
-        domain.flush(mapping, &[(offset, 8)]);
-        domain.fence(mapping);
+        if intact("redo-recovery-does-not-clear") {
+            clear_lane(mapping, offset, domain);
+        }
     }
     finished
 }
@@ -132,5 +160,5 @@ fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
         };
         updates.push(Update { offset: target & OFFSET_MASK, operation, value });
     }
-    (u64::from(crc) == head >> 32).then_some(updates)
+    (u64::from(crc) == head >> 32 || active("redo-checksum-ignored")).then_some(updates)
 }

@@ -102,6 +102,11 @@ impl StorageFile for FaultyFile {
         self.file.allocate(offset, bytes)
     }
 
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.plan.check(&[Fault::WriteError])?;
+        self.file.release(offset, bytes)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -1,11 +1,19 @@
 //! Files as this floor needs them: positioned reads and writes, preallocation and data syncs.
+//!
+//! Direct files go past the page cache: what is read comes from the device, so a cache that kept what a failed
+//! sync did not bring there deceives nobody. Where a file system refuses, at the opening or at the first read or
+//! write, the same file is used through the page cache.
 
+use super::ring::WriteRing;
 use crate::domain::journal::buffer::AlignedBuffer;
+use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +22,8 @@ pub enum OpenMode {
     Create,
     /// It must be there.
     Open,
-    /// As `Open`, but past the page cache where the file system can: offsets, lengths and buffers of writes
-    /// must be multiples of 4,096.
+    /// As `Open`, but past the page cache where the file system can: offsets, lengths and buffers of reads and
+    /// writes must be multiples of 4,096.
     OpenDirect,
 }
 
@@ -25,10 +33,34 @@ pub trait StorageFile: Send + Sync {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes the whole buffer at the position.
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all of it, in any order and as many at once as the device takes. After an error any part may have
+    /// been written.
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        writes.iter().try_for_each(|(offset, bytes)| self.write_at(bytes, *offset))
+    }
+    /// Whether reads and writes go past the page cache.
+    fn is_direct(&self) -> bool {
+        false
+    }
+    /// Whether [`StorageFile::write_many`] has many writes in flight.
+    fn writes_in_parallel(&self) -> bool {
+        false
+    }
+    /// Forgets what the page cache holds of the file and the device has, or should have: what is read next comes
+    /// from the device. As good as the system takes the advice; nothing to do for direct files.
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes what was written durable (data, and the size).
     fn sync_data(&self) -> io::Result<()>;
     /// Makes sure that the range has blocks on the disk; the file grows to its end, new bytes are zero.
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()>;
+    /// Gives the blocks of a range back; it then reads as zeros, and the file stays as long. A file system
+    /// that cannot do that keeps them.
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
     /// The file's length.
     fn len(&self) -> io::Result<u64>;
     /// Whether the file has no bytes.
@@ -70,7 +102,7 @@ pub struct RealFiles;
 impl RealFiles {
     /// Opens a file that only is read; works on read-only media.
     pub fn open_to_read(&self, path: &Path) -> io::Result<Box<dyn StorageFile>> {
-        Ok(Box::new(RealFile { file: File::open(path)? }))
+        Ok(Box::new(RealFile::new(File::open(path)?, false, || None)))
     }
 }
 
@@ -78,16 +110,16 @@ impl Files for RealFiles {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let file = match mode {
-            OpenMode::Create => options.create_new(true).open(path)?,
-            OpenMode::Open => options.open(path)?,
+        let (file, direct) = match mode {
+            OpenMode::Create => (options.create_new(true).open(path)?, false),
+            OpenMode::Open => (options.open(path)?, false),
             OpenMode::OpenDirect => match options.clone().custom_flags(libc::O_DIRECT).open(path) {
                 // Some file systems have no direct I/O; the page cache serves as well.
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => options.open(path)?,
-                opened => opened?,
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (options.open(path)?, false),
+                opened => (opened?, true),
             },
         };
-        Ok(Box::new(RealFile { file }))
+        Ok(Box::new(RealFile::new(file, direct, WriteRing::detect)))
     }
 
     fn sync_directory(&self, dir: &Path) -> io::Result<()> {
@@ -97,6 +129,41 @@ impl Files for RealFiles {
 
 struct RealFile {
     file: File,
+    direct: AtomicBool,
+    /// Made when it is first asked for; only for direct files, since a ring does not help the page cache.
+    ring: OnceLock<Option<Mutex<WriteRing>>>,
+    make_ring: fn() -> Option<WriteRing>,
+}
+
+impl RealFile {
+    fn new(file: File, direct: bool, make_ring: fn() -> Option<WriteRing>) -> RealFile {
+        RealFile { file, direct: AtomicBool::new(direct), ring: OnceLock::new(), make_ring }
+    }
+
+    fn ring(&self) -> Option<&Mutex<WriteRing>> {
+        if !self.is_direct() {
+            return None;
+        }
+        self.ring.get_or_init(|| (self.make_ring)().map(Mutex::new)).as_ref()
+    }
+
+    /// After a call that failed: whether it failed because it was direct, and is worth another try now, through
+    /// the page cache.
+    fn leaves_direct(&self, error: &io::Error) -> bool {
+        if error.raw_os_error() != Some(libc::EINVAL) || !self.is_direct() {
+            return false;
+        }
+        let descriptor = self.file.as_raw_fd();
+        // SAFETY: reads the flags of a descriptor that lives as long as `self`.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        // SAFETY: sets flags of the same descriptor.
+        if flags < 0 || unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags & !libc::O_DIRECT) } < 0 {
+            return false;
+        }
+        self.direct.store(false, Ordering::Release);
+        tracing::warn!("the file system refuses direct I/O; the page cache is used");
+        true
+    }
 }
 
 impl RealFile {
@@ -116,11 +183,50 @@ impl RealFile {
 
 impl StorageFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        match self.file.read_exact_at(buffer, offset) {
+            Err(e) if self.leaves_direct(&e) => self.file.read_exact_at(buffer, offset),
+            outcome => outcome,
+        }
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buffer, offset)
+        match self.file.write_all_at(buffer, offset) {
+            Err(e) if self.leaves_direct(&e) => self.file.write_all_at(buffer, offset),
+            outcome => outcome,
+        }
+    }
+
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
+        if let [_, _, ..] = writes
+            && let Some(ring) = self.ring()
+        {
+            match ring.lock().write_all(self.file.as_fd(), writes) {
+                Err(e) if self.leaves_direct(&e) => {}
+                outcome => return outcome,
+            }
+        }
+        writes.iter().try_for_each(|(offset, bytes)| self.write_at(bytes, *offset))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Acquire)
+    }
+
+    fn writes_in_parallel(&self) -> bool {
+        self.ring().is_some()
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        if self.is_direct() {
+            return Ok(());
+        }
+        // What is dirty cannot be forgotten, and should not: it is newer than the device's.
+        self.file.sync_data()?;
+        // SAFETY: advice on a descriptor that lives as long as `self`.
+        match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -138,11 +244,116 @@ impl StorageFile for RealFile {
         }
     }
 
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let (offset, bytes) = (offset.cast_signed(), bytes.cast_signed());
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a plain system call on a descriptor that lives as long as `self`.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            e if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
+            e => Err(e),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::domain::journal::buffer::AlignedBuffer;
+    use tempfile::TempDir;
+
+    fn direct_file(dir: &TempDir, name: &str, make_ring: fn() -> Option<WriteRing>) -> RealFile {
+        let path = dir.path().join(name);
+        File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match options.clone().custom_flags(libc::O_DIRECT).open(&path) {
+            Ok(file) => RealFile::new(file, true, make_ring),
+            Err(_) => RealFile::new(options.open(&path).unwrap(), false, make_ring),
+        }
+    }
+
+    /// Runs of one, two and 100 pages, the last longer than what goes out in one piece.
+    fn write_and_read_back(file: &RealFile) {
+        let mut buffer = AlignedBuffer::new(103 * 4096);
+        for (page, bytes) in buffer.bytes_mut().chunks_mut(4096).enumerate() {
+            bytes.fill(page as u8 + 1);
+        }
+        let bytes = buffer.bytes();
+        let writes =
+            [(8192, &bytes[..4096]), (40_960, &bytes[4096..3 * 4096]), (1 << 20, &bytes[3 * 4096..])];
+        file.write_many(&writes).unwrap();
+        file.sync_data().unwrap();
+        let mut read = AlignedBuffer::new(103 * 4096);
+        for (offset, expected) in writes {
+            let read = &mut read.bytes_mut()[..expected.len()];
+            file.read_at(read, offset).unwrap();
+            assert!(read == expected, "at {offset}");
+        }
+        let page = &mut read.bytes_mut()[..4096];
+        file.read_at(page, 4096).unwrap();
+        assert!(page.iter().all(|byte| *byte == 0), "nothing beside was touched");
+    }
+
+    #[test]
+    fn many_writes_arrive_with_a_ring_and_without() {
+        let dir = TempDir::new().unwrap();
+        let plain = direct_file(&dir, "plain", || None);
+        assert!(!plain.writes_in_parallel());
+        write_and_read_back(&plain);
+        let ringed = direct_file(&dir, "ringed", WriteRing::detect);
+        if !ringed.writes_in_parallel() {
+            eprintln!("skipped in part: this kernel or file system gives no ring");
+        }
+        write_and_read_back(&ringed);
+    }
+
+    #[test]
+    fn a_failing_write_among_many_is_an_error_and_the_ring_goes_on() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("read only");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let Some(mut ring) = WriteRing::detect() else {
+            eprintln!("skipped: this kernel gives no ring");
+            return;
+        };
+        let buffer = AlignedBuffer::new(4096);
+        let writes: Vec<(u64, &[u8])> = (0..200).map(|page| (page * 4096, buffer.bytes())).collect();
+        let closed_to_writing = File::open(&path).unwrap();
+        let error = ring.write_all(closed_to_writing.as_fd(), &writes).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        let open = OpenOptions::new().write(true).open(&path).unwrap();
+        ring.write_all(open.as_fd(), &writes).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_refuses_direct_calls_is_used_through_the_page_cache() {
+        let dir = TempDir::new().unwrap();
+        let file = direct_file(&dir, "file", || None);
+        if !file.is_direct() {
+            eprintln!("skipped: this file system has no direct I/O");
+            return;
+        }
+        // An offset off the grid is what a direct file refuses with the same error.
+        file.write_at(b"hello", 3).unwrap();
+        assert!(!file.is_direct());
+        let mut read = [0; 5];
+        file.read_at(&mut read, 3).unwrap();
+        assert_eq!(&read, b"hello");
+        file.forget_cached().unwrap();
+        file.read_at(&mut read, 3).unwrap();
+        assert_eq!(&read, b"hello");
     }
 }

@@ -6,9 +6,10 @@
 use super::{Files, Pool, PoolOptions};
 use crate::allocator::Allocator;
 use crate::crash::Observer;
-use crate::domain::crashing::Crashing;
+use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
+use crate::domain::modelled::Modelled;
 use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -20,6 +21,7 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
 use crate::mutants;
+use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,6 +85,10 @@ impl Header {
         if stored != computed {
             let what = format!("the header's checksum is {stored:#x}, its content gives {computed:#x}");
             return Err(Error::corrupt(path, HEADER_CRC, what));
+        }
+        if version < FORMAT_VERSION {
+            let file = path.to_path_buf();
+            return Err(Error::OlderVersion { file, found: version, supported: FORMAT_VERSION });
         }
         let extent_bytes = word(HEADER_EXTENT_BYTES);
         if !extent_bytes.is_power_of_two() || !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) {
@@ -153,6 +159,14 @@ impl Pool {
         Pool::assemble(options, Arc::new(mapping), Domain::Volatile, None, Path::new("memory"))
     }
 
+    /// A pool in DRAM that is billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
+    pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
+        options.validate()?;
+        let mut mapping = Pool::fresh_memory(options)?;
+        let domain = Domain::Modelled(Modelled::attach(profile, &mut mapping));
+        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
+    }
+
     /// A pool for the crash checker: fresh, or as a crash left it. The observer is called before every fence
     /// from the recovery on. See [`crate::crash`].
     pub fn crashing(
@@ -161,21 +175,37 @@ impl Pool {
         observer: Option<Observer>,
     ) -> Result<Arc<Pool>> {
         options.validate()?;
-        let mapping = match &image {
-            None => Pool::fresh_memory(options)?,
+        let mut mapping = Mapping::reserve_tracked(options.address_space_bytes)
+            .and_then(|mapping| {
+                let bytes = image.as_ref().map_or(options.extent_bytes, |image| image.len() as u64 * 8);
+                mapping.grow_zeroed(bytes).map(|()| mapping)
+            })
+            .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
+        match &image {
+            None => Header::new(&options.env, options.extent_bytes).store(&mapping),
             Some(image) => {
-                let mapping = reserve(options.address_space_bytes)?;
-                mapping
-                    .grow(image.len() as u64 * 8, &Backing::Anonymous)
-                    .map_err(|e| mapping_failed(Path::new("memory"), &e))?;
                 for (word, value) in mapping.words(0, image.len()).iter().zip(image) {
                     word.store(*value, Ordering::Relaxed);
                 }
-                mapping
             }
-        };
-        let domain = Domain::Crashing(Box::new(Crashing::new(&mapping, mapping.mapped_bytes(), observer)));
-        Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
+        }
+        let observed = observer.map(|observer| {
+            let words = mapping.words(0, (mapping.mapped_bytes() / 8) as usize);
+            (observer, Image::new(words.iter().map(|word| word.load(Ordering::Relaxed)).collect()))
+        });
+        // So far it is as the image.
+        mapping.forget_touched();
+        Pool::crashing_in(options, Arc::new(mapping), observed)
+    }
+
+    /// As [`Pool::crashing`], in memory that holds the image already.
+    pub(crate) fn crashing_in(
+        options: &PoolOptions,
+        mapping: Arc<Mapping>,
+        observed: Option<(Observer, Image)>,
+    ) -> Result<Arc<Pool>> {
+        let domain = Domain::Crashing(Box::new(Crashing::new(observed)));
+        Pool::assemble(options, mapping, domain, None, Path::new("memory"))
     }
 
     fn fresh_memory(options: &PoolOptions) -> Result<Mapping> {
@@ -271,8 +301,6 @@ impl Pool {
         });
         let extents = pool.extents();
         check_length(path, extents, options.extent_bytes, pool.mapping.mapped_bytes())?;
-        let space: std::sync::Weak<Pool> = Arc::downgrade(&pool);
-        pool.allocator.attach(space);
         pool.allocator
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
@@ -335,7 +363,7 @@ fn open_domain(
         return Err(Error::corrupt(&journal_path, 0, what));
     }
     let may_dax = matches!(options.domain, DomainChoice::Auto | DomainChoice::Dax) && !has_journal;
-    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax) {
+    if may_dax && let Some(dax) = Dax::detect(DomainKind::Dax, options.flush, file.descriptor()) {
         let mapping = reserve(address_space_bytes)?;
         match mapping.grow(bytes, &Backing::SharedSync(file.descriptor())) {
             Ok(()) => return Ok((Arc::new(mapping), Domain::Dax(dax))),
@@ -349,9 +377,10 @@ fn open_domain(
     }
     let mapping = Arc::new(reserve(address_space_bytes)?);
     if options.domain == DomainChoice::DaxEmulated {
-        let dax = Dax::detect(DomainKind::DaxEmulated).ok_or_else(|| {
-            Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
-        })?;
+        let dax =
+            Dax::detect(DomainKind::DaxEmulated, options.flush, file.descriptor()).ok_or_else(|| {
+                Error::Unsupported("this processor has no cache-line flush that Entresol knows".to_string())
+            })?;
         mapping.grow(bytes, &Backing::Shared(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
         return Ok((mapping, Domain::Dax(dax)));
     }

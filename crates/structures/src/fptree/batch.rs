@@ -1,12 +1,14 @@
 //! Many lookups at once: while one key's cache line is on its way, the others' are asked for too.
 //!
 //! All keys of a group go down level by level, two steps a level: find the part of the node to look at, then
-//! the child. Each step asks for the lines that the next one reads. A key whose way was changed by a writer is looked up again alone.
+//! the child. Each step asks for the lines that the next one reads. A key whose way was changed by a writer is
+//! looked up again alone.
 
 use super::FpTree;
 use super::inner::Child;
 use crate::key::TreeKey;
 use crate::latch;
+use crate::leaf::Leaf;
 use std::cmp::Ordering as CmpOrdering;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -88,7 +90,10 @@ impl<K: TreeKey> FpTree<K> {
             (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
             match child {
                 Child::Inner(id) => self.inner.node(id).prefetch(),
-                Child::Leaf(leaf) => self.pool.prefetch(leaf),
+                Child::Leaf(leaf) => {
+                    self.pool.prefetch(leaf);
+                    Leaf::<K>::prefetch_home(&self.pool, leaf, K::fingerprint(*key));
+                }
             }
         }
         moved

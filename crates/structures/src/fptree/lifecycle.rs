@@ -11,8 +11,9 @@ use super::inner::{Arena, Child, Inner};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch::LatchStripes;
-use crate::leaf::{LEAF_BYTES, Leaf, bits};
-use entresol_memory::{Pool, Publication};
+use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
+use entresol_memory::mutants::{active, intact};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,9 @@ impl<K: TreeKey> FpTree<K> {
         let words = pool.words(header.offset(), 2);
         words[0].store(Self::magic(tag), Ordering::Relaxed);
         words[1].store(first.offset(), Ordering::Relaxed);
-        pool.flush(header.offset(), 16);
+        if intact("tree-header-not-flushed") {
+            pool.flush(header.offset(), 16);
+        }
         publication.allocate(first);
         Ok(publication.allocate(header))
     }
@@ -126,22 +129,42 @@ impl<K: TreeKey> FpTree<K> {
                 return Ok(true);
             }
             let leaf = Self::sound_leaf_at(pool, first)?;
+            Self::empty_leaf(pool, &leaf, free_values)?;
             let mut publication = pool.publication();
-            for slot in bits(leaf.bitmap()) {
-                K::release(leaf.key(slot), &mut publication);
-                if free_values {
-                    publication.free(leaf.value(slot));
-                }
-            }
             let next = leaf.next();
             if next != 0 {
                 // The low key of the leaf that becomes the first is not needed any more.
                 K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
+            }
+            if active("destroy-unlinks-before-it-frees") {
+                pool.word(header + FIRST_LEAF).store(next, Ordering::Release);
+                pool.flush(header + FIRST_LEAF, 8);
+                pool.fence();
             }
             publication.free(first);
             publication.set(header + FIRST_LEAF, next);
             publication.publish()?;
         }
         Ok(false)
+    }
+
+    /// Takes all entries out of a leaf, as many at a time as one publication can free.
+    fn empty_leaf(pool: &Pool, leaf: &Leaf<'_, K>, free_values: bool) -> Result<()> {
+        // A key's record and its value are freed, and the bitmap changes once.
+        const ENTRIES: usize = (PUBLICATION_WORDS_MAX - 1) / 2;
+        let mut left = leaf.bitmap();
+        while left != 0 {
+            let mut publication = pool.publication();
+            for slot in bits(left).take(ENTRIES) {
+                K::release(leaf.key(slot), &mut publication);
+                if free_values {
+                    publication.free(leaf.value(slot));
+                }
+                left &= !(1 << slot);
+            }
+            publication.set(leaf.word_offset(BITMAP_WORD), left);
+            publication.publish()?;
+        }
+        Ok(())
     }
 }

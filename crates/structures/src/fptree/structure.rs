@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD};
+use entresol_memory::mutants::{active, intact};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The inner nodes from the root to above the leaves, with the index of the child that the way goes on to.
@@ -27,13 +28,25 @@ impl<K: TreeKey> FpTree<K> {
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;
         let reservation = pool.reserve(LEAF_BYTES)?;
         let fresh = Leaf::<K>::at(pool, reservation.offset());
-        fresh.fill_from(leaf, &upper_slots, low, leaf.next());
-        let used = fresh.entry_offset(upper_slots.len()) - reservation.offset();
-        pool.flush(reservation.offset(), used as usize);
+        if active("split-links-before-filled") {
+            self.set_at_once(leaf.word_offset(NEXT_WORD), reservation.offset());
+        }
+        let next = if active("split-forgets-the-sibling") { 0 } else { leaf.next() };
+        fresh.fill_from(leaf, &upper_slots, low, next);
+        let used = if active("split-flushes-first-line") { 64 } else { LEAF_BYTES };
+        if intact("split-leaf-not-flushed") {
+            pool.flush(reservation.offset(), used);
+        }
+        if active("split-shrinks-before-linked") {
+            self.set_at_once(leaf.word_offset(BITMAP_WORD), keep);
+        }
         // One publication: a crash leaves all entries in the old leaf, or each in its new place.
         let right = publication.allocate(reservation);
-        publication.set(leaf.word_offset(BITMAP_WORD), keep);
         publication.set(leaf.word_offset(NEXT_WORD), right);
+        if active("split-shrinks-after-linked") {
+            std::mem::replace(&mut publication, pool.publication()).publish()?;
+        }
+        publication.set(leaf.word_offset(BITMAP_WORD), keep);
         publication.publish()?;
         self.add_separator(low, right);
         Ok(())
@@ -58,6 +71,9 @@ impl<K: TreeKey> FpTree<K> {
         }
         let previous = self.leaf(before);
         assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
+        if active("leaf-unlinked-before-freed") {
+            self.set_at_once(previous.word_offset(NEXT_WORD), leaf.next());
+        }
         let mut publication = self.pool.publication();
         publication.set(previous.word_offset(NEXT_WORD), leaf.next());
         K::release(low, &mut publication);

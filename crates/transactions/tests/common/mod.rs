@@ -65,7 +65,7 @@ pub(crate) fn rows(transaction: &Transaction, state: &State) -> Rows {
     rows
 }
 
-/// The small size, or the large one when the environment asks for it with SOAK=1.
+/// The small size, or the large one when the environment asks for it with ENTRESOL_SOAK=1.
 pub(crate) fn soak(small: u64, large: u64) -> u64 {
-    if std::env::var_os("SOAK").is_some() { large } else { small }
+    if std::env::var_os(entresol_memory::crash::SOAK).is_some() { large } else { small }
 }

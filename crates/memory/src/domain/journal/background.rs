@@ -1,6 +1,7 @@
-//! The journal's two threads: one writes and syncs what commits left to it, one makes checkpoints.
+//! The journal's threads: one writes and syncs what commits left to it, one makes checkpoints, one makes slots ahead.
 //!
-//! They sleep until asked. Requests are flags, so asking twice costs a load.
+//! They sleep until asked. Requests are flags, so asking twice costs a load. A thread that panics latches the
+//! journal: what it had under way is lost, and nobody would do its work.
 
 use super::Shared;
 use crate::env::Env;
@@ -22,9 +23,11 @@ pub(super) struct Background {
     write_armed: AtomicBool,
     write_now: AtomicBool,
     checkpoint_now: AtomicBool,
+    slot_now: AtomicBool,
     due: Mutex<Due>,
     flusher_wakes: Condvar,
     checkpointer_wakes: Condvar,
+    supplier_wakes: Condvar,
 }
 
 #[derive(Default)]
@@ -80,10 +83,20 @@ impl Background {
         self.checkpointer_wakes.notify_one();
     }
 
+    /// Asks for a slot that is made ahead.
+    pub(super) fn request_slot(&self) {
+        if self.slot_now.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        drop(self.due.lock());
+        self.supplier_wakes.notify_one();
+    }
+
     pub(super) fn stop(&self) {
         self.due.lock().stop = true;
         self.flusher_wakes.notify_one();
         self.checkpointer_wakes.notify_one();
+        self.supplier_wakes.notify_one();
     }
 
     /// Sleeps until there is something to write or sync: `Some(sync?)`, or `None` to stop.
@@ -114,30 +127,60 @@ impl Background {
         }
     }
 
-    /// Sleeps until a checkpoint is wanted; false to stop.
-    fn next_checkpoint(&self) -> bool {
+    /// Sleeps until the flag is set; false to stop.
+    fn next(&self, flag: &AtomicBool, wakes: &Condvar) -> bool {
         let mut due = self.due.lock();
         loop {
             if due.stop {
                 return false;
             }
-            if self.checkpoint_now.load(Ordering::SeqCst) {
+            if flag.load(Ordering::SeqCst) {
                 return true;
             }
-            self.checkpointer_wakes.wait(&mut due);
+            wakes.wait(&mut due);
         }
     }
 }
 
-/// Starts the flusher and the checkpointer.
+/// What a thread is called, and what it does.
+type Work = (&'static str, fn(&Shared));
+
+/// Starts the threads. If one cannot be started, those that run are stopped.
 pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<Vec<JoinHandle<()>>> {
-    let pool_path = shared.pool_path.clone();
-    let spawn = |name: &str, work: fn(&Shared)| {
-        let shared = shared.clone();
-        env.spawn(name, move || work(&shared))
-            .map_err(|e| Error::io("start a journal thread for", &pool_path, &e))
-    };
-    Ok(vec![spawn("entresol-flush", flusher)?, spawn("entresol-checkpoint", checkpointer)?])
+    let work: [Work; 3] =
+        [("entresol-flush", flusher), ("entresol-checkpoint", checkpointer), ("entresol-slots", supplier)];
+    let mut threads = Vec::new();
+    for (name, work) in work {
+        let theirs = shared.clone();
+        let started = env.spawn(name, move || {
+            let _latch = LatchOnPanic { shared: &theirs, name };
+            work(&theirs);
+        });
+        match started {
+            Ok(thread) => threads.push(thread),
+            Err(e) => {
+                shared.background.stop();
+                // They have had nothing to do yet; one that panicked has latched.
+                threads.into_iter().for_each(|thread: JoinHandle<()>| drop(thread.join()));
+                return Err(Error::io("start a journal thread for", &shared.pool_path, &e));
+            }
+        }
+    }
+    Ok(threads)
+}
+
+struct LatchOnPanic<'s> {
+    shared: &'s Shared,
+    name: &'static str,
+}
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = format!("the thread {} panicked", self.name);
+            self.shared.fail(Error::Failed { cause });
+        }
+    }
 }
 
 fn flusher(shared: &Shared) {
@@ -152,11 +195,25 @@ fn flusher(shared: &Shared) {
 }
 
 fn checkpointer(shared: &Shared) {
-    while shared.background.next_checkpoint() {
+    let background = &shared.background;
+    while background.next(&background.checkpoint_now, &background.checkpointer_wakes) {
         let outcome = shared.checkpoint();
-        shared.background.checkpoint_now.store(false, Ordering::SeqCst);
+        background.checkpoint_now.store(false, Ordering::SeqCst);
         if outcome.is_err() {
             return;
         }
+        // What was appended meanwhile may want the next one already.
+        shared.consider_checkpoint();
+    }
+}
+
+fn supplier(shared: &Shared) {
+    let background = &shared.background;
+    while background.next(&background.slot_now, &background.supplier_wakes) {
+        if let Err(error) = shared.supply.make_ahead() {
+            // Not needed yet: a checkpoint may free a slot. If it is needed, the writer tries again, and latches.
+            tracing::warn!(%error, "no journal slot could be made ahead");
+        }
+        background.slot_now.store(false, Ordering::SeqCst);
     }
 }

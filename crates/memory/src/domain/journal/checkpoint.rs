@@ -1,26 +1,35 @@
 //! Checkpoints: changed pages go to the pool file, the journal before them is recycled.
 //!
-//! 1. The buffer is written out; the position then is P, a frame boundary.
-//! 2. The dirty marks are taken, under the append lock: all that was appended before P is in the marked pages,
-//!    and no mark is taken whose store is still to come.
-//! 3. Batch by batch: pages are copied; the journal is made durable up to what is appended after the copy; the
-//!    batch is written to the pool file. "Appended" is read under the append lock: the copy may have seen some
-//!    stores of a publication that was under way, and must wait for its record.
-//! 4. The pool file is synced, then the checksums of the pages; the journal's header moves the replay position to P and is synced; slots before
+//! 1. All that was appended is written out; the position then is P, a frame boundary.
+//! 2. Batch by batch:
+//!    - the marks of some pages are taken, under the append lock, so no mark is taken whose store is still to come.
+//!      All that was appended before P is in marked pages or was taken before, so it is in the copies;
+//!    - the pages are copied, without a lock: appenders never wait for it;
+//!    - the journal is made durable up to what is appended after the copy. "Appended" is read under the append lock:
+//!      the copy may have seen some stores of a publication that was under way, and must wait for its record;
+//!    - the batch is written to the pool file, many pages at once.
+//! 3. The pool file is synced, then the checksums of the pages; the journal's header moves the replay position to P and is synced; slots before
 //!    P are free.
 //!
+//! Marks are taken as late as possible: a page that changes again before its turn is written once for both.
+//!
 //! A crash before the header counts replays from the previous position, which heals whatever was written.
-//! Writers never wait for a checkpoint's I/O, only for the append lock in step 1.
+//! Appenders never wait for a checkpoint's I/O, only for the append lock while a line of marks is taken.
 
 use super::Shared;
 use super::buffer::AlignedBuffer;
 use super::dirty::PAGE_BYTES;
+use super::hook::{self, Place};
 use crate::error::{Error, Result};
 use crate::mutants;
 use std::sync::atomic::Ordering;
 
 /// Bytes of pages copied between two syncs of the journal.
 const BATCH_BYTES: usize = 8 << 20;
+/// Marks are taken by the line, so a batch may be this much longer.
+const BATCH_PAGES_MAX: usize = BATCH_BYTES / PAGE_BYTES as usize + 512;
+/// The longest run of pages that is one write.
+const RUN_PAGES_MAX: usize = 256;
 
 impl Shared {
     /// Brings the pool file up to date with all that was appended before the call.
@@ -28,18 +37,15 @@ impl Shared {
         let _alone = self.checkpointing.lock();
         let position = self.write_out()?;
         let stored = self.stored_bytes.load(Ordering::Acquire);
-        let pages = self.dirty.take(self.mapping.mapped_bytes(), |work| {
-            let _held = self.active.lock();
-            work();
-        });
-        let outcome = self.copy_pages(&pages).and_then(|()| self.finish_checkpoint(position));
-        let bytes = pages.len() as u64 * PAGE_BYTES;
+        let outcome = self.copy_pages().and_then(|()| self.finish_checkpoint(position));
+        self.pages_taken.store(0, Ordering::Relaxed);
+        self.groups_taken.store(0, Ordering::Relaxed);
         match outcome {
             Ok(()) => {
                 self.stored_from.store(stored, Ordering::Release);
                 self.checkpoints.fetch_add(1, Ordering::Relaxed);
-                self.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
                 let _held = self.room_lock.lock();
+                self.set_gate();
                 self.room.notify_all();
                 Ok(())
             }
@@ -48,19 +54,29 @@ impl Shared {
         }
     }
 
-    fn copy_pages(&self, pages: &[u32]) -> Result<()> {
-        if pages.is_empty() {
-            return Ok(());
-        }
-        let batch_pages = (BATCH_BYTES as u64 / PAGE_BYTES) as usize;
-        let mut buffer = AlignedBuffer::new(pages.len().min(batch_pages) * PAGE_BYTES as usize);
-        for batch in pages.chunks(batch_pages) {
-            for (page, to) in batch.iter().zip(buffer.words_mut().chunks_exact_mut(PAGE_BYTES as usize / 8)) {
-                let from = self.mapping.words(u64::from(*page) * PAGE_BYTES, to.len());
-                for (to, from) in to.iter_mut().zip(from) {
-                    *to = from.load(Ordering::Acquire);
-                }
+    fn copy_pages(&self) -> Result<()> {
+        let end_bytes = self.mapping.mapped_bytes();
+        let pages_min = BATCH_BYTES / PAGE_BYTES as usize;
+        let mut buffer = AlignedBuffer::new(0);
+        let mut from = 0;
+        loop {
+            let pages = self.dirty.take(&mut from, end_bytes, pages_min, |work| {
+                let _held = self.active.lock();
+                work();
+            });
+            if pages.is_empty() {
+                return Ok(());
             }
+            let groups = pages.chunk_by(|page, next| page / 64 == next / 64).count();
+            self.pages_taken.fetch_add(pages.len() as u64, Ordering::Relaxed);
+            self.groups_taken.fetch_add(groups as u64, Ordering::Relaxed);
+            hook::pass(Place::MarksTaken);
+            if buffer.bytes().len() < pages.len() * PAGE_BYTES as usize {
+                buffer = AlignedBuffer::new(
+                    pages.len().next_power_of_two().min(BATCH_PAGES_MAX) * PAGE_BYTES as usize,
+                );
+            }
+            self.copy_batch(&pages, &mut buffer);
             let appended = {
                 let _held = self.active.lock();
                 self.appended.load(Ordering::Acquire)
@@ -68,38 +84,46 @@ impl Shared {
             if !mutants::active("checkpoint-ahead-of-journal") {
                 self.sync_to(appended)?;
             }
-            self.checksums.before_write(batch)?;
-            self.write_runs(batch, buffer.bytes())?;
-            self.checksums.note(batch, buffer.bytes());
+            self.checksums.before_write(&pages)?;
+            self.write_runs(&pages, buffer.bytes())?;
+            self.checksums.note(&pages, buffer.bytes());
+            hook::pass(Place::PagesWritten);
         }
-        Ok(())
     }
 
-    /// Writes the copied pages, neighbours in one call.
-    fn write_runs(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
-        let mut start = 0;
-        while start < pages.len() {
-            let mut end = start + 1;
-            while end < pages.len() && pages[end] == pages[end - 1] + 1 {
-                end += 1;
+    fn copy_batch(&self, pages: &[u32], buffer: &mut AlignedBuffer) {
+        for (page, to) in pages.iter().zip(buffer.words_mut().chunks_exact_mut(PAGE_BYTES as usize / 8)) {
+            let from = self.mapping.words(u64::from(*page) * PAGE_BYTES, to.len());
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = from.load(Ordering::Acquire);
             }
-            let bytes = &copies[start * PAGE_BYTES as usize..end * PAGE_BYTES as usize];
-            self.pool_file
-                .write_at(bytes, u64::from(pages[start]) * PAGE_BYTES)
-                .map_err(|e| Error::io("write to", &self.pool_path, &e))?;
-            start = end;
         }
+    }
+
+    /// Writes the copied pages, neighbours in one write.
+    fn write_runs(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
+        let mut writes = Vec::new();
+        let mut rest = copies;
+        for run in pages.chunk_by(|page, next| page + 1 == *next).flat_map(|run| run.chunks(RUN_PAGES_MAX)) {
+            let (bytes, after) = rest.split_at(run.len() * PAGE_BYTES as usize);
+            writes.push((u64::from(run[0]) * PAGE_BYTES, bytes));
+            rest = after;
+        }
+        self.pages_file.write_many(&writes).map_err(|e| Error::io("write to", &self.pool_path, &e))?;
+        self.checkpoint_bytes.fetch_add(pages.len() as u64 * PAGE_BYTES, Ordering::Relaxed);
         Ok(())
     }
 
     fn finish_checkpoint(&self, position: u64) -> Result<()> {
         if !mutants::active("header-before-pool-sync") {
-            self.pool_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
+            self.pages_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
         }
         self.checksums.commit(position)?;
         // The replay position must never lie beyond what is durable.
         self.sync_to(position)?;
-        self.writer.lock().log.advance_replay(position)?;
+        let mut writer = self.writer.lock();
+        let _alone = self.syncing.lock();
+        writer.log.advance_replay(position).map_err(|error| self.fail(error))?;
         self.replay_from.store(position, Ordering::Release);
         Ok(())
     }

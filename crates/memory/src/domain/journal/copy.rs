@@ -57,8 +57,8 @@ impl Shared {
         let noted = {
             let mut writer = self.writer.lock();
             let end = self.write_out_locked(&mut writer)?;
-            writer.log.sync().map_err(|error| self.fail(error))?;
-            self.durable.fetch_max(end, std::sync::atomic::Ordering::Release);
+            self.sync_file()?;
+            self.durable.fetch_max(end, std::sync::atomic::Ordering::AcqRel);
             writer.log.ranges_in_use()
         };
         let bytes = SLOTS_START + noted.slots as u64 * noted.slot_bytes;

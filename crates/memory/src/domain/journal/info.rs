@@ -24,7 +24,7 @@ impl JournalInfo {
     /// Reads the header of a journal file.
     pub(crate) fn read(path: &Path) -> Result<JournalInfo> {
         let file = RealFiles.open_to_read(path).map_err(|e| Error::io("open", path, &e))?;
-        let log = Log::open(file, path)?;
+        let log = Log::open(file.into(), path)?;
         let file_bytes = log.file.len().map_err(|e| Error::io("look at", path, &e))?;
         Ok(JournalInfo {
             file_bytes,

@@ -18,11 +18,14 @@
 //! 9             CRC-32C of words 0 to 8
 //! ```
 //!
+//! The version is believed only where the checksum is right: a newer release's header has the same shape.
+//!
 //! Slots are used in order of their sequence numbers and recycled once a checkpoint has made all of their
 //! frames superfluous. Invariant: the slots in use hold all frames from the replay LSN to the end.
 
 use super::buffer::AlignedBuffer;
 use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, stored_bytes, words_crc};
+use super::slots::SlotSupply;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
@@ -66,23 +69,31 @@ impl LogHeader {
         words
     }
 
-    fn decode(words: &[u64]) -> Option<LogHeader> {
+    /// The format version and the header, if these words are one.
+    fn decode(words: &[u64]) -> Option<(u32, LogHeader)> {
         let words: &[u64; HEADER_WORDS] = words.first_chunk()?;
-        (words[0] == MAGIC && words[9] == u64::from(words_crc(&words[..9]))).then_some(LogHeader {
+        let header = LogHeader {
             uuid: [words[2], words[3]],
             generation: words[4],
             epoch: words[5],
             replay_lsn: words[6],
             slot_bytes: words[7],
             closed: words[8] == 1,
-        })
+        };
+        (words[0] == MAGIC && words[9] == u64::from(words_crc(&words[..9])))
+            .then_some((words[1] as u32, header))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Free,
-    Used { sequence: u64, end_lsn: u64 },
+    /// Made, or being made, and not handed over by the supply yet.
+    Coming,
+    Used {
+        sequence: u64,
+        end_lsn: u64,
+    },
 }
 
 /// The open journal file, at its writing end.
@@ -91,6 +102,8 @@ pub(crate) struct Log {
     pub(super) path: PathBuf,
     pub(super) header: LogHeader,
     pub(super) slots: Vec<Slot>,
+    /// Where new slots come from.
+    pub(super) supply: Option<Arc<SlotSupply>>,
     /// The slot being written and the next byte in it.
     pub(super) current: Option<(usize, u64)>,
     pub(super) next_sequence: u64,
@@ -101,7 +114,7 @@ impl Log {
     /// Lays out a new journal with `slots` preallocated (written with zeros, so that later writes need no
     /// allocation on the way to the disk).
     pub(crate) fn create(
-        file: Box<dyn StorageFile>,
+        file: Arc<dyn StorageFile>,
         path: &Path,
         uuid: [u64; 2],
         slot_bytes: u64,
@@ -125,23 +138,21 @@ impl Log {
     }
 
     /// Reads the header of an existing journal; the slots are for recovery to fill in.
-    pub(super) fn open(file: Box<dyn StorageFile>, path: &Path) -> Result<Log> {
+    pub(super) fn open(file: Arc<dyn StorageFile>, path: &Path) -> Result<Log> {
         let mut block = AlignedBuffer::new(2 * BLOCK_BYTES);
         file.read_at(block.bytes_mut(), 0)
             .map_err(|e| Error::read(path, 0, &e, "the journal is shorter than its header"))?;
-        let header =
-            {
-                let words = block.words();
-                let version = (words[1] & 0xFFFF_FFFF) as u32;
-                if words[0] == MAGIC && version > FORMAT_VERSION {
-                    let file = path.to_path_buf();
-                    return Err(Error::NewerVersion { file, found: version, supported: FORMAT_VERSION });
-                }
-                let blocks = [LogHeader::decode(words), LogHeader::decode(&words[BLOCK_BYTES / 8..])];
-                blocks.into_iter().flatten().max_by_key(|header| header.generation).ok_or_else(|| {
-                    Error::corrupt(path, 0, "both header blocks of the journal are unreadable")
-                })?
-            };
+        let words = block.words();
+        let blocks = [LogHeader::decode(words), LogHeader::decode(&words[BLOCK_BYTES / 8..])];
+        let (version, header) = blocks
+            .into_iter()
+            .flatten()
+            .max_by_key(|(_, header)| header.generation)
+            .ok_or_else(|| Error::corrupt(path, 0, "both header blocks of the journal are unreadable"))?;
+        if version > FORMAT_VERSION {
+            let file = path.to_path_buf();
+            return Err(Error::NewerVersion { file, found: version, supported: FORMAT_VERSION });
+        }
         let slot_bytes_ok = header.slot_bytes >= 2 * BLOCK_BYTES as u64
             && header.slot_bytes.is_multiple_of(BLOCK_BYTES as u64);
         if !slot_bytes_ok {
@@ -150,12 +161,13 @@ impl Log {
         Ok(Log::assemble(file, path, header))
     }
 
-    fn assemble(file: Box<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
+    fn assemble(file: Arc<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
         Log {
-            file: Arc::from(file),
+            file,
             path: path.to_path_buf(),
             header,
             slots: Vec::new(),
+            supply: None,
             current: None,
             next_sequence: 1,
             block: AlignedBuffer::new(BLOCK_BYTES),
@@ -187,15 +199,23 @@ impl Log {
         Ok(())
     }
 
+    /// Opens the supply of further slots; call it once all slots of the file are known.
+    pub(super) fn open_supply(&mut self) -> Arc<SlotSupply> {
+        let count = self.slots.len();
+        let supply =
+            SlotSupply::new(self.file.clone(), self.path.clone(), SLOTS_START, self.header.slot_bytes, count);
+        self.supply.insert(Arc::new(supply)).clone()
+    }
+
     /// Writes the payload as one frame. The buffer holds the header's room and the payload; not durable until
-    /// [`Log::sync`].
+    /// the file is synced. True if a slot should be made ahead.
     pub(super) fn write_frame(
         &mut self,
         buffer: &mut AlignedBuffer,
         payload_words: usize,
         lsn: u64,
         durable_lsn: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let payload_bytes = payload_words * 8;
         let stored = stored_bytes(payload_bytes);
         let position = match self.current {
@@ -223,21 +243,20 @@ impl Log {
             unreachable!("frames are written into used slots only");
         };
         *end_lsn = lsn + payload_bytes as u64;
-        Ok(())
+        Ok(at == BLOCK_BYTES as u64 && !self.slots.contains(&Slot::Free))
     }
 
-    /// Takes a free slot, or makes the file longer by one, and writes its header.
+    /// Takes a free slot, or a new one, and writes its header.
     fn start_slot(&mut self, lsn: u64) -> Result<(usize, u64)> {
         let early = mutants::active("slot-recycled-early").then_some(0);
         let slot = match self.slots.iter().position(|slot| *slot == Slot::Free).or(early) {
             Some(slot) => slot,
             None => {
-                let offset = self.slot_offset(self.slots.len());
-                self.file
-                    .allocate(offset, self.header.slot_bytes)
-                    .map_err(|e| Error::io("extend", &self.path, &e))?;
-                self.slots.push(Slot::Free);
-                self.slots.len() - 1
+                let supply = self.supply.as_ref().expect("the supply is open before anything is appended");
+                let slot = supply.take_or_make()?;
+                // Slots may come in another order than they were numbered; those in between are on their way.
+                self.slots.resize(self.slots.len().max(slot + 1), Slot::Coming);
+                slot
             }
         };
         let sequence = self.next_sequence;
@@ -263,14 +282,6 @@ impl Log {
     /// Notes that nothing has to be replayed: all that was written is in the pool file.
     pub(super) fn mark_closed(&mut self) -> Result<()> {
         self.write_header(LogHeader { closed: true, ..self.header })
-    }
-
-    /// Makes all written frames durable.
-    pub(super) fn sync(&self) -> Result<()> {
-        if mutants::active("sync-skipped") {
-            return Ok(());
-        }
-        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
     }
 
     /// Moves the start of recovery to `replay_lsn` and frees the slots that lie before it.

@@ -17,29 +17,48 @@
 //!    position P finds in the pages all that was appended before P.
 //! 4. *Torn pages heal.* A page torn by a crash in a checkpoint differs from a whole one only in words that
 //!    the journal since the last complete checkpoint carries (or that were never flushed).
-//! 5. *Latch.* After a failed write or sync nothing is appended any more and every persist fails: an
-//!    operating system that dropped pages after an error must not be trusted with a later "ok".
+//! 5. *Latch.* After a failed write or sync, or a panic while one was under way, nothing is appended any more and
+//!    every persist fails: an operating system that dropped pages after an error must not be trusted with a later
+//!    "ok". Syncs are made one at a time, so none after the failed one is believed.
+//! 6. *Written before used.* A slot of the journal file is full of synced zeros before a frame goes there, so that a
+//!    sync is a flush of the device and no commit of the file system.
+//! 7. *The clean mark is last.* Closing stops appends, then appends the mark: whatever holds it holds everything.
 //!
-//! Memory: two buffers of [`BUFFER_BYTES_MAX`], one checkpoint buffer, a bit per page of the address range.
-//! The journal file is bounded by [`JournalOptions::journal_bytes_max`] plus two buffers: appenders wait for a
-//! checkpoint beyond it.
+//! Reopening after a failed sync does not trust the page cache: the journal is read with direct I/O, which asks the
+//! device; where the file system has none, the cache of the file is dropped first. Pool pages that a failed
+//! checkpoint left in the cache only are all named by the journal since the checkpoint before; replay marks them,
+//! and the next checkpoint writes them again.
+//!
+//! Who waits for what: appenders for the append lock (tens of ns; a checkpoint holds it for a line of marks), and for
+//! the device only when [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum
+//! ([`policy`]). Committers at `sync` wait for at most the sync under way and the next ([`commit`]).
+//!
+//! Memory: two to eight buffers of 2 MiB, one checkpoint buffer of 8 to 10 MiB while one is made, a bit per page of
+//! the address range that is touched. While recovering: two buffers of a slot, and two bits per page.
+//! The journal file is bounded by [`JournalOptions::journal_bytes_max`] plus the buffers and two slots: appenders wait
+//! for a checkpoint beyond it.
 
+mod append;
 mod background;
 pub(crate) mod buffer;
 mod checkpoint;
 mod checksums;
+mod commit;
 pub(crate) mod copy;
 mod dirty;
 mod frame;
+mod hook;
 mod info;
 mod log;
+mod policy;
+mod read_ahead;
 mod recovery;
+mod slots;
 
 use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
-use crate::mutants;
 use crate::publication::{Operation, Update};
 use crate::spin::SpinLock;
 use crate::stats::PoolStats;
@@ -47,19 +66,23 @@ pub use checksums::PagesReport;
 pub use info::JournalInfo;
 
 use crate::layout::CHECKSUMS_FILE;
+use crate::mutants;
+use append::{Active, BUFFER_BYTES_MAX};
 use background::Background;
-use buffer::AlignedBuffer;
 use checksums::{ChecksumParts, Checksums};
+use commit::Rounds;
 use dirty::DirtyPages;
-use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX, record_head};
+use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
 use parking_lot::{Condvar, Mutex};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use policy::{Measured, Policy};
+use read_ahead::ReadAhead;
+use recovery::Recovered;
+use slots::SlotSupply;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The largest journal buffer; there are two.
-const BUFFER_BYTES_MAX: usize = 2 << 20;
 const SLOT_BYTES_MIN: u64 = 64 << 10;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
 
@@ -68,21 +91,25 @@ const SLOT_BYTES_MAX: u64 = 1 << 30;
 pub struct JournalOptions {
     /// Bytes of one slot of the journal file, the unit of recycling. At least 64 KiB.
     pub slot_bytes: u64,
-    /// A checkpoint starts when so many bytes would have to be replayed. Bounds recovery time.
+    /// A checkpoint starts at the latest when so many bytes would have to be replayed.
     pub checkpoint_bytes: u64,
     /// Writers wait for the checkpoint when so many bytes would have to be replayed.
     pub journal_bytes_max: u64,
     /// Slots that are made when the pool is created.
     pub preallocated_slots: usize,
+    /// A checkpoint starts when a recovery would take about so long, in ms. Later means that a page is written once
+    /// for more changes. Writers wait for the checkpoint when it would take twice as long.
+    pub recovery_ms_target: u32,
 }
 
 impl Default for JournalOptions {
     fn default() -> Self {
         JournalOptions {
             slot_bytes: 8 << 20,
-            checkpoint_bytes: 64 << 20,
+            checkpoint_bytes: 192 << 20,
             journal_bytes_max: 256 << 20,
             preallocated_slots: 4,
+            recovery_ms_target: 500,
         }
     }
 }
@@ -102,46 +129,65 @@ impl JournalOptions {
                 self.journal_bytes_max, self.checkpoint_bytes
             )));
         }
+        if self.recovery_ms_target == 0 {
+            return Err(Error::Invalid("journal recovery_ms_target is 0; it must be at least 1".to_string()));
+        }
         Ok(())
     }
 }
 
-/// The buffer that is being appended to.
-struct Active {
-    buffer: AlignedBuffer,
-    payload_words: usize,
-    payload_words_max: usize,
-    flushes: u64,
-}
-
-/// The journal file and the spare buffer; whoever holds it writes.
+/// The journal file; whoever holds it writes.
 struct Writer {
     log: Log,
-    spare: AlignedBuffer,
+}
+
+/// Whether there may be appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Gate {
+    Open,
+    /// The journal is at its maximum: appenders wait for a checkpoint.
+    Full,
+    /// The journal has failed or is closed: nothing is appended any more.
+    Shut,
 }
 
 struct Shared {
     mapping: Arc<Mapping>,
+    /// The pool file past the page cache, where that can be had: for checkpoints.
+    pages_file: Box<dyn StorageFile>,
+    /// The pool file as it is mapped: for what looks at it.
     pool_file: Arc<dyn StorageFile>,
-    pool_path: std::path::PathBuf,
-    options: JournalOptions,
+    pool_path: PathBuf,
+    journal_file: Arc<dyn StorageFile>,
+    journal_path: PathBuf,
+    policy: Policy,
     active: SpinLock<Active>,
     writer: Mutex<Writer>,
+    supply: Arc<SlotSupply>,
+    /// One sync of the journal file at a time. After `writer` where both are held.
+    syncing: Mutex<()>,
+    rounds: Rounds,
     dirty: DirtyPages,
     checksums: Checksums,
+    /// Pages whose marks the checkpoint under way has taken, and the groups of neighbours that they are in.
+    pages_taken: AtomicU64,
+    groups_taken: AtomicU64,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
     appended: AtomicU64,
     written: AtomicU64,
     durable: AtomicU64,
     replay_from: AtomicU64,
-    /// Bytes of frames written since open, with headers and padding, and what that was at the replay position.
+    /// Bytes of frames written since open, with headers and padding, and what that was at the replay position. They
+    /// begin with what was replayed.
     stored_bytes: AtomicU64,
     stored_from: AtomicU64,
     /// The most words that one append takes: half a buffer, so that it fits after at most one write.
     append_words_max: usize,
     failure: OnceLock<Error>,
-    closed: AtomicBool,
+    /// A [`Gate`]. Changed under the room lock.
+    gate: AtomicU8,
     background: Background,
     /// Signalled when a checkpoint has moved `replay_from`, or the journal has failed.
     room: Condvar,
@@ -150,6 +196,7 @@ struct Shared {
     checkpoints: AtomicU64,
     checkpoint_bytes: AtomicU64,
     opened_at: u64,
+    replayed: Measured,
     replayed_bytes: u64,
 }
 
@@ -163,7 +210,7 @@ pub(crate) struct Journal {
 pub(crate) struct JournalParts {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) pool_file: Arc<dyn StorageFile>,
-    pub(crate) pool_path: std::path::PathBuf,
+    pub(crate) pool_path: PathBuf,
     pub(crate) options: JournalOptions,
 }
 
@@ -178,19 +225,22 @@ impl Journal {
         drop(env.files().open(&unfinished, OpenMode::Create).map_err(|e| io(&e))?);
         let file = env.files().open(&unfinished, OpenMode::OpenDirect).map_err(|e| io(&e))?;
         let slots = parts.options.preallocated_slots.max(1);
-        let log = Log::create(file, path, uuid, parts.options.slot_bytes, slots)?;
+        let log = Log::create(file.into(), path, uuid, parts.options.slot_bytes, slots)?;
         env.files().rename(&unfinished, path).map_err(|e| io(&e))?;
         let dirty = dirty_pages(&parts)?;
-        Journal::start(parts, log, 0, 0, dirty, env)
+        let nothing = Recovered { end_lsn: 0, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
+        Journal::start(parts, log, nothing, dirty, env)
     }
 
     /// Opens the journal and replays it into the mapping.
     pub(crate) fn open(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let file = env.files().open(path, OpenMode::OpenDirect).map_err(|e| Error::io("open", path, &e))?;
+        // A sync that failed before this open may have left frames in the page cache that the device never got.
+        file.forget_cached().map_err(|e| Error::io("drop the page cache of", path, &e))?;
         let mapping = parts.mapping.clone();
-        let dirty = dirty_pages(&parts)?;
+        let (dirty, ahead) = (dirty_pages(&parts)?, ReadAhead::new(&mapping)?);
         let mapped = mapping.mapped_bytes();
-        let (log, recovered) = Log::recover(file, path, uuid, |offset, words| {
+        let (log, recovered) = Log::recover(file.into(), path, uuid, &ahead, |offset, words| {
             let bytes = words.len() as u64 * 8;
             if offset.checked_add(bytes).is_none_or(|end| end > mapped) {
                 let what = format!("a record reaches byte {offset} (+{bytes}) of a pool of {mapped} bytes");
@@ -204,54 +254,61 @@ impl Journal {
             }
             Ok(())
         })?;
-        Journal::start(parts, log, recovered.end_lsn, recovered.replayed_bytes, dirty, env)
+        Journal::start(parts, log, recovered, dirty, env)
     }
 
     fn start(
         parts: JournalParts,
-        log: Log,
-        end_lsn: u64,
-        replayed_bytes: u64,
+        mut log: Log,
+        recovered: Recovered,
         dirty: DirtyPages,
         env: &Env,
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
-        let buffer = || AlignedBuffer::new(payload_bytes + FRAME_HEADER_WORDS * 8);
-        let replay_from = log.header.replay_lsn;
+        let pages_file = env
+            .files()
+            .open(&parts.pool_path, OpenMode::OpenDirect)
+            .map_err(|e| Error::io("open", &parts.pool_path, &e))?;
         let checksum_parts = ChecksumParts {
             path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
             uuid: log.header.uuid,
             pool_file: parts.pool_file.clone(),
             pool_path: &parts.pool_path,
-            position: replay_from,
+            position: log.header.replay_lsn,
             replayed: dirty.marked(parts.mapping.mapped_bytes()),
             capacity_bytes: parts.mapping.capacity_bytes(),
         };
         let checksums = Checksums::open_or_create(checksum_parts, env)?;
+        let end_lsn = recovered.end_lsn;
+        let replayed =
+            Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
         let shared = Arc::new(Shared {
             dirty,
             checksums,
+            pages_taken: AtomicU64::new(0),
+            groups_taken: AtomicU64::new(0),
             mapping: parts.mapping,
+            pages_file,
             pool_file: parts.pool_file,
             pool_path: parts.pool_path,
-            options: parts.options,
-            active: SpinLock::new(Active {
-                buffer: buffer(),
-                payload_words: 0,
-                payload_words_max: payload_bytes / 8,
-                flushes: 0,
-            }),
-            writer: Mutex::new(Writer { log, spare: buffer() }),
+            journal_file: log.file.clone(),
+            journal_path: log.path.clone(),
+            policy: Policy::new(&parts.options, replayed),
+            active: SpinLock::new(Active::new(payload_bytes)),
+            replay_from: AtomicU64::new(log.header.replay_lsn),
+            supply: log.open_supply(),
+            writer: Mutex::new(Writer { log }),
+            syncing: Mutex::new(()),
+            rounds: Rounds::default(),
             checkpointing: Mutex::new(()),
             appended: AtomicU64::new(end_lsn),
             written: AtomicU64::new(end_lsn),
             durable: AtomicU64::new(end_lsn),
-            replay_from: AtomicU64::new(replay_from),
-            stored_bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(recovered.stored_bytes),
             stored_from: AtomicU64::new(0),
             append_words_max: (payload_bytes / 16).min(RECORD_WORDS_MAX),
             failure: OnceLock::new(),
-            closed: AtomicBool::new(false),
+            gate: AtomicU8::new(Gate::Open as u8),
             background: Background::default(),
             room: Condvar::new(),
             room_lock: Mutex::new(()),
@@ -259,7 +316,8 @@ impl Journal {
             checkpoints: AtomicU64::new(0),
             checkpoint_bytes: AtomicU64::new(0),
             opened_at: end_lsn,
-            replayed_bytes,
+            replayed,
+            replayed_bytes: recovered.replayed_bytes,
         });
         let threads = background::start(&shared, env)?;
         Ok(Journal { shared, threads })
@@ -300,25 +358,37 @@ impl Journal {
         self.shared.checkpoint()
     }
 
-    /// Makes a last checkpoint, notes that nothing has to be replayed, and refuses all further appends.
-    pub(crate) fn close(&self) -> Result<()> {
+    /// Makes a checkpoint, refuses all further appends, sets the word at `clean` to 1 as the last record of all, and
+    /// notes that nothing has to be replayed.
+    pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
         if mutants::active("closed-before-checkpoint") {
             shared.writer.lock().log.mark_closed()?;
         }
+        // The long part first, while others may still append.
         shared.checkpoint()?;
-        shared.closed.store(true, Ordering::SeqCst);
+        shared.shut();
+        shared.check_not_failed()?;
+        shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
+        shared.checkpoint()?;
         let mut writer = shared.writer.lock();
-        let appended = shared.appended.load(Ordering::Acquire);
-        if writer.log.header.replay_lsn == appended {
-            writer.log.mark_closed().map_err(|error| shared.fail(error))?;
-        }
-        Ok(())
+        let _alone = shared.syncing.lock();
+        assert_eq!(
+            writer.log.header.replay_lsn,
+            shared.appended.load(Ordering::Acquire),
+            "appended after closing"
+        );
+        writer.log.mark_closed().map_err(|error| shared.fail(error))
     }
 
     /// Copies the journal, its pool file and the checksums; see [`copy`].
     pub(crate) fn copy_to(&self, targets: &copy::Targets<'_>) -> Result<copy::Copied> {
         self.shared.copy_to(targets)
+    }
+
+    /// The pool file is about to have so many bytes.
+    pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
+        self.shared.checksums.make_room(pool_bytes)
     }
 
     /// Verifies the pages of a range of the pool file, once; see [`checksums`].
@@ -337,11 +407,18 @@ impl Journal {
         let appended = shared.appended.load(Ordering::Relaxed);
         stats.journal_bytes += appended.saturating_sub(shared.replay_from.load(Ordering::Relaxed));
         stats.journal_appended_bytes += appended - shared.opened_at;
+        stats.journal_stored_bytes +=
+            shared.stored_bytes.load(Ordering::Relaxed) - shared.replayed.stored_bytes;
         stats.checkpoints += shared.checkpoints.load(Ordering::Relaxed);
         stats.checkpoint_bytes += shared.checkpoint_bytes.load(Ordering::Relaxed);
         stats.syncs += shared.syncs.load(Ordering::Relaxed);
         stats.flushes += shared.active.lock().flushes;
         stats.replayed_bytes += shared.replayed_bytes;
+        stats.replayed_stored_bytes += shared.replayed.stored_bytes;
+        stats.replay_us += shared.replayed.ns / 1000;
+        stats.predicted_recovery_ms += shared.predicted_recovery_ms();
+        stats.direct_io |= shared.journal_file.is_direct();
+        stats.io_uring |= shared.pages_file.writes_in_parallel();
     }
 }
 
@@ -368,14 +445,22 @@ impl Drop for Journal {
 }
 
 impl Shared {
+    fn check_not_failed(&self) -> Result<()> {
+        self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))
+    }
+
     fn check_healthy(&self) -> Result<()> {
-        if let Some(cause) = self.failure.get() {
-            return Err(Error::Failed { cause: cause.to_string() });
+        self.check_not_failed()?;
+        if self.gate() == Gate::Shut { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn gate(&self) -> Gate {
+        match self.gate.load(Ordering::Acquire) {
+            gate if gate == Gate::Open as u8 => Gate::Open,
+            gate if gate == Gate::Full as u8 => Gate::Full,
+            _ => Gate::Shut,
         }
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::Closed);
-        }
-        Ok(())
     }
 
     /// Latches the first failure and wakes all who wait; returns the error.
@@ -383,214 +468,24 @@ impl Shared {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal failed; the database is read-only from now on");
         }
-        let _held = self.room_lock.lock();
-        self.room.notify_all();
+        self.shut();
         error
     }
 
-    /// Bytes that a recovery would replay.
-    fn backlog_bytes(&self) -> u64 {
-        let since = |to: &AtomicU64, from: &AtomicU64| {
-            to.load(Ordering::Relaxed).saturating_sub(from.load(Ordering::Relaxed))
-        };
-        // Small syncs store many more bytes than they append.
-        since(&self.appended, &self.replay_from).max(since(&self.stored_bytes, &self.stored_from))
+    /// Lets no further append in. Those that hold the append lock finish first, if they do not hold it themselves.
+    fn shut(&self) {
+        let _held = self.room_lock.lock();
+        self.put_gate(Gate::Shut);
+        self.room.notify_all();
     }
 
-    #[inline]
-    fn flush(&self, ranges: &[(u64, usize)]) {
-        let words: usize = ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
-        if words > self.append_words_max {
-            return self.flush_large(ranges);
-        }
-        // Panics here on an offset outside the pool, not under the lock.
-        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
-        self.append(words, |active, at| {
-            active.flushes += ranges.len() as u64;
-            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
-            for &(offset, bytes) in ranges {
-                let count = bytes / 8;
-                self.dirty.mark(offset, bytes as u64);
-                rest[0] = record_head(offset, count);
-                let source = self.mapping.words(offset, count);
-                for (to, from) in rest[1..=count].iter_mut().zip(source) {
-                    *to = from.load(Ordering::Acquire);
-                }
-                rest = &mut rest[count + 1..];
-            }
-        });
-    }
-
-    /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
-    #[cold]
-    fn flush_large(&self, ranges: &[(u64, usize)]) {
-        let step = (self.append_words_max - 1) * 8;
-        for &(offset, bytes) in ranges {
-            let mut done = 0;
-            while done < bytes {
-                let part = step.min(bytes - done);
-                self.flush(&[(offset + done as u64, part)]);
-                done += part;
-            }
-        }
-    }
-
-    /// Stores and flushes writes that are too many for one append. They need not be atomic, only come before
-    /// the updates.
-    #[cold]
-    fn write_large(&self, writes: &[(u64, u64)]) {
-        for part in writes.chunks(self.append_words_max / 2) {
-            for run in super::runs(part) {
-                let words = self.mapping.words(run[0].0, run.len());
-                words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
-                self.flush(&[(run[0].0, run.len() * 8)]);
-            }
-        }
-    }
-
-    fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
-        let mut writes = writes;
-        if writes.len() * 2 + updates.len() * 2 > self.append_words_max {
-            self.write_large(writes);
-            writes = &[];
-        }
-        // Panics here on an offset outside the pool, not under the lock.
-        writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
-        updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
-        let runs = super::runs(writes).count();
-        let appended = self.append(runs + writes.len() + updates.len() * 2, |active, at| {
-            active.flushes += runs as u64;
-            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
-            for run in super::runs(writes) {
-                self.dirty.mark(run[0].0, run.len() as u64 * 8);
-                let words = self.mapping.words(run[0].0, run.len());
-                rest[0] = record_head(run[0].0, run.len());
-                for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
-                    *record = *value;
-                    word.store(*value, Ordering::Relaxed);
-                }
-                rest = &mut rest[run.len() + 1..];
-            }
-            for (update, record) in updates.iter().zip(rest.chunks_exact_mut(2)) {
-                if !mutants::active("publication-not-marked") {
-                    self.dirty.mark(update.offset, 8);
-                }
-                let word = &self.mapping.words(update.offset, 1)[0];
-                let value = match update.operation {
-                    Operation::Set => update.value,
-                    Operation::SetBits => word.load(Ordering::Acquire) | update.value,
-                    Operation::ClearBits => word.load(Ordering::Acquire) & !update.value,
-                };
-                record[0] = record_head(update.offset, 1);
-                record[1] = value;
-                word.store(value, Ordering::Release);
-            }
-        });
-        if !appended {
-            // The journal has failed. What is in DRAM stays consistent for readers; it never becomes durable.
-            for (offset, value) in writes {
-                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
-            }
-            updates.iter().for_each(|update| update.apply(&self.mapping));
-        }
-    }
-
-    /// Makes room for `words` in the buffer and lets `fill` write them, all under the append lock. False if
-    /// the journal has failed.
-    #[inline]
-    fn append(&self, words: usize, fill: impl FnOnce(&mut Active, usize)) -> bool {
-        assert!(
-            words <= self.append_words_max,
-            "an append of {words} words does not fit the journal's buffer"
-        );
-        loop {
-            let backlog = self.backlog_bytes();
-            if backlog >= self.options.checkpoint_bytes {
-                self.background.request_checkpoint();
-                if backlog >= self.options.journal_bytes_max {
-                    self.wait_for_room();
-                }
-            }
-            if self.failure.get().is_some() {
-                return false;
-            }
-            let mut active = self.active.lock();
-            let at = active.payload_words;
-            if at + words <= active.payload_words_max {
-                fill(&mut active, at);
-                active.payload_words += words;
-                // Under the lock, so that positions and buffer contents never disagree.
-                let before = self.appended.load(Ordering::Relaxed);
-                self.appended.store(before + words as u64 * 8, Ordering::Release);
-                let half_full = active.payload_words * 2 > active.payload_words_max;
-                drop(active);
-                if half_full {
-                    self.background.request_write();
-                }
-                return true;
-            }
-            drop(active);
-            if self.write_out().is_err() {
-                return false;
-            }
-        }
-    }
-
-    /// Waits until a checkpoint has made room, or the journal has failed.
-    #[cold]
-    fn wait_for_room(&self) {
-        let mut held = self.room_lock.lock();
-        while self.backlog_bytes() >= self.options.journal_bytes_max && self.failure.get().is_none() {
-            self.background.request_checkpoint();
-            self.room.wait_for(&mut held, std::time::Duration::from_millis(100));
-        }
-    }
-
-    /// Writes the buffer to the file as a frame; returns the position that is then written.
-    fn write_out(&self) -> Result<u64> {
-        let mut writer = self.writer.lock();
-        self.write_out_locked(&mut writer)
-    }
-
-    fn write_out_locked(&self, writer: &mut Writer) -> Result<u64> {
-        self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))?;
-        let payload_words = {
-            let mut active = self.active.lock();
-            std::mem::swap(&mut active.buffer, &mut writer.spare);
-            std::mem::take(&mut active.payload_words)
-        };
-        let start = self.written.load(Ordering::Relaxed);
-        if payload_words == 0 {
-            return Ok(start);
-        }
-        let durable = self.durable.load(Ordering::Relaxed);
-        writer
-            .log
-            .write_frame(&mut writer.spare, payload_words, start, durable)
-            .map_err(|error| self.fail(error))?;
-        let stored = frame::stored_bytes(payload_words * 8) as u64;
-        self.stored_bytes.fetch_add(stored, Ordering::AcqRel);
-        let end = start + payload_words as u64 * 8;
-        self.written.store(end, Ordering::Release);
-        Ok(end)
-    }
-
-    /// Makes the journal durable up to a position. Callers that wait together share one sync.
-    fn sync_to(&self, lsn: u64) -> Result<()> {
-        if self.durable.load(Ordering::Acquire) >= lsn {
-            return Ok(());
-        }
-        let mut writer = self.writer.lock();
-        if self.durable.load(Ordering::Acquire) >= lsn {
-            return Ok(());
-        }
-        let end = self.write_out_locked(&mut writer)?;
-        writer.log.sync().map_err(|error| self.fail(error))?;
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.durable.fetch_max(end, Ordering::Release);
-        Ok(())
+    /// Under the room lock.
+    fn put_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Ordering::Release);
     }
 }
 
+#[cfg(test)]
+mod race_tests;
 #[cfg(test)]
 mod tests;

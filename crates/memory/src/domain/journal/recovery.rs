@@ -8,10 +8,13 @@
 use super::buffer::AlignedBuffer;
 use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record, words_crc};
 use super::log::{Log, LogHeader, SLOT_MAGIC, SLOTS_START, Slot};
+use super::read_ahead::{ReadAhead, SlotReader};
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use crate::mutants;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// What recovery found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,10 @@ pub(crate) struct Recovered {
     pub(crate) end_lsn: u64,
     /// Payload bytes that were replayed.
     pub(crate) replayed_bytes: u64,
+    /// Bytes of frames that were read for it, with headers and padding.
+    pub(crate) stored_bytes: u64,
+    /// Nanoseconds that it took.
+    pub(crate) ns: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +40,10 @@ impl Log {
     /// Opens a journal, calls `apply` with every surviving record in order, and leaves the log ready to be
     /// written at its end, in a new epoch.
     pub(crate) fn recover(
-        file: Box<dyn StorageFile>,
+        file: Arc<dyn StorageFile>,
         path: &Path,
         uuid: [u64; 2],
+        ahead: &ReadAhead<'_>,
         mut apply: impl FnMut(u64, &[u64]) -> Result<()>,
     ) -> Result<(Log, Recovered)> {
         let mut log = Log::open(file, path)?;
@@ -46,27 +54,48 @@ impl Log {
         let start = log.header.replay_lsn;
         if log.header.closed {
             log.take_up(&slots, &[], start)?;
-            return Ok((log, Recovered { end_lsn: start, replayed_bytes: 0 }));
+            let recovered = Recovered { end_lsn: start, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
+            return Ok((log, recovered));
         }
-        let mut reader = Reader {
-            log: &log,
-            slots: &slots,
-            lsn: start,
-            epoch: 0,
-            buffer: AlignedBuffer::new(log.header.slot_bytes as usize),
-        };
+        let (read, recovered) = log.replay(&slots, ahead, &mut apply)?;
+        log.take_up(&slots, &read, recovered.end_lsn)?;
+        Ok((log, recovered))
+    }
+
+    /// Applies what follows the replay LSN; returns the slots that it was in, and what was found.
+    fn replay(
+        &self,
+        slots: &[Option<SlotHeader>],
+        ahead: &ReadAhead<'_>,
+        apply: &mut impl FnMut(u64, &[u64]) -> Result<()>,
+    ) -> Result<(Vec<usize>, Recovered)> {
+        let began = Instant::now();
+        let start = self.header.replay_lsn;
+        let slot_bytes = self.header.slot_bytes as usize;
+        let buffer = AlignedBuffer::new(slot_bytes);
+        let mut reader = Reader { log: self, slots, lsn: start, epoch: 0, stored_bytes: 0, buffer };
         let mut read = Vec::new();
         let mut end_at = 0;
-        let mut next = reader.first_slot();
-        while let Some(slot) = next {
-            read.push(slot);
-            end_at = reader.read_slot(slot, &mut apply)?;
-            next = reader.slot_after(slot);
-        }
+        let offset_of = |slot| self.slot_offset(slot);
+        std::thread::scope(|scope| {
+            let mut source = SlotReader::start(scope, &*self.file, slot_bytes, &offset_of, ahead);
+            let mut next = reader.first_slot();
+            next.into_iter().for_each(|slot| source.announce(slot));
+            while let Some(slot) = next {
+                read.push(slot);
+                source
+                    .read(slot, &mut reader.buffer, slot_bytes)
+                    .map_err(|e| Error::io("read", &self.path, &e))?;
+                reader.used_after(slot).into_iter().for_each(|slot| source.announce(slot));
+                end_at = reader.replay_slot(slot, apply)?;
+                next = reader.slot_after(slot);
+            }
+            Ok::<(), Error>(())
+        })?;
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         reader.check_nothing_durable_is_lost(&read, end_at)?;
-        let end_lsn = reader.lsn;
-        log.take_up(&slots, &read, end_lsn)?;
-        Ok((log, Recovered { end_lsn, replayed_bytes: end_lsn - start }))
+        let (end_lsn, stored_bytes) = (reader.lsn, reader.stored_bytes);
+        Ok((read, Recovered { end_lsn, replayed_bytes: end_lsn - start, stored_bytes, ns }))
     }
 
     fn read_slot_headers(&self) -> Result<Vec<Option<SlotHeader>>> {
@@ -112,6 +141,8 @@ struct Reader<'l> {
     lsn: u64,
     /// The epoch of the last frame: epochs never go back.
     epoch: u64,
+    /// Bytes of the frames that were applied, as they are stored.
+    stored_bytes: u64,
     buffer: AlignedBuffer,
 }
 
@@ -132,6 +163,15 @@ impl Reader<'_> {
         })
     }
 
+    /// The slot that was used next, which probably continues the stream.
+    fn used_after(&self, slot: usize) -> Option<usize> {
+        let sequence = self.slots[slot].map_or(0, |header| header.sequence);
+        let used = self.slots.iter().enumerate().filter_map(|(slot, header)| {
+            header.filter(|header| header.sequence > sequence).map(|header| (header.sequence, slot))
+        });
+        used.min().map(|(_, slot)| slot)
+    }
+
     fn latest(&self, wanted: impl Fn(&SlotHeader) -> bool) -> Option<usize> {
         let matching = self.slots.iter().enumerate().filter_map(|(slot, header)| {
             header.filter(|header| wanted(header)).map(|header| (header.sequence, slot))
@@ -139,21 +179,19 @@ impl Reader<'_> {
         matching.max().map(|(_, slot)| slot)
     }
 
-    /// Applies the frames of a slot that continue the stream; returns the byte in the slot where they end.
-    fn read_slot(&mut self, slot: usize, apply: &mut impl FnMut(u64, &[u64]) -> Result<()>) -> Result<u64> {
+    /// Applies the frames of the slot in the buffer that continue the stream; returns the byte in the slot where
+    /// they end.
+    fn replay_slot(&mut self, slot: usize, apply: &mut impl FnMut(u64, &[u64]) -> Result<()>) -> Result<u64> {
         let log = self.log;
         let header = self.slots[slot].expect("only slots with headers are read");
         let start = log.slot_offset(slot);
-        let slot_bytes = log.header.slot_bytes as usize;
-        log.file
-            .read_at(&mut self.buffer.bytes_mut()[..slot_bytes], start)
-            .map_err(|e| Error::io("read", &log.path, &e))?;
         self.epoch = self.epoch.max(header.epoch);
         let mut expected = header.first_lsn;
         let mut at = BLOCK_BYTES;
         if mutants::active("gap-not-the-end") {
-            let found =
-                (at..slot_bytes).step_by(BLOCK_BYTES).find(|at| self.valid_frame(*at, expected).is_some());
+            let found = (at..log.header.slot_bytes as usize)
+                .step_by(BLOCK_BYTES)
+                .find(|at| self.valid_frame(*at, expected).is_some());
             at = found.unwrap_or(at);
         }
         while let Some(frame) = self.valid_frame(at, expected) {
@@ -171,6 +209,7 @@ impl Reader<'_> {
                 .map_err(|e| Error::corrupt(&log.path, start + at as u64, e.to_string()))?;
                 outcome?;
                 self.lsn = expected;
+                self.stored_bytes += frame.stored_bytes() as u64;
             }
             self.epoch = frame.epoch;
             at += frame.stored_bytes();

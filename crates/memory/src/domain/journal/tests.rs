@@ -17,6 +17,7 @@ fn options(checkpoint_bytes: u64) -> PoolOptions {
             checkpoint_bytes,
             journal_bytes_max: 4 * checkpoint_bytes,
             preallocated_slots: 2,
+            ..JournalOptions::default()
         },
         ..PoolOptions::default()
     }

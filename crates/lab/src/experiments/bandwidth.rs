@@ -1,0 +1,72 @@
+//! The bandwidth paper's experiments (Daase et al., SIGMOD 2021, figures 3 to 13) on the media of this machine and on
+//! modelled Optane and DRAM, and its twelve insights, each with the figures of the medium and whether it holds there.
+
+mod figures;
+mod insights;
+mod through_pool;
+
+use crate::media::file::DirectFile;
+use crate::media::journal::JournalPool;
+use crate::media::memory::Memory;
+use crate::media::modelled::Modelled;
+use crate::media::{Measured, rounds};
+use crate::report::Report;
+use crate::{Error, RunOptions};
+use entresol_memory::placement::Policy;
+use entresol_memory::profile::{Direction, Profile};
+use serde_json::json;
+
+/// Runs the experiment.
+pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
+    let optane_profile = Profile::embedded("optane-dcpmm")?;
+    let dram_profile = Profile::embedded("dram")?;
+    let policy = Policy::of_this_machine(&dram_profile)?;
+    describe_machine(&policy, report);
+    let rounds = rounds(options.quick);
+    let (memory_mib, file_mib, journal_mib) = if options.quick { (64, 16, 16) } else { (1024, 512, 128) };
+    {
+        let memory = Memory::new(memory_mib, rounds, &policy)?;
+        let mut dram = Measured::new(&memory);
+        figures::curves(&mut dram, report)?;
+        figures::pinning(&mut dram, report)?;
+        figures::mixed(&mut dram, report)?;
+        insights::all(&mut dram, report)?;
+    }
+    {
+        let file = DirectFile::new(options, file_mib, rounds, &policy)?;
+        let mut file = Measured::new(&file);
+        figures::curves(&mut file, report)?;
+        figures::mixed(&mut file, report)?;
+        insights::all(&mut file, report)?;
+    }
+    {
+        let journal = JournalPool::new(options, journal_mib, rounds, &policy)?;
+        figures::curves_of(&mut Measured::new(&journal), Direction::Write, report)?;
+    }
+    let optane = Modelled::new(optane_profile.clone());
+    let modelled_dram = Modelled::new(dram_profile);
+    let mut optane = Measured::new(&optane);
+    figures::curves(&mut optane, report)?;
+    figures::pinning(&mut optane, report)?;
+    figures::mixed(&mut optane, report)?;
+    figures::places(&mut optane, report)?;
+    figures::places(&mut Measured::new(&modelled_dram), report)?;
+    let holding = insights::all(&mut optane, report)?;
+    report.check("all twelve insights hold on the modelled Optane", holding == 12);
+    through_pool::run(&optane_profile, report)
+}
+
+fn describe_machine(policy: &Policy, report: &mut Report) {
+    let topology = policy.topology();
+    report.row(json!({
+        "topology": "this machine",
+        "sockets": policy.sockets().len(),
+        "nodes": topology.nodes().len(),
+        "processors": topology.cpus().len(),
+        "cores": policy.readers_per_socket(policy.sockets()[0]),
+    }));
+    report.paper(json!({
+        "section": 2.3,
+        "machine": "two sockets of 18 cores (36 threads), 6 x 128 GB Optane and 6 x 16 GB DRAM each",
+    }));
+}

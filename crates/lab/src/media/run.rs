@@ -1,0 +1,84 @@
+//! Threads that start together, work for a while and are counted.
+
+use crate::Error;
+use crate::measure::median;
+use entresol_memory::placement::pin_thread;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long and how often to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Rounds {
+    /// One round.
+    pub window: Duration,
+    /// Rounds; the median counts.
+    pub count: usize,
+}
+
+/// A thread's work: called again and again, returns the bytes that it has moved. It should take microseconds.
+pub type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
+
+/// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none: anywhere.
+pub fn gb_per_s<'w>(
+    rounds: Rounds,
+    measured: usize,
+    cpus: Option<&[usize]>,
+    make: impl Fn(usize) -> Result<Vec<Work<'w>>, Error>,
+) -> Result<f64, Error> {
+    let mut samples = Vec::new();
+    for round in 0..rounds.count {
+        samples.push(one_round(rounds.window, measured, cpus, make(round)?)?);
+    }
+    Ok(median(&samples))
+}
+
+fn one_round(
+    window: Duration,
+    measured: usize,
+    cpus: Option<&[usize]>,
+    workers: Vec<Work<'_>>,
+) -> Result<f64, Error> {
+    let barrier = Barrier::new(workers.len() + 1);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (barrier, over) = (&barrier, &over);
+        let threads: Vec<_> = workers
+            .into_iter()
+            .enumerate()
+            .map(|(i, work)| {
+                let cpu = cpus.map(|cpus| cpus[i % cpus.len()]);
+                scope.spawn(move || one_thread(barrier, over, cpu, work))
+            })
+            .collect();
+        barrier.wait();
+        std::thread::sleep(window);
+        over.store(true, Ordering::Relaxed);
+        let mut rate = 0.0;
+        for (i, thread) in threads.into_iter().enumerate() {
+            let (bytes, seconds) = thread.join().expect("a measuring thread does not panic")?;
+            if i < measured {
+                rate += bytes as f64 / seconds / 1e9;
+            }
+        }
+        Ok(rate)
+    })
+}
+
+fn one_thread(
+    barrier: &Barrier,
+    over: &AtomicBool,
+    cpu: Option<usize>,
+    mut work: Work<'_>,
+) -> Result<(u64, f64), Error> {
+    let pinned = cpu.map_or(Ok(()), |cpu| pin_thread(&[cpu]));
+    // Even a thread that could not be pinned must not keep the others waiting.
+    barrier.wait();
+    pinned?;
+    let start = Instant::now();
+    let mut bytes = work()?;
+    while !over.load(Ordering::Relaxed) {
+        bytes += work()?;
+    }
+    Ok((bytes, start.elapsed().as_secs_f64()))
+}

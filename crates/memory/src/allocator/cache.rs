@@ -1,0 +1,276 @@
+//! What threads keep for themselves: reserved objects to hand out, and freed ones until no reader can hold them.
+//!
+//! Every thread has a number, the lowest that no live thread has; a thread uses the pool's cache of its number, so
+//! that as long as there are no more than [`CACHES`] threads nobody else wants its lock. The lock makes sharing
+//! safe all the same: a pool that is short of space empties everybody's cache, and a number can go to a new thread,
+//! which then finds what the last one left. Nothing here is persistent: a crash gives it all back.
+//!
+//! Memory: per thread and size class at most two batches ([`batch_of`]), of together at most 4 MiB of the pool.
+
+use super::size_class::{CLASSES, class_bytes};
+use crate::spin::{SpinGuard, SpinLock};
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+/// How many caches a pool has at most; threads beyond that share.
+const CACHES: usize = 64;
+const BATCH_OBJECTS_MAX: usize = 64;
+const BATCH_BYTES_MAX: u64 = 32 << 10;
+const RETIRED_OBJECTS_MAX: usize = 64;
+const RETIRED_BYTES_MAX: u64 = 64 << 10;
+
+/// How many objects of a class a thread takes at once.
+pub(super) fn batch_of(class: usize) -> usize {
+    (BATCH_BYTES_MAX / class_bytes(class)).clamp(1, BATCH_OBJECTS_MAX as u64) as usize
+}
+
+/// An object that is freed and may still be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Retired {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// Objects of one class that are ready to be handed out.
+#[derive(Default)]
+struct Magazine {
+    /// The next is the last.
+    offsets: Vec<u64>,
+    reserved: u64,
+    requested_bytes: u64,
+}
+
+/// One thread's objects.
+pub(super) struct Cache {
+    magazines: [Magazine; CLASSES],
+    retired: Vec<Retired>,
+    retired_bytes: u64,
+}
+
+impl Cache {
+    fn new() -> Cache {
+        Cache {
+            magazines: std::array::from_fn(|_| Magazine::default()),
+            retired: Vec::new(),
+            retired_bytes: 0,
+        }
+    }
+
+    /// An object of the class, if one is here.
+    #[inline]
+    pub(super) fn take(&mut self, class: usize, requested_bytes: usize) -> Option<u64> {
+        let magazine = &mut self.magazines[class];
+        let offset = magazine.offsets.pop()?;
+        magazine.reserved += 1;
+        magazine.requested_bytes += requested_bytes as u64;
+        Some(offset)
+    }
+
+    /// Adds a fresh batch, in address order, and takes its first object.
+    pub(super) fn refill(&mut self, class: usize, requested_bytes: usize, batch: &[u64]) -> Option<u64> {
+        let magazine = &mut self.magazines[class];
+        if magazine.offsets.capacity() == 0 {
+            magazine.offsets.reserve_exact(2 * batch_of(class));
+        }
+        magazine.offsets.extend(batch.iter().rev());
+        self.take(class, requested_bytes)
+    }
+
+    /// Takes an object back that was not used. The objects that are then too many here, if any.
+    pub(super) fn give_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
+        let offsets = &mut self.magazines[class].offsets;
+        offsets.push(offset);
+        let batch = batch_of(class);
+        if offsets.len() > 2 * batch { offsets.drain(..batch).collect() } else { Vec::new() }
+    }
+
+    /// Takes a free object if the class has less than a batch here.
+    pub(super) fn top_up(&mut self, class: usize, offset: u64) -> bool {
+        let offsets = &mut self.magazines[class].offsets;
+        let has_room = offsets.len() < batch_of(class);
+        if has_room {
+            offsets.push(offset);
+        }
+        has_room
+    }
+
+    /// Notes a freed object; a full batch of them is to be waited for.
+    #[inline]
+    pub(super) fn retire(&mut self, retired: Retired) -> Option<Vec<Retired>> {
+        self.retired.push(retired);
+        self.retired_bytes += retired.bytes;
+        let full = self.retired.len() >= RETIRED_OBJECTS_MAX || self.retired_bytes >= RETIRED_BYTES_MAX;
+        full.then(|| self.take_retired())
+    }
+
+    pub(super) fn take_retired(&mut self) -> Vec<Retired> {
+        self.retired_bytes = 0;
+        std::mem::take(&mut self.retired)
+    }
+
+    /// Everything that is ready to be handed out, by class.
+    pub(super) fn drain(&mut self, mut take: impl FnMut(usize, Vec<u64>)) {
+        for (class, magazine) in self.magazines.iter_mut().enumerate() {
+            if !magazine.offsets.is_empty() {
+                take(class, std::mem::take(&mut magazine.offsets));
+            }
+        }
+    }
+
+    /// Objects of a class that are here; how many were reserved since open, and of how many bytes.
+    pub(super) fn counts(&self, class: usize) -> (u64, u64, u64) {
+        let magazine = &self.magazines[class];
+        (magazine.offsets.len() as u64, magazine.reserved, magazine.requested_bytes)
+    }
+
+    /// Freed objects that nobody waits for yet.
+    pub(super) fn retired(&self) -> &[Retired] {
+        &self.retired
+    }
+}
+
+/// The caches of a pool, made when first used.
+pub(super) struct Caches {
+    caches: [OnceLock<Box<CachePadded<SpinLock<Cache>>>>; CACHES],
+}
+
+impl Caches {
+    pub(super) fn new() -> Caches {
+        Caches { caches: std::array::from_fn(|_| OnceLock::new()) }
+    }
+
+    /// The number of the calling thread's cache.
+    #[inline]
+    pub(super) fn own_number() -> usize {
+        thread_number() % CACHES
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, number: usize) -> SpinGuard<'_, Cache> {
+        self.caches[number].get_or_init(|| Box::new(CachePadded::new(SpinLock::new(Cache::new())))).lock()
+    }
+
+    /// The calling thread's cache. Nobody may wait for anything while holding it.
+    #[inline]
+    pub(super) fn own(&self) -> SpinGuard<'_, Cache> {
+        self.lock(Caches::own_number())
+    }
+
+    /// Visits the caches that threads have used.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(usize, &mut Cache)) {
+        for (number, cache) in self.caches.iter().enumerate() {
+            if let Some(cache) = cache.get() {
+                visit(number, &mut cache.lock());
+            }
+        }
+    }
+}
+
+/// The numbers that no thread has: all from `next`, and these.
+struct Numbers {
+    returned: BTreeSet<usize>,
+    next: usize,
+}
+
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { returned: BTreeSet::new(), next: 0 });
+const NO_NUMBER: usize = usize::MAX;
+
+/// Gives the thread's number back when the thread ends.
+struct Held(usize);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        NUMBER.set(NO_NUMBER);
+        NUMBERS.lock().returned.insert(self.0);
+    }
+}
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
+    static HELD: Held = Held(claim_number());
+}
+
+fn claim_number() -> usize {
+    let mut numbers = NUMBERS.lock();
+    numbers.returned.pop_first().unwrap_or_else(|| {
+        numbers.next += 1;
+        numbers.next - 1
+    })
+}
+
+#[inline]
+fn thread_number() -> usize {
+    let number = NUMBER.get();
+    if number == NO_NUMBER { claim_for_thread() } else { number }
+}
+
+#[cold]
+fn claim_for_thread() -> usize {
+    match HELD.try_with(|held| held.0) {
+        Ok(number) => {
+            NUMBER.set(number);
+            number
+        }
+        // A thread that is ending has no number any more and shares the first cache.
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_threads_have_different_numbers_and_ended_ones_give_theirs_back() {
+        let numbers = |count: usize| {
+            let barrier = std::sync::Barrier::new(count);
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..count)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let number = thread_number();
+                            barrier.wait();
+                            assert_eq!(thread_number(), number);
+                            number
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<BTreeSet<_>>()
+            })
+        };
+        let most = (0..20).map(|_| numbers(8)).map(|set| {
+            assert_eq!(set.len(), 8, "live threads have their own numbers");
+            set.into_iter().next_back().unwrap()
+        });
+        // Other tests of this process have threads, too.
+        assert!(most.max().unwrap() < 160 - 8, "numbers are used again");
+    }
+
+    #[test]
+    fn batches_come_out_in_address_order_and_too_many_go_back() {
+        let mut cache = Cache::new();
+        assert_eq!(cache.take(3, 200), None);
+        let batch: Vec<u64> = (0..64).map(|i| i * 256).collect();
+        assert_eq!(cache.refill(3, 200, &batch), Some(0));
+        assert_eq!(cache.take(3, 250), Some(256));
+        assert_eq!(cache.counts(3), (62, 2, 450));
+        assert!((0..66).all(|i| cache.give_back(3, 1 << 20 | i << 8).is_empty()));
+        assert_eq!(cache.give_back(3, 2 << 20).len(), 64);
+        assert_eq!(cache.take(3, 256), Some(2 << 20));
+        assert!(!cache.top_up(3, 0) || cache.counts(3).0 <= 64);
+    }
+
+    #[test]
+    fn freed_objects_are_handed_over_in_batches_by_number_and_by_size() {
+        let mut cache = Cache::new();
+        let of = |bytes| Retired { offset: 0, bytes };
+        assert!((1..RETIRED_OBJECTS_MAX).all(|_| cache.retire(of(64)).is_none()));
+        assert_eq!(cache.retire(of(64)).unwrap().len(), RETIRED_OBJECTS_MAX);
+        assert_eq!(cache.retire(of(1 << 20)).unwrap(), [of(1 << 20)]);
+        assert!(cache.retire(of(32 << 10)).is_none());
+        assert_eq!(cache.retire(of(32 << 10)).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,94 @@
+//! Chunks: what a descriptor word says, and where the words that describe a chunk are.
+
+use super::size_class::CLASSES;
+use crate::layout::{BITMAP_BYTES, BITMAPS, CHUNK_BYTES, DESCRIPTORS};
+
+const KIND_SHIFT: u32 = 56;
+const KIND_SLAB: u64 = 1;
+const KIND_LARGE: u64 = 2;
+
+/// What a descriptor word says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunk {
+    Free,
+    Slab { class: usize },
+    Large { chunks: u64 },
+}
+
+impl Chunk {
+    pub(super) fn decode(word: u64) -> Option<Chunk> {
+        let low = word & ((1 << KIND_SHIFT) - 1);
+        match word >> KIND_SHIFT {
+            0 if low == 0 => Some(Chunk::Free),
+            KIND_SLAB if (low as usize) < CLASSES => Some(Chunk::Slab { class: low as usize }),
+            KIND_LARGE if low > 0 => Some(Chunk::Large { chunks: low }),
+            _ => None,
+        }
+    }
+
+    pub(super) fn encode(self) -> u64 {
+        match self {
+            Chunk::Free => 0,
+            Chunk::Slab { class } => KIND_SLAB << KIND_SHIFT | class as u64,
+            Chunk::Large { chunks } => KIND_LARGE << KIND_SHIFT | chunks,
+        }
+    }
+}
+
+/// How chunks, numbered through all extents, lie in the pool. The first of every extent describes the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Geometry {
+    chunks_per_extent: u64,
+}
+
+impl Geometry {
+    pub(super) fn new(extent_bytes: u64) -> Geometry {
+        let chunks_per_extent = extent_bytes / CHUNK_BYTES;
+        assert!(chunks_per_extent.is_power_of_two(), "extents have a power of two of bytes");
+        Geometry { chunks_per_extent }
+    }
+
+    pub(super) fn chunks_per_extent(self) -> u64 {
+        self.chunks_per_extent
+    }
+
+    /// The first byte of the extent that the chunk is in, and the chunk's number in it.
+    #[inline]
+    fn extent_and_index(self, chunk: u64) -> (u64, u64) {
+        let index = chunk & (self.chunks_per_extent - 1);
+        ((chunk - index) * CHUNK_BYTES, index)
+    }
+
+    #[inline]
+    pub(super) fn descriptor_offset(self, chunk: u64) -> u64 {
+        let (extent, index) = self.extent_and_index(chunk);
+        extent + DESCRIPTORS + index * 8
+    }
+
+    #[inline]
+    pub(super) fn bitmap_offset(self, chunk: u64) -> u64 {
+        let (extent, index) = self.extent_and_index(chunk);
+        extent + BITMAPS + index * BITMAP_BYTES
+    }
+
+    pub(super) fn same_extent(self, a: u64, b: u64) -> bool {
+        a / self.chunks_per_extent == b / self.chunks_per_extent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_read_back_and_others_are_refused() {
+        for chunk in
+            [Chunk::Free, Chunk::Slab { class: 0 }, Chunk::Slab { class: 31 }, Chunk::Large { chunks: 7 }]
+        {
+            assert_eq!(Chunk::decode(chunk.encode()), Some(chunk));
+        }
+        for word in [5, KIND_SLAB << KIND_SHIFT | CLASSES as u64, KIND_LARGE << KIND_SHIFT, 3 << KIND_SHIFT] {
+            assert_eq!(Chunk::decode(word), None, "{word:#x}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken.
+//!
+//! A granule is 2 MiB of chunks, aligned. Blocks on the disk are given back and asked for again in granules, so
+//! that huge pages of persistent memory stay whole. A granule that may have no blocks is in `holes`; whoever takes a
+//! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
+//! run, so its granules count as holes.
+//!
+//! Invariants: runs do not touch each other and never cross extents; a granule in `holes` is free as a whole.
+
+use super::chunk::Geometry;
+use crate::error::Result;
+use crate::layout::CHUNK_BYTES;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Chunks of a granule.
+const GRANULE_CHUNKS: u64 = (2 << 20) / CHUNK_BYTES;
+
+/// A run of neighbouring chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u64,
+    pub(super) chunks: u64,
+}
+
+pub(super) struct FreeChunks {
+    geometry: Geometry,
+    runs: BTreeMap<u64, u64>,
+    by_length: BTreeSet<(u64, u64)>,
+    /// Granules that may have no blocks, and whether this run gave them back.
+    holes: BTreeMap<u64, bool>,
+    free: u64,
+}
+
+impl FreeChunks {
+    pub(super) fn new(geometry: Geometry) -> FreeChunks {
+        let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
+        FreeChunks { geometry, runs, by_length, holes: BTreeMap::new(), free: 0 }
+    }
+
+    /// How many chunks are free, how many are in the longest run, and how many have no blocks.
+    pub(super) fn counts(&self) -> (u64, u64, u64) {
+        let longest = self.by_length.last().map_or(0, |(length, _)| *length);
+        (self.free, longest, self.holes.len() as u64 * GRANULE_CHUNKS)
+    }
+
+    fn insert(&mut self, run: Run) {
+        self.runs.insert(run.first, run.chunks);
+        self.by_length.insert((run.chunks, run.first));
+        self.free += run.chunks;
+    }
+
+    fn remove(&mut self, first: u64) -> Option<u64> {
+        let chunks = self.runs.remove(&first)?;
+        self.by_length.remove(&(chunks, first));
+        self.free -= chunks;
+        Some(chunks)
+    }
+
+    /// Makes chunks free; neighbours become one run.
+    pub(super) fn give_back(&mut self, run: Run) {
+        let Run { mut first, mut chunks } = run;
+        let end = first + chunks;
+        if let Some((&before, &length)) = self.runs.range(..first).next_back() {
+            assert!(before + length <= first, "chunk {first} was given back twice");
+            if before + length == first && self.geometry.same_extent(before, first) {
+                self.remove(before);
+                first = before;
+                chunks += length;
+            }
+        }
+        if let Some((&after, _)) = self.runs.range(run.first..).next() {
+            assert!(after >= end, "chunk {after} was given back twice");
+            if after == end && self.geometry.same_extent(run.first, end) {
+                chunks += self.remove(after).expect("the run was just seen");
+            }
+        }
+        self.insert(Run { first, chunks });
+    }
+
+    /// As [`FreeChunks::give_back`] for a run that may have no blocks.
+    pub(super) fn give_back_unbacked(&mut self, run: Run, is_given_back: bool) {
+        self.holes.extend(granules_inside(run).map(|granule| (granule, is_given_back)));
+        self.give_back(run);
+    }
+
+    /// Takes the front of the shortest run that is long enough, and of these the lowest. `back` gets blocks for
+    /// granules that have none; if it fails, nothing was taken. It runs under the map's lock: nobody may take
+    /// another chunk of the granule before its blocks are there.
+    pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
+        let Some(&(length, first)) = self.by_length.range((chunks, 0)..).next() else { return Ok(None) };
+        let granules = first / GRANULE_CHUNKS..=(first + chunks - 1) / GRANULE_CHUNKS;
+        let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
+        if let Some(low) = holes.next() {
+            let high = holes.next_back().unwrap_or(low);
+            back(Run { first: low * GRANULE_CHUNKS, chunks: (high - low + 1) * GRANULE_CHUNKS })?;
+            self.forget_holes(low..high + 1);
+        }
+        self.remove(first);
+        if length > chunks {
+            self.insert(Run { first: first + chunks, chunks: length - chunks });
+        }
+        Ok(Some(first))
+    }
+
+    /// Takes all free granules that this run has not given back out of the map; neighbours as one run.
+    pub(super) fn take_granules(&mut self) -> Vec<Run> {
+        let mut taken: Vec<Run> = Vec::new();
+        for (&first, &chunks) in &self.runs {
+            for granule in granules_inside(Run { first, chunks }) {
+                let first = granule * GRANULE_CHUNKS;
+                match (self.holes.get(&granule), taken.last_mut()) {
+                    (Some(true), _) => {}
+                    (_, Some(run)) if run.first + run.chunks == first => run.chunks += GRANULE_CHUNKS,
+                    _ => taken.push(Run { first, chunks: GRANULE_CHUNKS }),
+                }
+            }
+        }
+        for run in &taken {
+            self.cut_out(*run);
+            self.forget_holes(granules_inside(*run));
+        }
+        taken
+    }
+
+    fn forget_holes(&mut self, granules: std::ops::Range<u64>) {
+        granules.for_each(|granule| {
+            self.holes.remove(&granule);
+        });
+    }
+
+    /// Takes a run out of the free run that it is a part of.
+    fn cut_out(&mut self, run: Run) {
+        let (&first, _) = self.runs.range(..=run.first).next_back().expect("the run is part of a free run");
+        let chunks = self.remove(first).expect("the run was just seen");
+        let (end, run_end) = (first + chunks, run.first + run.chunks);
+        assert!(run_end <= end, "the run is part of a free run");
+        if first < run.first {
+            self.insert(Run { first, chunks: run.first - first });
+        }
+        if run_end < end {
+            self.insert(Run { first: run_end, chunks: end - run_end });
+        }
+    }
+}
+
+/// The granules that lie in the run as a whole.
+fn granules_inside(run: Run) -> std::ops::Range<u64> {
+    let first = run.first.div_ceil(GRANULE_CHUNKS);
+    first..((run.first + run.chunks) / GRANULE_CHUNKS).max(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    fn run(first: u64, chunks: u64) -> Run {
+        Run { first, chunks }
+    }
+
+    fn take(free: &mut FreeChunks, chunks: u64) -> Option<u64> {
+        free.take(chunks, |_| panic!("no blocks are missing")).unwrap()
+    }
+
+    #[test]
+    fn the_best_fit_is_taken_and_neighbours_of_an_extent_grow_together() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        free.give_back(run(1, 100));
+        free.give_back(run(200, 10));
+        free.give_back(run(300, 4));
+        assert_eq!(take(&mut free, 5), Some(200));
+        assert_eq!(take(&mut free, 4), Some(300));
+        assert_eq!(take(&mut free, 4), Some(205));
+        assert_eq!(take(&mut free, 101), None);
+        free.give_back(run(205, 4));
+        free.give_back(run(200, 5));
+        assert_eq!(free.counts(), (110, 100, 0));
+        // Chunk 255 ends an extent; 257 is the first of the next that can be free.
+        free.give_back(run(255, 1));
+        free.give_back(run(257, 3));
+        free.give_back(run(210, 45));
+        assert_eq!(take(&mut free, 56), Some(200));
+    }
+
+    #[test]
+    fn blocks_are_asked_for_once_in_granules() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        free.give_back_unbacked(run(1, 255), false);
+        assert_eq!(free.counts(), (255, 255, 224));
+        // The first granule holds the chunk that describes the extent: it always has blocks.
+        assert_eq!(take(&mut free, 31), Some(1));
+        let full = || Error::OutOfSpace { what: "the disk".to_string() };
+        assert!(free.take(1, |_| Err(full())).is_err());
+        assert_eq!(free.counts(), (224, 224, 224));
+        let mut asked = Vec::new();
+        let mut note = |granules| {
+            asked.push(granules);
+            Ok(())
+        };
+        assert_eq!(free.take(1, &mut note).unwrap(), Some(32));
+        assert_eq!(free.take(39, &mut note).unwrap(), Some(33));
+        assert_eq!(asked, [run(32, 32), run(64, 32)]);
+        assert_eq!(take(&mut free, 24), Some(72));
+        assert_eq!(free.counts(), (160, 160, 160));
+    }
+
+    #[test]
+    fn granules_leave_the_map_and_come_back_as_holes() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        free.give_back(run(20, 80));
+        free.give_back_unbacked(run(128, 64), false);
+        assert_eq!(free.take_granules(), [run(32, 64), run(128, 64)]);
+        assert_eq!(free.counts(), (16, 12, 0));
+        free.give_back_unbacked(run(128, 64), true);
+        free.give_back_unbacked(run(32, 64), true);
+        assert_eq!(free.counts(), (144, 80, 128));
+        assert_eq!(free.take_granules(), []);
+    }
+
+    #[test]
+    #[should_panic(expected = "given back twice")]
+    fn a_chunk_is_not_given_back_twice() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        free.give_back(run(10, 5));
+        free.give_back(run(12, 1));
+    }
+}

@@ -1,0 +1,137 @@
+//! Reading the persistent maps: at open, and to visit what is allocated.
+//!
+//! Cost: one descriptor word a chunk and, for a slab, its bitmap of 128 bytes, which lie together at the head of
+//! each extent.
+
+use super::chunk::Chunk;
+use super::free_chunks::Run;
+use super::size_class::{CLASSES, class_bytes};
+use super::slab::object_bits;
+use super::{Allocator, Space};
+use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
+use crate::mutants::active;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// What is wrong in a map, and at which pool offset.
+pub(crate) type Damage = (u64, String);
+
+impl Allocator {
+    /// Reads the persistent maps of extents into the free maps.
+    pub(crate) fn load(&self, space: &dyn Space, extents: Range<u64>) -> Result<(), Damage> {
+        let all: [_; CLASSES] = std::array::from_fn(object_bits);
+        let mut free: Option<Run> = None;
+        self.for_each_chunk(space, extents, |chunk, state| {
+            match state {
+                Chunk::Free => match &mut free {
+                    Some(run) if run.first + run.chunks == chunk => run.chunks += 1,
+                    _ => {
+                        let run = free.replace(Run { first: chunk, chunks: 1 });
+                        run.into_iter().for_each(|run| self.load_free(run));
+                    }
+                },
+                Chunk::Slab { class } => self.load_slab(space, chunk, class, &all[class])?,
+                Chunk::Large { chunks } => self.check_inside(space, chunk, chunks)?,
+            }
+            Ok(())
+        })?;
+        free.into_iter().for_each(|run| self.load_free(run));
+        Ok(())
+    }
+
+    fn load_free(&self, run: Run) {
+        self.free_chunks.lock().give_back_unbacked(run, false);
+    }
+
+    fn load_slab(
+        &self,
+        space: &dyn Space,
+        chunk: u64,
+        class: usize,
+        all: &[u64; BITMAP_WORDS],
+    ) -> Result<(), Damage> {
+        let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
+        let mut free = *all;
+        for (i, (free, word)) in free.iter_mut().zip(bitmap).enumerate() {
+            let allocated = word.load(Ordering::Acquire);
+            if allocated & !*free != 0 {
+                let what = format!(
+                    "the bitmap of chunk {chunk}, a slab of objects of {} bytes, has bits {:#x} that stand for none",
+                    class_bytes(class),
+                    allocated & !*free
+                );
+                return Err((self.bitmap_offset(chunk) + 8 * i as u64, what));
+            }
+            *free &= !allocated | u64::from(active("slab-map-misread-at-open"));
+        }
+        self.classes[class].lock().add(chunk, free);
+        Ok(())
+    }
+
+    /// The chunks inside a large object have descriptors that say nothing.
+    fn check_inside(&self, space: &dyn Space, head: u64, chunks: u64) -> Result<(), Damage> {
+        for chunk in head + 1..head + chunks {
+            if self.chunk(space, chunk) != Some(Chunk::Free) {
+                let what = format!("chunk {chunk} has a descriptor inside the large object of chunk {head}");
+                return Err((self.descriptor_offset(chunk), what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits what the extents are cut into: free chunks, slabs, and the heads of large objects.
+    fn for_each_chunk(
+        &self,
+        space: &dyn Space,
+        extents: Range<u64>,
+        mut visit: impl FnMut(u64, Chunk) -> Result<(), Damage>,
+    ) -> Result<(), Damage> {
+        let chunks_per_extent = self.geometry.chunks_per_extent();
+        for extent in extents {
+            let mut index = 1;
+            while index < chunks_per_extent {
+                let chunk = extent * chunks_per_extent + index;
+                let damage = |what| Err((self.descriptor_offset(chunk), what));
+                let Some(state) = self.chunk(space, chunk) else {
+                    return damage(format!("chunk {chunk} has no valid descriptor"));
+                };
+                index += match state {
+                    Chunk::Free | Chunk::Slab { .. } => 1,
+                    Chunk::Large { chunks } if chunks <= chunks_per_extent - index => chunks,
+                    Chunk::Large { chunks } => {
+                        return damage(format!("a large object of {chunks} chunks leaves its extent"));
+                    }
+                };
+                visit(chunk, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every allocated object of the extents, as (offset, bytes).
+    pub(crate) fn for_each_object(&self, space: &dyn Space, extents: u64, mut visit: impl FnMut(u64, u64)) {
+        let all: [_; CLASSES] = std::array::from_fn(object_bits);
+        let visited = self.for_each_chunk(space, 0..extents, |chunk, state| {
+            match state {
+                Chunk::Slab { class } => {
+                    let bytes = class_bytes(class);
+                    let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
+                    for (i, (word, objects)) in bitmap.iter().zip(&all[class]).enumerate() {
+                        let mut bits = word.load(Ordering::Acquire) & objects;
+                        while bits != 0 {
+                            let object = i as u64 * 64 + u64::from(bits.trailing_zeros());
+                            visit(chunk * CHUNK_BYTES + object * bytes, bytes);
+                            bits &= bits - 1;
+                        }
+                    }
+                }
+                Chunk::Large { chunks } => visit(chunk * CHUNK_BYTES, chunks * CHUNK_BYTES),
+                Chunk::Free => {}
+            }
+            Ok(())
+        });
+        if let Err((offset, what)) = visited {
+            panic!("the allocation maps were whole at open, but at {offset:#x} {what}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The free objects of slabs, in DRAM: what the persistent bitmaps say is free, minus what is reserved, cached by
+//! threads, or freed and still waited for.
+//!
+//! Only slabs with some, but not all, objects free have a map; a slab that is full needs none, and an empty one is
+//! a number in a set. Objects are taken from the lowest slab first, so that slabs far back get empty.
+//!
+//! Memory: 144 bytes per partly free slab, about 0.2% of it.
+
+use super::size_class::class_bytes;
+use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many objects a slab of a class has.
+pub(super) const fn objects_of(class: usize) -> u32 {
+    (CHUNK_BYTES / class_bytes(class)) as u32
+}
+
+/// The bits of a slab's bitmap that stand for objects.
+pub(super) fn object_bits(class: usize) -> [u64; BITMAP_WORDS] {
+    let mut bits = [0; BITMAP_WORDS];
+    for (i, word) in bits.iter_mut().enumerate() {
+        let count = objects_of(class).saturating_sub(i as u32 * 64).min(64);
+        *word = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+    }
+    bits
+}
+
+/// The free objects of one slab.
+struct Slab {
+    free: [u64; BITMAP_WORDS],
+    free_count: u32,
+}
+
+impl Slab {
+    /// Takes the first free objects until `into` has `most`.
+    fn take(&mut self, into: &mut Vec<u64>, most: usize, offset_of: impl Fn(u64) -> u64) {
+        for (i, word) in self.free.iter_mut().enumerate() {
+            while *word != 0 {
+                if into.len() == most {
+                    return;
+                }
+                into.push(offset_of(i as u64 * 64 + u64::from(word.trailing_zeros())));
+                *word &= *word - 1;
+                self.free_count -= 1;
+            }
+        }
+    }
+
+    fn give_back(&mut self, index: u64) {
+        let (word, bit) = ((index / 64) as usize, 1u64 << (index % 64));
+        assert!(self.free[word] & bit == 0, "object {index} of a slab was given back twice");
+        self.free[word] |= bit;
+        self.free_count += 1;
+    }
+}
+
+/// The slabs of one size class, by chunk number.
+pub(super) struct ClassSlabs {
+    class: usize,
+    partial: BTreeMap<u64, Slab>,
+    empty: BTreeSet<u64>,
+    slabs: u64,
+    /// Free objects in `partial` and `empty`.
+    free: u64,
+}
+
+impl ClassSlabs {
+    pub(super) fn new(class: usize) -> ClassSlabs {
+        ClassSlabs { class, partial: BTreeMap::new(), empty: BTreeSet::new(), slabs: 0, free: 0 }
+    }
+
+    /// How many slabs there are, and how many objects of them are free.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.slabs, self.free)
+    }
+
+    /// How many slabs hold nothing.
+    pub(super) fn empty_count(&self) -> u64 {
+        self.empty.len() as u64
+    }
+
+    /// A new slab, all of it free.
+    pub(super) fn add_empty(&mut self, chunk: u64) {
+        assert!(
+            self.empty.insert(chunk) && !self.partial.contains_key(&chunk),
+            "chunk {chunk} is a slab twice"
+        );
+        self.slabs += 1;
+        self.free += u64::from(objects_of(self.class));
+    }
+
+    /// A slab of which these objects are free.
+    pub(super) fn add(&mut self, chunk: u64, free: [u64; BITMAP_WORDS]) {
+        let free_count: u32 = free.iter().map(|word| word.count_ones()).sum();
+        if free_count == objects_of(self.class) {
+            return self.add_empty(chunk);
+        }
+        self.slabs += 1;
+        self.free += u64::from(free_count);
+        if free_count > 0 {
+            self.partial.insert(chunk, Slab { free, free_count });
+        }
+    }
+
+    /// Takes up to `most` objects, in address order; none only if none is free.
+    pub(super) fn take(&mut self, into: &mut Vec<u64>, most: usize) {
+        let bytes = class_bytes(self.class);
+        let before = into.len();
+        while into.len() < most {
+            if self.partial.is_empty() {
+                let Some(chunk) = self.empty.pop_first() else { break };
+                let slab = Slab { free: object_bits(self.class), free_count: objects_of(self.class) };
+                self.partial.insert(chunk, slab);
+            }
+            let Some(mut first) = self.partial.first_entry() else { break };
+            let start = first.key() * CHUNK_BYTES;
+            first.get_mut().take(into, most, |index| start + index * bytes);
+            if first.get().free_count == 0 {
+                first.remove();
+            }
+        }
+        self.free -= (into.len() - before) as u64;
+    }
+
+    /// Makes an object free again.
+    pub(super) fn give_back(&mut self, offset: u64) {
+        let chunk = offset / CHUNK_BYTES;
+        let index = offset % CHUNK_BYTES / class_bytes(self.class);
+        assert!(!self.empty.contains(&chunk), "the object at {offset:#x} was given back twice");
+        let none_free = || Slab { free: [0; BITMAP_WORDS], free_count: 0 };
+        let slab = self.partial.entry(chunk).or_insert_with(none_free);
+        slab.give_back(index);
+        self.free += 1;
+        if slab.free_count == objects_of(self.class) {
+            self.partial.remove(&chunk);
+            self.empty.insert(chunk);
+        }
+    }
+
+    /// Gives up empty slabs, the last first, until `keep` are left.
+    pub(super) fn take_empty(&mut self, keep: u64) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while self.empty_count() > keep {
+            taken.extend(self.empty.pop_last());
+        }
+        self.slabs -= taken.len() as u64;
+        self.free -= taken.len() as u64 * u64::from(objects_of(self.class));
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_come_in_address_order_and_the_last_back_empties_the_slab() {
+        let class = 3;
+        let mut slabs = ClassSlabs::new(class);
+        slabs.add_empty(9);
+        slabs.add_empty(2);
+        let mut taken = Vec::new();
+        slabs.take(&mut taken, 300);
+        let expected =
+            (0..256).map(|i| 2 * CHUNK_BYTES + i * 256).chain((0..44).map(|i| 9 * CHUNK_BYTES + i * 256));
+        assert_eq!(taken, expected.collect::<Vec<_>>());
+        assert_eq!((slabs.counts(), slabs.empty_count()), ((2, 212), 0));
+        taken.iter().for_each(|offset| slabs.give_back(*offset));
+        assert_eq!((slabs.counts(), slabs.empty_count()), ((2, 512), 2));
+        assert_eq!(slabs.take_empty(1), [9]);
+        assert_eq!(slabs.counts(), (1, 256));
+    }
+
+    #[test]
+    fn every_class_counts_the_bits_that_stand_for_objects() {
+        for class in 0..super::super::size_class::CLASSES {
+            let bits: u32 = object_bits(class).iter().map(|word| word.count_ones()).sum();
+            assert_eq!(bits, objects_of(class));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "given back twice")]
+    fn an_object_is_not_given_back_twice() {
+        let mut slabs = ClassSlabs::new(0);
+        slabs.add_empty(1);
+        let mut taken = Vec::new();
+        slabs.take(&mut taken, 1);
+        slabs.give_back(taken[0]);
+        slabs.give_back(taken[0]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The memory floor's own history: a linked stack whose objects come and go, of sizes from one slab and from
+//! several, so that allocation, publications, root names and growth of the pool are all in it.
+
+use super::recorder::{Model, Recorder};
+use super::{CrashOptions, CrashReport, check_at};
+use crate::error::Result;
+use crate::pool::Pool;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const ROOT: &str = "stack";
+/// What a recovered stack is tried with; no step of a history is that late.
+const LATER: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Push { number: u64, bytes: usize },
+    Pop,
+}
+
+impl Model for Vec<u64> {
+    type Operation = Option<u64>;
+
+    /// Pushes a number, or pops one.
+    fn apply(&mut self, pushed: &Option<u64>) {
+        match pushed {
+            Some(number) => self.push(*number),
+            None => drop(self.pop()),
+        }
+    }
+
+    fn difference(&self, found: &Self) -> String {
+        format!("the stack is {found:?} in place of {self:?}")
+    }
+}
+
+fn step(pool: &Pool, step: Step) -> Result<()> {
+    let head = pool.root(ROOT).unwrap_or(0);
+    let mut publication = pool.publication();
+    match step {
+        Step::Pop => {
+            publication.set_root(ROOT, pool.word(head).load(Ordering::Relaxed))?;
+            publication.free(head);
+        }
+        Step::Push { number, bytes } => {
+            let object = pool.reserve(bytes)?;
+            publication.write(object.offset(), head);
+            publication.write(object.offset() + 8, number);
+            let offset = publication.allocate(object);
+            publication.set_root(ROOT, offset)?;
+        }
+    }
+    publication.publish()
+}
+
+/// Runs `steps` pushes and pops of a seeded history under the checker: no state loses a step, leaks an object
+/// or refers to a free one, and each goes on working.
+pub fn check_stack(options: &CrashOptions, steps: u64) -> Result<CrashReport> {
+    let recorder = Recorder::new(Vec::new());
+    let recorded = Arc::clone(&recorder);
+    let env = crate::Env::simulated(options.seed);
+    let history = move |pool: &Arc<Pool>| {
+        for number in 0..steps {
+            let pops = env.random_u64() % 5 < 2 && !recorded.returned().is_empty();
+            if pops {
+                recorded.run(None, || step(pool, Step::Pop))?;
+                continue;
+            }
+            // The large ones take a chunk each, so the pool grows, and chunks change their use.
+            let bytes = [64, 64, 64, 1024, 1024, 4096, 20_000, 70_000][(env.random_u64() % 8) as usize];
+            recorded.run(Some(number), || step(pool, Step::Push { number, bytes }))?;
+        }
+        Ok(())
+    };
+    check_at(options, history, recorder.moment(), |pool, legal| {
+        // A crash can come again while a recovered stack is tried.
+        legal.judge(&without_later(sound_numbers(pool)?))?;
+        let later = step(pool, Step::Push { number: LATER, bytes: 64 });
+        later.map_err(|error| error.to_string())?;
+        step(pool, Step::Pop).map_err(|error| error.to_string())?;
+        legal.judge(&without_later(sound_numbers(pool)?))
+    })
+}
+
+fn without_later(mut numbers: Vec<u64>) -> Vec<u64> {
+    numbers.retain(|number| *number != LATER);
+    numbers
+}
+
+/// The numbers on the stack, oldest first, if its objects are exactly those that are allocated.
+fn sound_numbers(pool: &Pool) -> std::result::Result<Vec<u64>, String> {
+    let mut reachable = Vec::new();
+    let mut numbers = Vec::new();
+    let mut at = pool.root(ROOT).unwrap_or(0);
+    while at != 0 {
+        if reachable.contains(&at) {
+            return Err("the stack is a ring".to_string());
+        }
+        reachable.push(at);
+        numbers.push(pool.word(at + 8).load(Ordering::Relaxed));
+        at = pool.word(at).load(Ordering::Relaxed);
+    }
+    numbers.reverse();
+    reachable.sort_unstable();
+    let mut allocated = Vec::new();
+    pool.for_each_object(|offset, _| allocated.push(offset));
+    allocated.sort_unstable();
+    if allocated != reachable {
+        return Err(format!("allocated {allocated:?}, reachable {reachable:?}"));
+    }
+    Ok(numbers)
+}

@@ -1,0 +1,283 @@
+//! Appending: what a flush and a publication put into the journal, in order, under one short lock.
+//!
+//! Records go into the active buffer. A full one is queued and a free one takes its place, so appenders go on while
+//! the device is busy; only when all buffers are full do they write themselves. Buffers beyond the first two are
+//! made when they are first needed, [`BUFFERS_MAX`] at most.
+
+use super::buffer::AlignedBuffer;
+use super::frame::{FRAME_HEADER_WORDS, record_head};
+use super::hook::{self, Place};
+use super::{Gate, Shared};
+use crate::error::Result;
+use crate::mutants;
+use crate::publication::{Operation, Update};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// The largest journal buffer.
+pub(super) const BUFFER_BYTES_MAX: usize = 2 << 20;
+/// The most buffers: what appenders may be ahead of the device.
+pub(super) const BUFFERS_MAX: usize = 8;
+
+/// A buffer with the payload of one frame.
+pub(super) struct Filled {
+    pub(super) buffer: AlignedBuffer,
+    pub(super) payload_words: usize,
+}
+
+/// What the append lock guards.
+pub(super) struct Active {
+    buffer: AlignedBuffer,
+    payload_words: usize,
+    payload_words_max: usize,
+    /// Full buffers, oldest first.
+    full: VecDeque<Filled>,
+    /// Empty buffers, the one used last on top, which is in the processor's caches.
+    free: Vec<AlignedBuffer>,
+    /// All buffers, wherever they are.
+    buffers: usize,
+    pub(super) flushes: u64,
+}
+
+impl Active {
+    pub(super) fn new(payload_bytes_max: usize) -> Active {
+        let buffer = || AlignedBuffer::new(payload_bytes_max + FRAME_HEADER_WORDS * 8);
+        let mut free = Vec::with_capacity(BUFFERS_MAX);
+        free.push(buffer());
+        Active {
+            buffer: buffer(),
+            payload_words: 0,
+            payload_words_max: payload_bytes_max / 8,
+            full: VecDeque::with_capacity(BUFFERS_MAX),
+            free,
+            buffers: 2,
+            flushes: 0,
+        }
+    }
+
+    /// Queues the active buffer and goes on in a free one; false if there is none.
+    fn rotate(&mut self) -> bool {
+        let Some(free) = self.free.pop() else { return false };
+        let buffer = std::mem::replace(&mut self.buffer, free);
+        self.full.push_back(Filled { buffer, payload_words: std::mem::take(&mut self.payload_words) });
+        true
+    }
+
+    /// The oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
+    /// buffer at a time and gives it back with [`Active::give_back`].
+    pub(super) fn take_oldest(&mut self) -> Option<Filled> {
+        if self.full.is_empty() && self.payload_words > 0 {
+            assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
+        }
+        self.full.pop_front()
+    }
+
+    pub(super) fn give_back(&mut self, buffer: AlignedBuffer) {
+        self.free.push(buffer);
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn flush(&self, ranges: &[(u64, usize)]) {
+        let words: usize = ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
+        if words > self.append_words_max {
+            return self.flush_large(ranges);
+        }
+        // Panics here on an offset outside the pool, not under the lock.
+        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
+        self.append(words, |active, at| {
+            active.flushes += ranges.len() as u64;
+            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            for &(offset, bytes) in ranges {
+                let count = bytes / 8;
+                self.dirty.mark(offset, bytes as u64);
+                rest[0] = record_head(offset, count);
+                let source = self.mapping.words(offset, count);
+                for (to, from) in rest[1..=count].iter_mut().zip(source) {
+                    *to = from.load(Ordering::Acquire);
+                }
+                rest = &mut rest[count + 1..];
+            }
+        });
+    }
+
+    /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
+    #[cold]
+    fn flush_large(&self, ranges: &[(u64, usize)]) {
+        let step = (self.append_words_max - 1) * 8;
+        for &(offset, bytes) in ranges {
+            let mut done = 0;
+            while done < bytes {
+                let part = step.min(bytes - done);
+                self.flush(&[(offset + done as u64, part)]);
+                done += part;
+            }
+        }
+    }
+
+    /// Stores and flushes writes that are too many for one append. They need not be atomic, only come before
+    /// the updates.
+    #[cold]
+    fn write_large(&self, writes: &[(u64, u64)]) {
+        for part in writes.chunks(self.append_words_max / 2) {
+            for run in super::super::runs(part) {
+                let words = self.mapping.words(run[0].0, run.len());
+                words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
+                self.flush(&[(run[0].0, run.len() * 8)]);
+            }
+        }
+    }
+
+    pub(super) fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
+        let mut writes = writes;
+        if writes.len() * 2 + updates.len() * 2 > self.append_words_max {
+            self.write_large(writes);
+            writes = &[];
+        }
+        // Panics here on an offset outside the pool, not under the lock.
+        writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
+        updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
+        let runs = super::super::runs(writes).count();
+        let appended = self.append(runs + writes.len() + updates.len() * 2, |active, at| {
+            active.flushes += runs as u64;
+            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            for run in super::super::runs(writes) {
+                self.dirty.mark(run[0].0, run.len() as u64 * 8);
+                let words = self.mapping.words(run[0].0, run.len());
+                rest[0] = record_head(run[0].0, run.len());
+                for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
+                    *record = *value;
+                    word.store(*value, Ordering::Relaxed);
+                }
+                rest = &mut rest[run.len() + 1..];
+            }
+            self.fill_updates(rest, updates);
+        });
+        if !appended {
+            // The journal has failed or is closed. What is in DRAM stays consistent for readers; it never becomes
+            // durable.
+            for (offset, value) in writes {
+                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
+            }
+            updates.iter().for_each(|update| update.apply(&self.mapping));
+        }
+    }
+
+    /// Appends the last record of all, when the gate is shut already.
+    pub(super) fn append_last(&self, updates: &[Update]) -> Result<()> {
+        // Whatever was let in before has been appended once the lock is free; room is made by writing it all.
+        drop(self.active.lock());
+        self.write_out()?;
+        let mut active = self.active.lock();
+        assert_eq!(active.payload_words, 0, "nothing is appended behind a shut gate");
+        let words = updates.len() * 2;
+        self.fill_updates(&mut active.buffer.words_mut()[FRAME_HEADER_WORDS..], updates);
+        active.payload_words = words;
+        self.appended.fetch_add(words as u64 * 8, Ordering::Release);
+        Ok(())
+    }
+
+    /// Carries the updates out and writes their records. Under the append lock.
+    fn fill_updates(&self, records: &mut [u64], updates: &[Update]) {
+        for (update, record) in updates.iter().zip(records.chunks_exact_mut(2)) {
+            if !mutants::active("publication-not-marked") {
+                self.dirty.mark(update.offset, 8);
+            }
+            hook::pass(Place::Marked);
+            let word = &self.mapping.words(update.offset, 1)[0];
+            let value = match update.operation {
+                Operation::Set => update.value,
+                Operation::SetBits => word.load(Ordering::Acquire) | update.value,
+                Operation::ClearBits => word.load(Ordering::Acquire) & !update.value,
+            };
+            record[0] = record_head(update.offset, 1);
+            record[1] = value;
+            word.store(value, Ordering::Release);
+            hook::pass(Place::HalfStored);
+        }
+    }
+
+    /// Makes room for `words` in the buffer and lets `fill` write them, all under the append lock. False if
+    /// the journal has failed or is closed.
+    #[inline]
+    fn append(&self, words: usize, fill: impl FnOnce(&mut Active, usize)) -> bool {
+        assert!(
+            words <= self.append_words_max,
+            "an append of {words} words does not fit the journal's buffer"
+        );
+        loop {
+            if self.gate() != Gate::Open && !self.pass_gate() {
+                return false;
+            }
+            let mut active = self.active.lock();
+            // Under the lock: nothing is appended behind the last record of a closed journal.
+            if self.gate() == Gate::Shut {
+                return false;
+            }
+            if active.payload_words + words > active.payload_words_max && !active.rotate() {
+                drop(active);
+                if self.make_room().is_err() {
+                    return false;
+                }
+                continue;
+            }
+            let at = active.payload_words;
+            fill(&mut active, at);
+            active.payload_words = at + words;
+            // Under the lock, so that positions and buffer contents never disagree.
+            let before = self.appended.load(Ordering::Relaxed);
+            let after = before + words as u64 * 8;
+            self.appended.store(after, Ordering::Release);
+            let much_to_write =
+                active.payload_words * 2 > active.payload_words_max || !active.full.is_empty();
+            drop(active);
+            if much_to_write {
+                self.background.request_write();
+            }
+            if before >> self.policy.look_shift != after >> self.policy.look_shift {
+                self.consider_checkpoint();
+            }
+            return true;
+        }
+    }
+
+    /// Adds a buffer, or writes the oldest out if there are as many as there may be.
+    #[cold]
+    fn make_room(&self) -> Result<()> {
+        let bytes = {
+            let mut active = self.active.lock();
+            let may_add = active.buffers < BUFFERS_MAX;
+            active.buffers += usize::from(may_add);
+            may_add.then_some(active.payload_words_max * 8 + FRAME_HEADER_WORDS * 8)
+        };
+        match bytes {
+            Some(bytes) => {
+                let buffer = AlignedBuffer::new(bytes);
+                self.active.lock().give_back(buffer);
+                Ok(())
+            }
+            None => self.write_oldest(),
+        }
+    }
+
+    /// What an appender does when the gate is not open: waits for room, or learns that there is nothing to
+    /// append to.
+    #[cold]
+    fn pass_gate(&self) -> bool {
+        if self.gate() == Gate::Full {
+            self.wait_for_room();
+        }
+        self.gate() != Gate::Shut
+    }
+
+    /// Waits until a checkpoint has made room, or the journal has failed.
+    fn wait_for_room(&self) {
+        let mut held = self.room_lock.lock();
+        while self.gate() == Gate::Full {
+            self.background.request_checkpoint();
+            self.room.wait_for(&mut held, std::time::Duration::from_millis(100));
+            self.set_gate();
+        }
+    }
+}

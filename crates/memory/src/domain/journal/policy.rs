@@ -1,0 +1,155 @@
+//! When to make a checkpoint: late enough that a page is written once for many changes, early enough that a
+//! recovery stays short.
+//!
+//! What a recovery will take is predicted from the bytes of journal that it reads and the pages that it touches.
+//! A checkpoint starts when that nears the target; appenders wait when it is twice the target, which leaves the first
+//! half for a checkpoint under way. Both also happen at the bounds in bytes.
+
+use super::dirty::PageCount;
+use super::{Gate, JournalOptions, Shared};
+use std::sync::atomic::Ordering;
+
+/// What replaying a byte of journal takes at most, on a device that reads a gigabyte a second.
+const REPLAY_NS_PER_BYTE: f64 = 1.6;
+/// What the first touch of a page takes, read ahead from such a device together with its neighbours.
+const REPLAY_NS_PER_PAGE: f64 = 3_000.0;
+/// What a group of neighbours takes besides: a read of its own, of many in flight.
+const REPLAY_NS_PER_GROUP: f64 = 10_000.0;
+/// Replays of fewer bytes say nothing about the machine.
+const MEASURED_BYTES_MIN: u64 = 8 << 20;
+
+/// The bounds, and what is known of this machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policy {
+    checkpoint_bytes: u64,
+    journal_bytes_max: u64,
+    target_ns: f64,
+    /// How much slower than predicted the last replay was; at least 1, since a quick one may owe it to warm
+    /// caches.
+    slowness: f64,
+    /// Appenders look at the policy when the position divided by 2 to the power of this changes.
+    pub(super) look_shift: u32,
+}
+
+/// What a recovery found and took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    pub(super) stored_bytes: u64,
+    pub(super) pages: PageCount,
+    pub(super) ns: u64,
+}
+
+impl Policy {
+    pub(super) fn new(options: &JournalOptions, measured: Measured) -> Policy {
+        let mut policy = Policy {
+            checkpoint_bytes: options.checkpoint_bytes,
+            journal_bytes_max: options.journal_bytes_max,
+            target_ns: f64::from(options.recovery_ms_target) * 1e6,
+            slowness: 1.0,
+            look_shift: (options.checkpoint_bytes / 4).clamp(4096, 64 << 10).ilog2(),
+        };
+        if measured.stored_bytes >= MEASURED_BYTES_MIN {
+            let predicted = policy.replay_ns(measured.stored_bytes, measured.pages);
+            policy.slowness = (measured.ns as f64 / predicted).clamp(1.0, 8.0);
+        }
+        policy
+    }
+
+    /// What replaying so much will take.
+    pub(super) fn replay_ns(&self, bytes: u64, count: PageCount) -> f64 {
+        let pages = count.pages as f64 * REPLAY_NS_PER_PAGE + count.groups as f64 * REPLAY_NS_PER_GROUP;
+        (bytes as f64 * REPLAY_NS_PER_BYTE + pages) * self.slowness
+    }
+
+    fn wants_checkpoint(&self, bytes: u64, pages: PageCount) -> bool {
+        bytes >= self.checkpoint_bytes || self.replay_ns(bytes, pages) >= self.target_ns
+    }
+
+    fn is_full(&self, bytes: u64, pages: PageCount) -> bool {
+        bytes >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 2.0 * self.target_ns
+    }
+}
+
+impl Shared {
+    /// Bytes that a recovery would read, and pages that it would touch.
+    fn backlog(&self) -> (u64, PageCount) {
+        let since = |to: u64, from: u64| to.saturating_sub(from);
+        let appended = since(self.appended.load(Ordering::Relaxed), self.replay_from.load(Ordering::Relaxed));
+        // Small syncs store many more bytes than they append.
+        let stored =
+            since(self.stored_bytes.load(Ordering::Relaxed), self.stored_from.load(Ordering::Relaxed));
+        let mut pages = self.dirty.count();
+        pages.pages += self.pages_taken.load(Ordering::Relaxed);
+        pages.groups += self.groups_taken.load(Ordering::Relaxed);
+        (appended.max(stored), pages)
+    }
+
+    /// What a recovery would take if the process ended now, in ms, as predicted.
+    pub(super) fn predicted_recovery_ms(&self) -> u64 {
+        let (bytes, pages) = self.backlog();
+        (self.policy.replay_ns(bytes, pages) / 1e6) as u64
+    }
+
+    /// Asks for a checkpoint if it is time, and makes appenders wait if it is more than time.
+    pub(super) fn consider_checkpoint(&self) {
+        let (bytes, pages) = self.backlog();
+        if !self.policy.wants_checkpoint(bytes, pages) {
+            return;
+        }
+        self.background.request_checkpoint();
+        if self.policy.is_full(bytes, pages) {
+            let _held = self.room_lock.lock();
+            self.set_gate();
+        }
+    }
+
+    /// Opens or closes the gate as the backlog says. Under the room lock, so that a checkpoint that has just made
+    /// room is not overlooked.
+    pub(super) fn set_gate(&self) {
+        let (bytes, pages) = self.backlog();
+        if self.gate() != Gate::Shut {
+            self.put_gate(if self.policy.is_full(bytes, pages) { Gate::Full } else { Gate::Open });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(pages: u64, groups: u64) -> PageCount {
+        PageCount { pages, groups }
+    }
+
+    fn first_bytes(holds: impl Fn(u64) -> bool) -> Option<u64> {
+        (0..1 << 32).step_by(1 << 20).find(|bytes| holds(*bytes))
+    }
+
+    #[test]
+    fn a_slow_machine_makes_checkpoints_earlier_and_a_quick_replay_changes_nothing() {
+        let options = JournalOptions::default();
+        let count = pages(10_000, 500);
+        let usual = Policy::new(&options, Measured::default());
+        let measured = |ns| Measured { stored_bytes: 64 << 20, pages: count, ns };
+        let predicted = usual.replay_ns(64 << 20, count) as u64;
+        let slow = Policy::new(&options, measured(predicted * 3));
+        let quick = Policy::new(&options, measured(predicted / 10));
+        let few = Policy::new(&options, Measured { stored_bytes: 1 << 20, pages: pages(1, 1), ns: u64::MAX });
+        let start = |policy: &Policy| first_bytes(|bytes| policy.wants_checkpoint(bytes, count));
+        assert!(start(&slow) < start(&usual));
+        assert_eq!(start(&quick), start(&usual));
+        assert_eq!(start(&few), start(&usual));
+    }
+
+    #[test]
+    fn the_gate_closes_later_than_a_checkpoint_starts_and_scattered_pages_count_more() {
+        let policy = Policy::new(&JournalOptions::default(), Measured::default());
+        assert!(!policy.wants_checkpoint(1 << 20, pages(100_000, 1_600)));
+        assert!(policy.wants_checkpoint(1 << 20, pages(100_000, 100_000)));
+        for (bytes, count) in [(1 << 40, pages(0, 0)), (0, pages(1 << 20, 1 << 14))] {
+            assert!(policy.wants_checkpoint(bytes, count) && policy.is_full(bytes, count));
+        }
+        let started = first_bytes(|bytes| policy.wants_checkpoint(bytes, pages(0, 0)));
+        assert!(started < first_bytes(|bytes| policy.is_full(bytes, pages(0, 0))));
+    }
+}

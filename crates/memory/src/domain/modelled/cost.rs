@@ -1,0 +1,73 @@
+//! What a modelled pool has cost so far.
+
+use std::ops::Sub;
+
+/// Modelled time and traffic since a pool was made; subtract two to have what lies between. A block that is still
+/// open in the device's write-combining buffer counts as written; the read of what it lacks counts when it leaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelledCost {
+    /// Modelled time in thousandths of a nanosecond: of the memory only, the processor's work is free.
+    pub picoseconds: u64,
+    /// Accesses to lines that a cache had.
+    pub cache_hits: u64,
+    /// Lines that came from the device.
+    pub lines_read: u64,
+    /// Blocks that the device read inside, also to complete partial writes.
+    pub blocks_read: u64,
+    /// Changed lines that went to the device, flushed or evicted.
+    pub lines_written: u64,
+    /// Blocks that the device wrote inside.
+    pub blocks_written: u64,
+    /// Blocks that left the write-combining buffer with lines missing: read, changed, written.
+    pub blocks_completed: u64,
+    /// Flush instructions: one for each line of each flushed range.
+    pub flushes: u64,
+    /// Fences.
+    pub fences: u64,
+    /// Bytes of a line: what moves between device and processor.
+    pub line_bytes: u64,
+    /// Bytes of a block: what the device reads and writes inside.
+    pub block_bytes: u64,
+}
+
+impl ModelledCost {
+    /// Modelled nanoseconds.
+    pub fn ns(&self) -> f64 {
+        self.picoseconds as f64 / 1000.0
+    }
+
+    /// Bytes that the device wrote inside over bytes that were sent to it. 0 if nothing was written.
+    pub fn write_amplification(&self) -> f64 {
+        amplification(self.blocks_written * self.block_bytes, self.lines_written * self.line_bytes)
+    }
+
+    /// Bytes that the device read inside over bytes that were asked of it. 0 if nothing was read.
+    pub fn read_amplification(&self) -> f64 {
+        amplification(self.blocks_read * self.block_bytes, self.lines_read * self.line_bytes)
+    }
+}
+
+fn amplification(inside: u64, outside: u64) -> f64 {
+    if outside == 0 { 0.0 } else { inside as f64 / outside as f64 }
+}
+
+impl Sub for ModelledCost {
+    type Output = ModelledCost;
+
+    /// What was added since `earlier`, a cost of the same pool.
+    fn sub(self, earlier: ModelledCost) -> ModelledCost {
+        ModelledCost {
+            picoseconds: self.picoseconds - earlier.picoseconds,
+            cache_hits: self.cache_hits - earlier.cache_hits,
+            lines_read: self.lines_read - earlier.lines_read,
+            blocks_read: self.blocks_read - earlier.blocks_read,
+            lines_written: self.lines_written - earlier.lines_written,
+            blocks_written: self.blocks_written - earlier.blocks_written,
+            blocks_completed: self.blocks_completed - earlier.blocks_completed,
+            flushes: self.flushes - earlier.flushes,
+            fences: self.fences - earlier.fences,
+            line_bytes: self.line_bytes,
+            block_bytes: self.block_bytes,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! DRAM that is billed like a device: the same number on every machine.
+//!
+//! Every access through the pool goes through a model of the processor's caches ([`cache`]) and of the device behind
+//! them ([`device`]), as a [`Profile`] describes them. What comes out is modelled time and traffic
+//! ([`ModelledCost`]).
+//!
+//! What is billed:
+//! - each line of what [`crate::Pool::words`] and [`crate::Pool::word`] give out, each time; of what
+//!   [`crate::Pool::view`] gives out only what [`crate::Pool::touch`] names. The lines of one call overlap, as far as
+//!   the core can have transfers under way; calls wait for each other, as if each depended on the one before;
+//! - prefetches: the line is on its way while modelled time goes on;
+//! - writing: the domain keeps what the medium holds; a line is dirty if it differs. A dirty line goes to the device
+//!   when it is flushed or leaves the caches. A fence waits until the device has accepted what was flushed.
+//!
+//! What is not: the processor's own work, and pages and TLBs. There is one modelled core: threads that really run at
+//! the same time are billed one after the other, as they come. More threads are given as a [`Load`], which keeps the
+//! numbers the same from run to run.
+//!
+//! Nothing survives; a crash leaves nothing. Memory: the pool a second time, and the caches' directories.
+
+mod cache;
+mod cost;
+mod device;
+
+pub use cost::ModelledCost;
+pub use device::Load;
+
+use super::redo::Lanes;
+use crate::mapping::{Bill, Mapping};
+use crate::profile::Profile;
+use crate::stats::PoolStats;
+use cache::Caches;
+use device::Device;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The domain; shared with the mapping, which tells it what is touched.
+pub(crate) struct Modelled {
+    profile: Profile,
+    model: Mutex<Model>,
+    lanes: Lanes,
+}
+
+struct Model {
+    caches: Caches,
+    device: Device,
+    hit: Vec<u64>,
+    flush: u64,
+    line_bytes: u64,
+    in_flight_max: usize,
+    flush_keeps_line: bool,
+    /// What the medium holds.
+    medium: Vec<u64>,
+    /// Lines on their way: (line, when it is there).
+    in_flight: Vec<(u64, u64)>,
+    /// When all that was flushed is safe.
+    accepted: u64,
+    ranges: u64,
+    cost: ModelledCost,
+}
+
+impl Modelled {
+    /// Bills a mapping from now on; what it holds is on the medium.
+    pub(crate) fn attach(profile: &Profile, mapping: &mut Mapping) -> Arc<Modelled> {
+        let words = mapping.view(0, (mapping.mapped_bytes() / 8) as usize);
+        let medium = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let picoseconds = |ns: f64| (ns * 1000.0 + 0.5) as u64;
+        let model = Model {
+            caches: Caches::new(profile),
+            device: Device::new(profile),
+            hit: profile.caches.iter().map(|cache| picoseconds(cache.hit_ns)).collect(),
+            flush: picoseconds(profile.write.flush_ns),
+            line_bytes: profile.medium.transfer_bytes,
+            in_flight_max: profile.read.in_flight_max as usize,
+            flush_keeps_line: profile.write.flush_keeps_line,
+            medium,
+            in_flight: Vec::new(),
+            accepted: 0,
+            ranges: 0,
+            cost: ModelledCost {
+                line_bytes: profile.medium.transfer_bytes,
+                block_bytes: profile.medium.block_bytes,
+                ..ModelledCost::default()
+            },
+        };
+        let modelled = Arc::new(Modelled {
+            profile: profile.clone(),
+            model: Mutex::new(model),
+            lanes: Lanes::default(),
+        });
+        mapping.bill_to(Arc::clone(&modelled) as Arc<dyn Bill>);
+        modelled
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    pub(crate) fn cost(&self) -> ModelledCost {
+        self.model.lock().cost
+    }
+
+    pub(crate) fn set_load(&self, load: Load) {
+        self.model.lock().device.set_load(&self.profile, load);
+    }
+
+    pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
+        let mut model = self.model.lock();
+        for &(offset, bytes) in ranges {
+            model.ranges += 1;
+            for line in model.lines(offset, bytes as u64) {
+                model.flush_line(mapping, line);
+            }
+        }
+    }
+
+    pub(crate) fn fence(&self) {
+        let mut model = self.model.lock();
+        model.cost.fences += 1;
+        model.cost.picoseconds = model.cost.picoseconds.max(model.accepted);
+    }
+
+    pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
+        let model = self.model.lock();
+        stats.flushes += model.ranges;
+        stats.fences += model.cost.fences;
+    }
+}
+
+impl Bill for Modelled {
+    fn touched(&self, mapping: &Mapping, offset: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut model = self.model.lock();
+        let mut done = 0;
+        for line in model.lines(offset, bytes) {
+            done = done.max(model.load(mapping, line));
+        }
+        model.cost.picoseconds = model.cost.picoseconds.max(done);
+    }
+
+    fn prefetched(&self, mapping: &Mapping, offset: u64) {
+        let mut model = self.model.lock();
+        let line = offset / model.line_bytes;
+        // An address outside of the pool is no error for a prefetch.
+        if offset < mapping.mapped_bytes() && model.caches.find(line).is_none() {
+            model.fetch(mapping, line);
+        }
+    }
+}
+
+impl Model {
+    fn lines(&self, offset: u64, bytes: u64) -> std::ops::RangeInclusive<u64> {
+        offset / self.line_bytes..=(offset + bytes - 1) / self.line_bytes
+    }
+
+    /// When the line is with the core.
+    fn load(&mut self, mapping: &Mapping, line: u64) -> u64 {
+        let Some(level) = self.caches.find(line) else { return self.fetch(mapping, line) };
+        self.cost.cache_hits += 1;
+        let on_its_way =
+            self.in_flight.iter().find(|(other, _)| *other == line).map_or(0, |(_, ready)| *ready);
+        on_its_way.max(self.cost.picoseconds + self.hit[level])
+    }
+
+    /// Asks the device for a line that no cache has; returns when it is there. Waits only if the core has as many
+    /// transfers under way as it can.
+    fn fetch(&mut self, mapping: &Mapping, line: u64) -> u64 {
+        let now = self.cost.picoseconds;
+        self.in_flight.retain(|(_, ready)| *ready > now);
+        if self.in_flight.len() == self.in_flight_max {
+            let first = self.in_flight.iter().map(|(_, ready)| *ready).min().expect("there is one");
+            self.cost.picoseconds = first;
+            self.in_flight.retain(|(_, ready)| *ready > first);
+        }
+        let ready = self.device.read(line, self.cost.picoseconds, &mut self.cost);
+        self.in_flight.push((line, ready));
+        if let Some(evicted) = self.caches.insert(line) {
+            // Nobody waits for an eviction.
+            self.write_back(mapping, evicted);
+        }
+        ready
+    }
+
+    fn flush_line(&mut self, mapping: &Mapping, line: u64) {
+        self.cost.flushes += 1;
+        self.cost.picoseconds += self.flush;
+        if let Some(accepted) = self.write_back(mapping, line) {
+            self.accepted = self.accepted.max(accepted);
+        }
+        if !self.flush_keeps_line {
+            self.caches.remove(line);
+        }
+    }
+
+    /// Sends the line to the device if it is dirty; returns when it is safe.
+    fn write_back(&mut self, mapping: &Mapping, line: u64) -> Option<u64> {
+        let words = (self.line_bytes / 8) as usize;
+        let start = line as usize * words;
+        let mapped = (mapping.mapped_bytes() / 8) as usize;
+        if self.medium.len() < mapped {
+            // The pool grew: new words are zero, on the medium too.
+            self.medium.resize(mapped, 0);
+        }
+        let held = mapping.view(start as u64 * 8, words);
+        let mut dirty = false;
+        for (word, on_medium) in held.iter().zip(&mut self.medium[start..start + words]) {
+            let value = word.load(Ordering::Relaxed);
+            dirty |= value != *on_medium;
+            *on_medium = value;
+        }
+        dirty.then(|| self.device.write(line, self.cost.picoseconds, &mut self.cost))
+    }
+}

@@ -1,0 +1,495 @@
+//! All mutants. A new one is an entry here and a line at its place.
+
+/// A deliberate bug.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutant {
+    /// What [`active`](super::active) calls it.
+    pub name: &'static str,
+    /// The file in which it is.
+    pub place: &'static str,
+    /// What a crash then does.
+    pub breaks: &'static str,
+    /// The kind of published bug that it resembles.
+    pub resembles: &'static str,
+    /// Whose crash states show it.
+    pub found_by: Checker,
+}
+
+/// What makes crash states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checker {
+    /// The `crashing` domain: words that were flushed, fenced or evicted ([`crate::crash`]).
+    Words,
+    /// The simulated files under a journal ([`crate::env`]).
+    Files,
+    /// A machine with simulated persistent memory that runs the instructions themselves (`tests/dax`).
+    Instructions,
+}
+
+const fn mutant(
+    name: &'static str,
+    place: &'static str,
+    breaks: &'static str,
+    resembles: &'static str,
+) -> Mutant {
+    Mutant { name, place, breaks, resembles, found_by: Checker::Words }
+}
+
+const fn found_by(found_by: Checker, mutant: Mutant) -> Mutant {
+    Mutant { found_by, ..mutant }
+}
+
+/// Every deliberate bug of the workspace, floor by floor.
+#[rustfmt::skip]
+pub const CATALOGUE: &[Mutant] = &[
+    mutant(
+        "word-without-fence-before",
+        "memory/domain/redo.rs",
+        "a single published word may survive without what it makes reachable",
+        "a valid bit before its entry: ordering bugs of Level Hashing and wB+-trees",
+    ),
+    mutant(
+        "word-not-flushed",
+        "memory/domain/redo.rs",
+        "a published word is only stored: a returned delete or replace is lost",
+        "missing flush, the commonest kind in PMTest, XFDetector and Witcher",
+    ),
+    mutant(
+        "word-without-fence-after",
+        "memory/domain/redo.rs",
+        "an operation returns before its word is durable",
+        "missing fence at the end of an operation (Durinn)",
+    ),
+    mutant(
+        "redo-without-fence-before-lane",
+        "memory/domain/redo.rs",
+        "a whole lane commits updates whose objects are not durable",
+        "undo or redo log entry ahead of the data it vouches for (PMTest, PMDK)",
+    ),
+    mutant(
+        "redo-lane-not-flushed",
+        "memory/domain/redo.rs",
+        "updates are carried out with no lane behind them",
+        "log entry not flushed (PMTest: PMFS journal)",
+    ),
+    mutant(
+        "redo-without-fence-after-lane",
+        "memory/domain/redo.rs",
+        "updates may survive in part, before their lane is whole",
+        "log entry not fenced before the data changes (PMTest)",
+    ),
+    mutant(
+        "redo-lane-never-cleared",
+        "memory/domain/redo.rs",
+        "a recovery carries old updates out over newer ones",
+        "stale log replayed: pmemobj_tx_commit, pmem/pmdk issue 5461",
+    ),
+    mutant(
+        "redo-clear-without-fence",
+        "memory/domain/redo.rs",
+        "a later crash may replay a lane over newer values",
+        "stale log replayed",
+    ),
+    mutant(
+        "redo-cleared-too-early",
+        "memory/domain/redo.rs",
+        "the lane may be gone while its updates are half durable",
+        "log truncated before the data is durable (XFDetector)",
+    ),
+    mutant(
+        "redo-updates-not-flushed",
+        "memory/domain/redo.rs",
+        "updates are lost once their lane is cleared",
+        "missing flush in a transaction's commit",
+    ),
+    mutant(
+        "redo-recovery-does-not-clear",
+        "memory/domain/redo.rs",
+        "the next crash replays a lane that was finished long ago",
+        "recovery that is not idempotent over new work (XFDetector)",
+    ),
+    mutant(
+        "redo-recovery-clears-first",
+        "memory/domain/redo.rs",
+        "a crash during recovery loses half of a publication",
+        "crash during recovery (XFDetector, Yat)",
+    ),
+    mutant(
+        "redo-checksum-ignored",
+        "memory/domain/redo.rs",
+        "a torn lane is carried out",
+        "torn log entry taken for whole (Yat: PMFS)",
+    ),
+    mutant(
+        "entry-not-flushed",
+        "memory/domain/mod.rs",
+        "what a publication makes reachable was never flushed",
+        "key and value not flushed before their valid bit",
+    ),
+    mutant(
+        "entry-flushed-by-its-first-word",
+        "memory/domain/mod.rs",
+        "the first word of a run is flushed in place of the run",
+        "flush of sizeof(pointer) in place of the object: FAST&FAIR, CCEH ports",
+    ),
+    mutant(
+        "allocated-before-published",
+        "memory/publication.rs",
+        "a crash leaks an object that nothing refers to",
+        "leak by a crash in an allocation: microsoft/pmwcas pull request 8",
+    ),
+    mutant(
+        "freed-before-unlinked",
+        "memory/publication.rs",
+        "a crash leaves a reference to free memory",
+        "free before unlink: use after free in recovered indexes",
+    ),
+    mutant(
+        "root-set-before-published",
+        "memory/publication.rs",
+        "a root refers to an object that is not allocated",
+        "root reachable before it is initialised: Witcher issue 1",
+    ),
+    mutant(
+        "root-swapped-in-two-stores",
+        "memory/publication.rs",
+        "between the stores there is no root",
+        "CCEH: directory and depth in two stores",
+    ),
+    mutant(
+        "root-name-not-flushed",
+        "memory/publication.rs",
+        "a published root cannot be found by its name",
+        "FAST_FAIR pull request 15: no flush in the constructor",
+    ),
+    mutant(
+        "extent-counted-before-it-is-there",
+        "memory/pool.rs",
+        "the header counts an extent that the medium lacks",
+        "resize published before the new table exists: P-CLHT",
+    ),
+    mutant(
+        "extent-count-not-flushed",
+        "memory/pool.rs",
+        "objects lie in an extent that is not counted",
+        "resize never made durable: P-CLHT, CCEH",
+    ),
+    mutant(
+        "slab-descriptor-not-flushed",
+        "memory/allocator",
+        "objects lie in a chunk that counts as free",
+        "allocator metadata not flushed",
+    ),
+    mutant(
+        "slab-map-misread-at-open",
+        "memory/allocator",
+        "a recovered allocator hands out an object in use",
+        "volatile state rebuilt wrongly after a crash",
+    ),
+    mutant(
+        "fingerprint-not-written",
+        "structures/leaf.rs",
+        "the key is there and not found after a crash",
+        "FPTree: fingerprints have to be durable with their bit",
+    ),
+    mutant(
+        "bit-before-entry",
+        "structures/fptree/mod.rs",
+        "a bit without its entry",
+        "bitmap set before its value: Level Hashing's token",
+    ),
+    mutant(
+        "value-replaced-in-two-stores",
+        "structures/fptree/mod.rs",
+        "between the stores the value is neither the old nor the new",
+        "in-place update that is not atomic",
+    ),
+    mutant(
+        "split-links-before-filled",
+        "structures/fptree/structure.rs",
+        "the sibling pointer leads to a leaf that is not written",
+        "sibling pointer before its node: FAST&FAIR",
+    ),
+    mutant(
+        "split-forgets-the-sibling",
+        "structures/fptree/structure.rs",
+        "the leaves to the right hang in DRAM only",
+        "a pointer that only volatile state makes up for",
+    ),
+    mutant(
+        "split-flushes-first-line",
+        "structures/fptree/structure.rs",
+        "most of the new leaf is not durable",
+        "flush of a header in place of a node",
+    ),
+    mutant(
+        "split-leaf-not-flushed",
+        "structures/fptree/structure.rs",
+        "the new leaf is not durable",
+        "olemon111/WIPE issue 1: no flush in node expansion",
+    ),
+    mutant(
+        "split-shrinks-before-linked",
+        "structures/fptree/structure.rs",
+        "the upper half of the keys is lost",
+        "split that drops before it publishes",
+    ),
+    mutant(
+        "split-shrinks-after-linked",
+        "structures/fptree/structure.rs",
+        "the upper half of the keys is there twice",
+        "FAST&FAIR: duplicates after a crash in a split",
+    ),
+    mutant(
+        "leaf-unlinked-before-freed",
+        "structures/fptree/structure.rs",
+        "an empty leaf leaks",
+        "leak by a crash in a delete",
+    ),
+    mutant(
+        "tree-header-not-flushed",
+        "structures/fptree/lifecycle.rs",
+        "a new tree has no header",
+        "root not flushed: FAST_FAIR pull request 15",
+    ),
+    mutant(
+        "destroy-unlinks-before-it-frees",
+        "structures/fptree/lifecycle.rs",
+        "a leaf of a dropped tree leaks, and its objects",
+        "leak by a crash in a bulk free",
+    ),
+    mutant(
+        "key-record-not-flushed",
+        "structures/key.rs",
+        "a key's bytes are not durable",
+        "pointer to a key that was not flushed",
+    ),
+    mutant(
+        "last-cts-before-the-versions",
+        "transactions/commit.rs",
+        "a commit counts before it is there",
+        "commit record before the data",
+    ),
+    mutant(
+        "commit-not-announced",
+        "transactions/commit.rs",
+        "nobody knows that a commit was in work; it counts later",
+        "missing begin record",
+    ),
+    mutant(
+        "announcement-without-fence",
+        "transactions/commit.rs",
+        "versions may survive without their announcement",
+        "begin record not ordered before the data",
+    ),
+    mutant(
+        "versions-without-fence",
+        "transactions/commit.rs",
+        "a slot's bit may survive without its version",
+        "bitmap set before its value",
+    ),
+    mutant(
+        "bits-without-fence",
+        "transactions/commit.rs",
+        "LastCTS may survive without the bits",
+        "commit record before the data",
+    ),
+    mutant(
+        "object-published-before-its-key",
+        "transactions/commit.rs",
+        "an object leaks",
+        "leak by a crash in an insert: pmwcas",
+    ),
+    mutant(
+        "object-freed-before-replaced",
+        "transactions/commit.rs",
+        "a key refers to a free object",
+        "free before unlink",
+    ),
+    mutant(
+        "announcement-not-flushed",
+        "transactions/directory.rs",
+        "versions may survive without their announcement",
+        "begin record not flushed",
+    ),
+    mutant(
+        "last-cts-not-flushed",
+        "transactions/directory.rs",
+        "a reported commit is lost",
+        "missing flush of the commit record",
+    ),
+    mutant(
+        "last-cts-group-by-group",
+        "transactions/directory.rs",
+        "a commit over two groups is there in one",
+        "two words that must change together",
+    ),
+    mutant(
+        "version-header-not-flushed",
+        "transactions/object.rs",
+        "a version has no timestamps",
+        "missing flush",
+    ),
+    mutant(
+        "version-value-not-flushed",
+        "transactions/object.rs",
+        "a version has another one's value",
+        "missing flush of a value in place",
+    ),
+    mutant(
+        "slot-reused-without-clearing-it",
+        "transactions/object.rs",
+        "an old version may come back with a new value",
+        "slot reused while it counts",
+    ),
+    mutant(
+        "deletion-not-flushed",
+        "transactions/object.rs",
+        "a deleted key comes back",
+        "delete not flushed",
+    ),
+    mutant(
+        "slot-bit-not-flushed",
+        "transactions/object.rs",
+        "a reported version does not count",
+        "bitmap not flushed",
+    ),
+    mutant(
+        "new-object-flushed-in-part",
+        "transactions/object.rs",
+        "the values of a new object are not durable",
+        "flush of a header in place of a node",
+    ),
+    mutant(
+        "version-written-over-the-current",
+        "transactions/plan.rs",
+        "a crash in a commit destroys the version before it",
+        "in-place update without a copy",
+    ),
+    mutant(
+        "recovery-trusts-what-it-finds",
+        "transactions/recovery.rs",
+        "versions of a commit that did not finish count later",
+        "recovery without undo",
+    ),
+    mutant(
+        "recovery-draws-announced-timestamps-again",
+        "transactions/recovery.rs",
+        "a new commit draws a timestamp that counts as invalid",
+        "reused identifier after recovery",
+    ),
+    mutant(
+        "invalid-range-kept-in-dram",
+        "transactions/recovery.rs",
+        "the second recovery does not know what the first undid",
+        "recovery that is not durable",
+    ),
+    mutant(
+        "dead-object-freed-before-its-key",
+        "transactions/vacuum.rs",
+        "a key refers to a free object",
+        "free before unlink",
+    ),
+    found_by(Checker::Instructions, mutant(
+        "dax-no-clwb",
+        "memory/domain/dax.rs",
+        "lines stay in the processor's cache",
+        "missing flush, the commonest kind in PMTest, XFDetector and Witcher",
+    )),
+    found_by(Checker::Instructions, mutant(
+        "dax-no-sfence",
+        "memory/domain/dax.rs",
+        "write-backs are on their way and not ordered",
+        "missing fence (PMTest, XFDetector)",
+    )),
+    found_by(Checker::Files, mutant(
+        "checkpoint-ahead-of-journal",
+        "memory/domain/journal/checkpoint.rs",
+        "pages go to the pool file before the journal is durable: torn pages do not heal",
+        "write-ahead rule broken",
+    )),
+    found_by(Checker::Files, mutant(
+        "header-before-pool-sync",
+        "memory/domain/journal/checkpoint.rs",
+        "the replay position moves before the pool file is synced: what was recycled is lost",
+        "missing fsync before the log is cut",
+    )),
+    found_by(Checker::Files, mutant(
+        "slot-recycled-early",
+        "memory/domain/journal/log.rs",
+        "a slot is used again while its frames are needed",
+        "log space reused before its checkpoint",
+    )),
+    found_by(Checker::Files, mutant(
+        "durable-lsn-too-far",
+        "memory/domain/journal/log.rs",
+        "a frame calls itself durable: a torn tail is taken for damage",
+        "acknowledged position ahead of the device",
+    )),
+    found_by(Checker::Files, mutant(
+        "frame-crc-unchecked",
+        "memory/domain/journal/recovery.rs",
+        "torn frames count",
+        "unchecked log checksums",
+    )),
+    found_by(Checker::Files, mutant(
+        "epoch-not-advanced",
+        "memory/domain/journal/recovery.rs",
+        "frames of a tail that was cut off count again",
+        "stale log records after a recovery",
+    )),
+    found_by(Checker::Files, mutant(
+        "gap-not-the-end",
+        "memory/domain/journal/recovery.rs",
+        "frames beyond a torn one count",
+        "recovery that skips what it cannot read",
+    )),
+    found_by(Checker::Files, mutant(
+        "sync-skipped",
+        "memory/domain/journal/commit.rs",
+        "a commit returns without a sync",
+        "missing fsync",
+    )),
+    found_by(Checker::Files, mutant(
+        "closed-before-checkpoint",
+        "memory/domain/journal/mod.rs",
+        "the journal is marked closed before its last checkpoint",
+        "clean flag set too early",
+    )),
+    found_by(Checker::Files, mutant(
+        "publication-not-marked",
+        "memory/domain/journal/append.rs",
+        "a checkpoint leaves out the page of a publication",
+        "dirty mark forgotten",
+    )),
+    found_by(Checker::Files, mutant(
+        "replay-not-marked",
+        "memory/domain/journal/mod.rs",
+        "a checkpoint after a recovery leaves out what was replayed",
+        "recovery that is not idempotent",
+    )),
+    found_by(Checker::Files, mutant(
+        "growth-not-synced",
+        "memory/pool.rs",
+        "the pool is longer than its file",
+        "file length not durable",
+    )),
+    found_by(Checker::Files, mutant(
+        "header-in-place",
+        "memory/domain/journal/log.rs",
+        "the journal header in force is overwritten: a torn write leaves none",
+        "in-place update of the only copy",
+    )),
+    found_by(Checker::Files, mutant(
+        "checksums-not-synced",
+        "memory/domain/journal/checksums.rs",
+        "the replay position moves before the checksums of pages are durable: sound pages look damaged",
+        "metadata behind its data",
+    )),
+    found_by(Checker::Files, mutant(
+        "names-not-synced",
+        "memory/pool/lifecycle.rs",
+        "the pool needs a journal whose name can be lost",
+        "missing fsync of the directory",
+    )),
+];

@@ -1,0 +1,81 @@
+//! What the pool gives the allocator, and gives back to the disk.
+//!
+//! Giving blocks back: free granules (2 MiB of chunks, see [`crate::allocator`]) are taken out of the free map, so
+//! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
+//! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
+//! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
+//! nothing else.
+//!
+//! A crash before the blocks are gone leaves free chunks with blocks. A crash after leaves free chunks without: what
+//! was free at open is taken for a hole. In between, the blocks are gone and the durable maps say free; nothing
+//! that is replayed, from the journal or from a redo lane, writes there. A freed object may be looked at until its
+//! epochs are over, and only then are its chunks in the free map.
+//!
+//! The file is not made shorter: each extent begins with the chunk that describes it, and a count of extents that
+//! goes down would have to be ordered with the length of the file and with everything in the journal.
+
+use super::Pool;
+use crate::allocator::{Space, SpaceStats};
+use crate::durability::Durability;
+use crate::error::{Error, Result};
+use std::sync::atomic::AtomicU64;
+
+impl Pool {
+    /// Where the pool's bytes are, and how fragmented they are. Cheap: no map is looked at.
+    pub fn space(&self) -> SpaceStats {
+        self.allocator.space_stats(self.extents())
+    }
+
+    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, and on `journal` the DRAM
+    /// behind them; returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
+    /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
+    /// [`Pool::close`] does this.
+    pub fn return_space(&self) -> Result<u64> {
+        self.check_healthy()?;
+        let mut free = self.allocator.hold_free_space(self);
+        let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
+        self.persist(Durability::Sync)?;
+        self.checkpoint()?;
+        let mut returned = 0;
+        for (offset, bytes) in free.ranges() {
+            files
+                .pool
+                .release(offset, bytes)
+                .map_err(|e| Error::io("give back blocks of", &files.pool_path, &e))?;
+            self.mapping.forget(offset, bytes);
+            returned += bytes;
+        }
+        free.given_back();
+        Ok(returned)
+    }
+}
+
+impl Space for Pool {
+    fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        self.mapping.words(offset, count)
+    }
+
+    fn flush(&self, offset: u64, bytes: usize) {
+        Pool::flush(self, offset, bytes);
+    }
+
+    fn fence(&self) {
+        Pool::fence(self);
+    }
+
+    fn pin(&self) -> crossbeam_epoch::Guard {
+        Pool::pin(self)
+    }
+
+    fn grow(&self) -> Result<u64> {
+        self.grow_by_one()
+    }
+
+    fn back(&self, offset: u64, bytes: u64) -> Result<()> {
+        let Some(files) = &self.files else { return Ok(()) };
+        files
+            .pool
+            .allocate(offset, bytes)
+            .map_err(|e| Error::io("get blocks for free space of", &files.pool_path, &e))
+    }
+}

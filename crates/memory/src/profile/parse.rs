@@ -1,0 +1,241 @@
+//! From TOML to a [`Profile`]: every field that is missing, unknown or of the wrong kind is named.
+//!
+//! The fields are taken out of their tables one by one; what is left in the end is no field. Deriving this would
+//! drag serde's features into every crate of the workspace.
+
+use super::bandwidth::{Bandwidth, Far, Mixed, Patterns, Sockets};
+use super::{Cache, Curve, Medium, Profile, Read, ThreadCurve, Write};
+use std::collections::BTreeMap;
+use toml::de::{DeTable, DeValue};
+
+type Parsed<T> = Result<T, String>;
+
+/// A table of the file, and where it is.
+struct Section<'t> {
+    path: String,
+    entries: BTreeMap<String, DeValue<'t>>,
+}
+
+/// How a value looks in the file, for errors.
+fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(is) => is.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "a list".to_string(),
+        DeValue::Table(_) => "a table".to_string(),
+    }
+}
+
+fn refuse<T>(field: &str, value: &DeValue<'_>, expected: &str) -> Parsed<T> {
+    Err(format!("{field} is {}; it must be {expected}", shown(value)))
+}
+
+fn number(field: &str, value: &DeValue<'_>) -> Parsed<f64> {
+    let parsed = match value {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        DeValue::Integer(number) => {
+            // Whole numbers of this size are exact.
+            i32::from_str_radix(number.as_str(), number.radix()).ok().map(f64::from)
+        }
+        _ => None,
+    };
+    parsed.map_or_else(|| refuse(field, value, "a number"), Ok)
+}
+
+fn whole(field: &str, value: &DeValue<'_>) -> Parsed<u64> {
+    let parsed = match value {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        _ => None,
+    };
+    parsed.map_or_else(|| refuse(field, value, "a whole number, not below 0"), Ok)
+}
+
+fn text(field: &str, value: &DeValue<'_>) -> Parsed<String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        other => refuse(field, other, "a text"),
+    }
+}
+
+fn list<T>(field: &str, value: &DeValue<'_>, of: impl Fn(&str, &DeValue<'_>) -> Parsed<T>) -> Parsed<Vec<T>> {
+    let DeValue::Array(entries) = value else { return refuse(field, value, "a list") };
+    entries.iter().enumerate().map(|(i, entry)| of(&format!("{field}[{i}]"), entry.get_ref())).collect()
+}
+
+fn numbers(field: &str, value: &DeValue<'_>) -> Parsed<Vec<f64>> {
+    list(field, value, number)
+}
+
+impl<'t> Section<'t> {
+    fn new(path: &str, table: &DeTable<'t>) -> Section<'t> {
+        let entries = table.iter().map(|(name, value)| (name.get_ref().to_string(), value.get_ref().clone()));
+        Section { path: path.to_string(), entries: entries.collect() }
+    }
+
+    fn field(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn take<T>(&mut self, name: &str, read: impl Fn(&str, &DeValue<'_>) -> Parsed<T>) -> Parsed<T> {
+        let field = self.field(name);
+        let value = self.entries.remove(name).ok_or_else(|| format!("{field} is missing"))?;
+        read(&field, &value)
+    }
+
+    fn number(&mut self, name: &str) -> Parsed<f64> {
+        self.take(name, number)
+    }
+
+    fn whole(&mut self, name: &str) -> Parsed<u64> {
+        self.take(name, whole)
+    }
+
+    /// A table inside, read by `read`, which must take all of its fields.
+    fn section<T>(&mut self, name: &str, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<T> {
+        self.take(name, |field, value| inside(field, value, &read))
+    }
+
+    fn optional<T>(&mut self, name: &str, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<Option<T>> {
+        if self.entries.contains_key(name) { self.section(name, read).map(Some) } else { Ok(None) }
+    }
+
+    fn finish(&self) -> Parsed<()> {
+        match self.entries.iter().next() {
+            None => Ok(()),
+            Some((name, value)) => {
+                Err(format!("{} (which is {}) is an unknown field", self.field(name), shown(value)))
+            }
+        }
+    }
+}
+
+fn inside<T>(field: &str, value: &DeValue<'_>, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<T> {
+    let DeValue::Table(table) = value else { return refuse(field, value, "a table") };
+    let mut section = Section::new(field, table);
+    let parsed = read(&mut section)?;
+    section.finish()?;
+    Ok(parsed)
+}
+
+/// The profile of a file's text, not yet checked for sense.
+pub(super) fn profile(file: &str) -> Parsed<Profile> {
+    let table = DeTable::parse(file).map_err(|e| e.to_string().trim_end().to_string())?;
+    let mut section = Section::new("", table.get_ref());
+    let profile = Profile {
+        name: section.take("name", text)?,
+        sources: section.take("sources", |field, value| list(field, value, text))?,
+        medium: section.section("medium", medium)?,
+        read: section.section("read", read)?,
+        write: section.section("write", write)?,
+        caches: section
+            .take("caches", |field, value| list(field, value, |field, value| inside(field, value, cache)))?,
+        bandwidth: section.section("bandwidth", |section| {
+            Ok(Bandwidth {
+                read: section.section("read", patterns)?,
+                write: section.section("write", patterns)?,
+            })
+        })?,
+        far: section.optional("far", far)?,
+        sockets: section.optional("sockets", sockets)?,
+        mixed: section.optional("mixed", mixed)?,
+    };
+    section.finish()?;
+    Ok(profile)
+}
+
+fn medium(section: &mut Section<'_>) -> Parsed<Medium> {
+    Ok(Medium {
+        transfer_bytes: section.whole("transfer_bytes")?,
+        block_bytes: section.whole("block_bytes")?,
+        interleave_bytes: section.whole("interleave_bytes")?,
+        modules: section.whole("modules")?,
+    })
+}
+
+fn read(section: &mut Section<'_>) -> Parsed<Read> {
+    Ok(Read {
+        sequential_ns: section.number("sequential_ns")?,
+        random_ns: section.number("random_ns")?,
+        buffer_blocks: section.whole("buffer_blocks")?,
+        in_flight_max: section.whole("in_flight_max")?,
+    })
+}
+
+fn write(section: &mut Section<'_>) -> Parsed<Write> {
+    Ok(Write {
+        flush_ns: section.number("flush_ns")?,
+        accept_ns: section.number("accept_ns")?,
+        combining_blocks: section.whole("combining_blocks")?,
+        queue_transfers: section.whole("queue_transfers")?,
+        flush_keeps_line: section.take("flush_keeps_line", |field, value| match value {
+            DeValue::Boolean(is) => Ok(*is),
+            other => refuse(field, other, "true or false"),
+        })?,
+    })
+}
+
+fn cache(section: &mut Section<'_>) -> Parsed<Cache> {
+    Ok(Cache {
+        name: section.take("name", text)?,
+        bytes: section.whole("bytes")?,
+        ways: section.whole("ways")?,
+        hit_ns: section.number("hit_ns")?,
+    })
+}
+
+fn patterns(section: &mut Section<'_>) -> Parsed<Patterns> {
+    Ok(Patterns {
+        individual: section.section("individual", curve)?,
+        grouped: section.section("grouped", curve)?,
+        random: section.section("random", curve)?,
+    })
+}
+
+fn curve(section: &mut Section<'_>) -> Parsed<Curve> {
+    Ok(Curve {
+        threads: section.take("threads", |field, value| list(field, value, whole))?,
+        access_bytes: section.take("access_bytes", |field, value| list(field, value, whole))?,
+        gb_per_s: section.take("gb_per_s", |field, value| list(field, value, numbers))?,
+    })
+}
+
+fn thread_curve(section: &mut Section<'_>) -> Parsed<ThreadCurve> {
+    Ok(ThreadCurve {
+        threads: section.take("threads", |field, value| list(field, value, whole))?,
+        gb_per_s: section.take("gb_per_s", numbers)?,
+    })
+}
+
+fn far(section: &mut Section<'_>) -> Parsed<Far> {
+    Ok(Far {
+        latency_factor: section.number("latency_factor")?,
+        read: section.section("read", thread_curve)?,
+        first_read: section.section("first_read", thread_curve)?,
+        write: section.section("write", thread_curve)?,
+        unpinned_read: section.section("unpinned_read", thread_curve)?,
+        unpinned_write: section.section("unpinned_write", thread_curve)?,
+    })
+}
+
+fn sockets(section: &mut Section<'_>) -> Parsed<Sockets> {
+    Ok(Sockets {
+        read_near_gb_per_s: section.number("read_near_gb_per_s")?,
+        read_far_gb_per_s: section.number("read_far_gb_per_s")?,
+        read_shared_gb_per_s: section.number("read_shared_gb_per_s")?,
+        write_near_gb_per_s: section.number("write_near_gb_per_s")?,
+        write_far_gb_per_s: section.number("write_far_gb_per_s")?,
+        write_shared_gb_per_s: section.number("write_shared_gb_per_s")?,
+    })
+}
+
+fn mixed(section: &mut Section<'_>) -> Parsed<Mixed> {
+    Ok(Mixed {
+        writers: section.take("writers", |field, value| list(field, value, whole))?,
+        readers: section.take("readers", |field, value| list(field, value, whole))?,
+        read_share: section.take("read_share", |field, value| list(field, value, numbers))?,
+        write_share: section.take("write_share", |field, value| list(field, value, numbers))?,
+    })
+}

@@ -1,0 +1,423 @@
+//! What the allocator hands out, takes back and gives up, from the outside.
+
+#![allow(clippy::unwrap_used)]
+
+use entresol_memory::env::{Env, Fault, FaultyFiles};
+use entresol_memory::{DomainChoice, Error, Pool, PoolOptions, Reservation};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use tempfile::TempDir;
+
+const CHUNK_BYTES: u64 = 64 << 10;
+
+fn options(extent_bytes: u64, extents_max: u64) -> PoolOptions {
+    let address_space_bytes = extent_bytes * extents_max;
+    PoolOptions { extent_bytes, address_space_bytes, env: Env::simulated(3), ..PoolOptions::default() }
+}
+
+fn allocate(pool: &Pool, bytes: usize) -> u64 {
+    let object = pool.reserve(bytes).unwrap();
+    let mut publication = pool.publication();
+    let offset = publication.allocate(object);
+    publication.publish().unwrap();
+    offset
+}
+
+fn free(pool: &Pool, offset: u64) {
+    let mut publication = pool.publication();
+    publication.free(offset);
+    publication.publish().unwrap();
+}
+
+/// Which object has which 64-byte units: nobody's memory is anybody else's.
+struct Owners {
+    units: Vec<AtomicU64>,
+}
+
+impl Owners {
+    fn new(pool_bytes_max: u64) -> Owners {
+        Owners { units: (0..pool_bytes_max / 64).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn units(&self, offset: u64, bytes: usize) -> &[AtomicU64] {
+        &self.units[(offset / 64) as usize..(offset as usize + bytes) / 64]
+    }
+
+    fn take(&self, object: &Reservation<'_>, owner: u64) {
+        for unit in self.units(object.offset(), object.bytes()) {
+            assert_eq!(unit.swap(owner, Ordering::AcqRel), 0, "{:#x} was handed out twice", object.offset());
+        }
+    }
+
+    fn give(&self, offset: u64, bytes: usize, owner: u64) {
+        for unit in self.units(offset, bytes) {
+            assert_eq!(unit.swap(0, Ordering::AcqRel), owner, "{offset:#x} is somebody else's");
+        }
+    }
+}
+
+/// One thread's share of the stress: takes and frees objects of mixed sizes, its own and others'.
+fn take_and_give(pool: &Pool, owners: &Owners, shared: &Mutex<Vec<(u64, u64)>>, thread: u64, steps: u64) {
+    let random = Env::simulated(thread);
+    let mut mine: Vec<(u64, u64)> = Vec::new();
+    for step in 0..steps {
+        let owner = (thread + 1) << 32 | step;
+        let bytes = match random.random_u64() % 100 {
+            0 => 70_000 + random.random_u64() % 200_000,
+            1..=4 => 1 + random.random_u64() % 40_000,
+            _ => 1 + random.random_u64() % 1_500,
+        };
+        match random.random_u64() % 8 {
+            0 => {
+                // Reserved and dropped.
+                let object = pool.reserve(bytes as usize).unwrap();
+                owners.take(&object, owner);
+                owners.give(object.offset(), object.bytes(), owner);
+            }
+            1..=3 => {
+                let object = pool.reserve(bytes as usize).unwrap();
+                owners.take(&object, owner);
+                let mut publication = pool.publication();
+                mine.push((publication.allocate(object), owner));
+                publication.publish().unwrap();
+            }
+            4 => {
+                let mut shared = shared.lock().unwrap();
+                let theirs = shared.pop();
+                shared.extend(mine.pop());
+                mine.extend(theirs);
+            }
+            _ => {
+                let index = random.random_u64() % mine.len().max(1) as u64;
+                if !mine.is_empty() {
+                    let (offset, owner) = mine.swap_remove(index as usize);
+                    owners.give(offset, pool.object_bytes(offset), owner);
+                    free(pool, offset);
+                }
+            }
+        }
+    }
+    shared.lock().unwrap().extend(mine);
+}
+
+/// Frees what the stress left, then wants the whole pool as objects of the largest size.
+fn everything_comes_back(pool: &Pool, owners: &Owners, left: Vec<(u64, u64)>, extent_bytes: u64) {
+    let mut counted = 0;
+    pool.for_each_object(|_, bytes| counted += bytes);
+    assert_eq!(pool.space().used_bytes(), counted);
+    assert_eq!(left.iter().map(|(offset, _)| pool.object_bytes(*offset) as u64).sum::<u64>(), counted);
+    for (offset, owner) in left {
+        owners.give(offset, pool.object_bytes(offset), owner);
+        free(pool, offset);
+    }
+    let space = pool.space();
+    assert_eq!((space.used_bytes(), pool.stats().allocated_bytes), (0, 0));
+    let extents = pool.bytes() / extent_bytes;
+    let reserve_all = || {
+        let largest = (extent_bytes - CHUNK_BYTES) as usize;
+        (0..extents).map(|_| pool.reserve(largest)).collect::<Result<Vec<_>, _>>()
+    };
+    soon(|| {
+        pool.return_space().unwrap();
+        if pool.space().free_chunk_bytes == extents * (extent_bytes - CHUNK_BYTES) { Ok(()) } else { Err(()) }
+    })
+    .unwrap_or_else(|()| panic!("something is free and does not come back: {:?}", pool.space()));
+    let bytes_before = pool.bytes();
+    assert_eq!(reserve_all().unwrap().len() as u64, extents);
+    assert_eq!(pool.bytes(), bytes_before, "every chunk was free, so nothing had to grow: {space:?}");
+}
+
+#[test]
+fn threads_never_get_the_same_object_and_all_space_comes_back() {
+    let (extent_bytes, extents_max) = (1 << 20, 64);
+    let pool = Pool::volatile(&options(extent_bytes, extents_max)).unwrap();
+    let owners = Owners::new(extent_bytes * extents_max);
+    let shared = Mutex::new(Vec::new());
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (pool, owners, shared) = (&pool, &owners, &shared);
+                scope.spawn(move || take_and_give(pool, owners, shared, round * 4 + thread, 15_000));
+            }
+        });
+    }
+    // Epochs move on only while no thread of another test is inside one; give them time.
+    everything_comes_back(&pool, &owners, shared.into_inner().unwrap(), extent_bytes);
+}
+
+#[test]
+fn reservations_of_a_thread_are_neighbours_in_address_order() {
+    let pool = Pool::volatile(&options(1 << 20, 16)).unwrap();
+    let reserve_run = || {
+        let run: Vec<_> = (0..64).map(|_| pool.reserve(256).unwrap()).collect();
+        run.iter().map(Reservation::offset).collect::<Vec<_>>()
+    };
+    let is_run = |run: &[u64]| run.windows(2).all(|pair| pair[1] == pair[0] + 256);
+    assert!(is_run(&reserve_run()));
+    let barrier = Barrier::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let first = pool.reserve(256).unwrap();
+                barrier.wait();
+                let run: Vec<_> = (0..63).map(|_| pool.reserve(256).unwrap()).collect();
+                let offsets: Vec<u64> =
+                    std::iter::once(&first).chain(&run).map(Reservation::offset).collect();
+                assert!(is_run(&offsets), "{offsets:?}");
+                barrier.wait();
+            });
+        }
+    });
+}
+
+#[test]
+fn what_idle_threads_keep_is_there_when_space_is_short() {
+    let pool = Pool::volatile(&options(1 << 20, 1)).unwrap();
+    let (cached, is_cached) = std::sync::mpsc::channel();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let pool = &pool;
+        scope.spawn(move || {
+            for bytes in [64, 256, 1024, 8192] {
+                drop(pool.reserve(bytes).unwrap());
+                free(pool, allocate(pool, bytes));
+            }
+            cached.send(()).unwrap();
+            // Idle, until the other end is gone.
+            let _ = is_done.recv();
+        });
+        let _done = done;
+        is_cached.recv().unwrap();
+        assert!(pool.space().cached_bytes() > 0 && pool.space().waiting_bytes() > 0, "{:?}", pool.space());
+        let reserve_all =
+            || (0..15).map(|_| pool.reserve(CHUNK_BYTES as usize)).collect::<Result<Vec<_>, _>>();
+        let all = soon(reserve_all).unwrap();
+        assert!(matches!(pool.reserve(64), Err(Error::OutOfSpace { .. })));
+        drop(all);
+        assert!(pool.reserve(64).is_ok());
+    });
+}
+
+/// Freed objects come back when no guard is left; other tests of this process have guards for moments.
+fn soon<T, E>(attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    for _ in 0..400 {
+        if let Ok(value) = attempt() {
+            return Ok(value);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    attempt()
+}
+
+#[test]
+fn pools_of_one_thread_and_threads_of_one_pool_keep_apart() {
+    let pools: Vec<_> = (0..3).map(|_| Pool::volatile(&options(1 << 20, 4)).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..2_000 {
+                    let pool = &pools[round % 3];
+                    free(pool, allocate(pool, 200));
+                }
+            });
+        }
+    });
+    for pool in pools {
+        assert_eq!(pool.space().used_bytes(), 0);
+        assert_eq!(pool.bytes(), 1 << 20);
+        // Freed objects of a pool that is gone are waited for, and harmless.
+        drop(pool);
+    }
+    for _ in 0..10 {
+        drop(entresol_memory::Pool::volatile(&options(1 << 20, 1)).unwrap());
+    }
+}
+
+#[test]
+fn the_space_report_adds_up() {
+    let pool = Pool::volatile(&options(1 << 20, 8)).unwrap();
+    let small: Vec<u64> = (0..1000).map(|_| allocate(&pool, 200)).collect();
+    let large = allocate(&pool, 200_000);
+    let held = pool.reserve(5000).unwrap();
+    for offset in &small[..500] {
+        free(&pool, *offset);
+    }
+    let space = pool.space();
+    assert_eq!(space.used_bytes(), 500 * 256 + 4 * CHUNK_BYTES + held.bytes() as u64);
+    assert_eq!(space.large_bytes, 4 * CHUNK_BYTES);
+    let accounted = space.map_bytes
+        + space.free_chunk_bytes
+        + space.used_bytes()
+        + space.free_in_slabs_bytes()
+        + space.cached_bytes()
+        + space.waiting_bytes()
+        + space.slab_rest_bytes();
+    assert_eq!(accounted, space.pool_bytes, "{space:?}");
+    assert_eq!(space.pool_bytes, pool.bytes());
+    let class = space.classes.iter().find(|class| class.object_bytes == 256).unwrap();
+    assert_eq!((class.slabs, class.used_objects, class.reserved_objects), (4, 500, 1000));
+    assert!((space.internal_fragmentation() - (1.0 - 205_000.0 / 261_120.0)).abs() < 0.01, "{space:?}");
+    assert!(space.slab_fragmentation() > 0.4 && space.external_fragmentation() < 0.6);
+    free(&pool, large);
+    assert_eq!(pool.space().large_bytes, 0);
+}
+
+#[test]
+fn slabs_that_become_empty_are_given_up_without_waiting_for_need() {
+    let pool = Pool::volatile(&options(1 << 20, 64)).unwrap();
+    let objects: Vec<u64> = (0..20_000).map(|_| allocate(&pool, 512)).collect();
+    let slabs = |pool: &Pool| pool.space().classes.iter().map(|class| class.slabs).sum::<u64>();
+    assert!(slabs(&pool) >= 156);
+    objects.into_iter().for_each(|offset| free(&pool, offset));
+    // The last frees bring the earlier ones back; another test's guard may hold some for a moment.
+    for _ in 0..200 {
+        if slabs(&pool) <= 20 {
+            return;
+        }
+        (0..64).map(|_| allocate(&pool, 4096)).collect::<Vec<_>>().into_iter().for_each(|o| free(&pool, o));
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("{} slabs are kept for nothing", slabs(&pool));
+}
+
+fn write_word(path: &Path, offset: u64, word: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&word.to_le_bytes(), offset).unwrap();
+}
+
+#[test]
+fn bits_and_descriptors_that_stand_for_nothing_are_damage() {
+    let dir = TempDir::new().unwrap();
+    let options =
+        PoolOptions { domain: DomainChoice::Journal, extent_bytes: 1 << 20, ..PoolOptions::default() };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    let (small, large) = (allocate(&pool, 4096), allocate(&pool, 3 * CHUNK_BYTES as usize));
+    pool.close().unwrap();
+    drop(pool);
+    let path = dir.path().join("pool.entresol");
+    let (descriptors, bitmaps) = (20_480, 22_528);
+    let bitmap = bitmaps + small / CHUNK_BYTES * 128;
+    let damaged = |offset: u64, word: u64, good: u64| {
+        write_word(&path, offset, word);
+        match Pool::open(dir.path(), &options).unwrap_err() {
+            Error::Corrupt { file, offset: at, .. } => assert_eq!((file, at), (path.clone(), offset)),
+            other => panic!("{other}"),
+        }
+        write_word(&path, offset, good);
+    };
+    // Sixteen objects of 4 KiB; bit 16 and all of the second word stand for none.
+    damaged(bitmap, 1 | 1 << 16, 1);
+    damaged(bitmap + 8, 1, 0);
+    let inside = descriptors + (large / CHUNK_BYTES + 1) * 8;
+    damaged(inside, 1 << 56, 0);
+    damaged(descriptors + large / CHUNK_BYTES * 8, 2 << 56 | 15, 2 << 56 | 3);
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    let mut objects = BTreeMap::new();
+    pool.for_each_object(|offset, bytes| assert!(objects.insert(offset, bytes).is_none()));
+    assert_eq!(objects, BTreeMap::from([(small, 4096), (large, 3 * CHUNK_BYTES)]));
+}
+
+fn blocks_bytes(dir: &Path) -> u64 {
+    std::fs::metadata(dir.join("pool.entresol")).unwrap().blocks() * 512
+}
+
+/// A root object with a word for each of the objects that it holds.
+fn fill_and_empty(pool: &Arc<Pool>, keep: usize) -> Vec<u64> {
+    let objects: Vec<u64> = (0..400u64)
+        .map(|number| {
+            let offset = allocate(pool, CHUNK_BYTES as usize);
+            let words = pool.words(offset, (CHUNK_BYTES / 8) as usize);
+            words.iter().for_each(|word| word.store(number, Ordering::Relaxed));
+            pool.flush(offset, CHUNK_BYTES as usize);
+            offset
+        })
+        .collect();
+    objects[keep..].iter().for_each(|offset| free(pool, *offset));
+    objects[..keep].to_vec()
+}
+
+fn hold_their_numbers(pool: &Pool, objects: &[u64]) -> bool {
+    objects.iter().zip(0u64..).all(|(offset, number)| {
+        let words = pool.words(*offset, (CHUNK_BYTES / 8) as usize);
+        words.iter().all(|word| word.load(Ordering::Relaxed) == number)
+    })
+}
+
+#[test]
+fn free_space_goes_back_to_the_disk_and_is_asked_for_again() {
+    for domain in [DomainChoice::Journal, DomainChoice::DaxEmulated] {
+        let dir = TempDir::new().unwrap();
+        let options = PoolOptions { domain, ..PoolOptions::default() };
+        let pool = match Pool::create(dir.path(), &options) {
+            Err(Error::Unsupported(why)) => {
+                eprintln!("skipped: {why}");
+                continue;
+            }
+            pool => pool.unwrap(),
+        };
+        let kept = fill_and_empty(&pool, 40);
+        let (pool_bytes, before) = (pool.bytes(), blocks_bytes(dir.path()));
+        assert!(before >= pool_bytes);
+        // Other tests of this process hold guards for moments.
+        let mut returned = 0;
+        for _ in 0..200 {
+            returned += pool.return_space().unwrap();
+            if returned >= 16 << 20 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(returned >= 16 << 20, "{returned} of {:?}", pool.space());
+        assert!(blocks_bytes(dir.path()) + returned <= before + (1 << 20), "{domain:?}");
+        assert!(hold_their_numbers(&pool, &kept));
+        // A crash, as far as this process can have one.
+        pool.sync().unwrap();
+        drop(pool);
+        let pool = Pool::open(dir.path(), &options).unwrap();
+        assert_eq!(pool.bytes(), pool_bytes, "the pool stays as long");
+        assert!(hold_their_numbers(&pool, &kept));
+        assert!(pool.space().unbacked_bytes >= 16 << 20);
+        kept.iter().for_each(|offset| free(&pool, *offset));
+        let again = fill_and_empty(&pool, 300);
+        assert_eq!(pool.bytes(), pool_bytes, "holes are used before the pool grows");
+        assert!(hold_their_numbers(&pool, &again));
+        pool.close().unwrap();
+        drop(pool);
+        let pool = Pool::open(dir.path(), &options).unwrap();
+        assert!(hold_their_numbers(&pool, &again));
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_the_blocks_of_a_hole_and_nothing_else() {
+    let dir = TempDir::new().unwrap();
+    let files = FaultyFiles::new();
+    let env = Env::real().with_files(Arc::new(files.clone()));
+    let options = PoolOptions { domain: DomainChoice::Journal, env, ..PoolOptions::default() };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    let first = allocate(&pool, 256);
+    pool.close().unwrap();
+    drop(pool);
+    assert!(blocks_bytes(dir.path()) < 4 << 20, "a small pool takes little of the disk");
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    files.arm(Fault::DiskFull, 0);
+    // What is left of the first granule has blocks; behind it, there is nothing.
+    let mut held = Vec::new();
+    let error = loop {
+        match pool.reserve(CHUNK_BYTES as usize) {
+            Ok(object) => held.push(object),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+    assert!((20..32).contains(&held.len()), "{}", held.len());
+    files.arm(Fault::None, 0);
+    held.push(pool.reserve(10 << 20).unwrap());
+    drop(held);
+    free(&pool, first);
+    pool.close().unwrap();
+}

@@ -1,0 +1,80 @@
+//! Destroying a tree under the crash checker: whatever is left after a crash is a sound tree that owns all that is
+//! allocated, keys' records and values among it, so that destroying it again frees the rest.
+
+#![allow(clippy::unwrap_used)]
+
+use entresol_memory::Pool;
+use entresol_memory::crash::{CrashOptions, check};
+use entresol_structures::{KeyWidth, OrderedIndex};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const KEYS: u64 = 150;
+/// Where a tree's header has the offset of its first leaf.
+const FIRST_LEAF: u64 = 8;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("a key that needs a record, {number:04}").into_bytes()
+}
+
+/// Every allocated object belongs to the tree, once: as a node, a key's record or a value.
+fn verify(pool: &Arc<Pool>) -> Result<(), String> {
+    let mut own = BTreeSet::new();
+    let root = pool.root("index");
+    // Of a tree without leaves only the header is left, for its owner to free.
+    let header_only = root.filter(|root| pool.word(root + FIRST_LEAF).load(Ordering::Relaxed) == 0);
+    if let Some(root) = header_only {
+        own.insert(root);
+    } else if let Some(root) = root {
+        let index = OrderedIndex::open(pool, root).map_err(|e| e.to_string())?;
+        let mut doubly = None;
+        let mut claim = |offset| {
+            if !own.insert(offset) {
+                doubly = Some(offset);
+            }
+        };
+        index.check(&mut claim).map_err(|e| e.to_string())?;
+        let mut entries = Vec::new();
+        let mut next = index.scan_batch(Bound::Unbounded, &mut entries);
+        while let Some(from) = next {
+            next = index.scan_batch(Bound::Included(&from), &mut entries);
+        }
+        entries.iter().for_each(|(_, value)| claim(*value));
+        if let Some(offset) = doubly {
+            return Err(format!("the object at {offset:#x} is used twice"));
+        }
+    }
+    let mut allocated = BTreeSet::new();
+    pool.for_each_object(|offset, _| {
+        allocated.insert(offset);
+    });
+    if own == allocated { Ok(()) } else { Err(format!("the tree owns {own:?}, allocated are {allocated:?}")) }
+}
+
+#[test]
+fn a_tree_that_is_being_destroyed_owns_what_is_left() {
+    let options = CrashOptions { random_states: 4, crash_recovery_every: 7, ..CrashOptions::default() };
+    let history = |pool: &Arc<Pool>| {
+        let mut publication = pool.publication();
+        let root = OrderedIndex::create(pool, KeyWidth::Variable, &mut publication).expect("room for a tree");
+        publication.set_root("index", root)?;
+        publication.publish()?;
+        let index = OrderedIndex::open(pool, root).expect("just created");
+        for number in 0..KEYS {
+            let object = pool.reserve(64)?;
+            let mut with = pool.publication();
+            let value = with.allocate(object);
+            index.insert(&key(number), value, with).expect("room for a key");
+        }
+        drop(index);
+        while !OrderedIndex::destroy_step(pool, root, true, 1).expect("the tree is sound") {}
+        let mut publication = pool.publication();
+        publication.free(root);
+        publication.set_root("index", 0)?;
+        publication.publish()
+    };
+    let report = check(&options, history, verify).unwrap();
+    assert!(report.states > 1000, "{report:?}");
+}

@@ -1,0 +1,252 @@
+//! The histories with which the crash checker looks at commits: for this crate's tests, for the floors above,
+//! and for the lab.
+//!
+//! After every crash: what was reported is there, whole over all states; what was not is there whole or not at
+//! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_at};
+use entresol_memory::{Durability, Env, Pool};
+use entresol_structures::{KeyWidth, OrderedIndex};
+
+use crate::{Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Changes = Vec<(u64, Option<Vec<u8>>)>;
+
+/// The rows of the two states; none before both are there.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Content(Option<[Rows; 2]>);
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Makes the two states.
+    Create,
+    /// Commits the same changes to both states.
+    Commit(Changes),
+}
+
+impl Model for Content {
+    type Operation = Operation;
+
+    fn apply(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Create => self.0 = Some(Default::default()),
+            Operation::Commit(changes) => {
+                for rows in self.0.iter_mut().flatten() {
+                    for (number, value) in changes {
+                        match value {
+                            Some(value) => drop(rows.insert(key(*number), value.clone())),
+                            None => drop(rows.remove(&key(*number))),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn difference(&self, found: &Self) -> String {
+        format!("found {found:?} in place of {self:?}")
+    }
+}
+
+/// How the states are spread, and what else happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// Both states in one group.
+    One,
+    /// Each state in a group of its own, so that a commit is atomic over two groups.
+    Two,
+}
+
+/// What is committed after a crash: to a key of the history and to another one.
+const LATER_KEYS: [u64; 2] = [1, 1000];
+const LATER_VALUE: &[u8] = b"after the crash";
+/// Few keys, so that slots and objects are used again.
+const KEYS: u64 = 6;
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// Runs `rounds` commits of one writer beside readers, vacuums and a state that comes and goes.
+pub fn check_commits(
+    groups: Groups,
+    rounds: u64,
+    options: &CrashOptions,
+) -> entresol_memory::Result<CrashReport> {
+    let recorder = Recorder::new(Content::default());
+    let recorded = Arc::clone(&recorder);
+    let seed = options.seed;
+    let history = move |pool: &Arc<Pool>| {
+        run(pool, &recorded, groups, rounds, seed)
+            .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
+    };
+    check_at(options, history, recorder.moment(), |pool, legal| {
+        let legal_rows = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
+        let legal_rows: Vec<&Content> = legal_rows.into_iter().flatten().map(|content| &**content).collect();
+        verify(pool, &legal_rows)
+    })
+}
+
+fn run(pool: &Arc<Pool>, recorder: &Recorder<Content>, groups: Groups, rounds: u64, seed: u64) -> Result<()> {
+    let context = StateContext::open_or_create(Arc::clone(pool))?;
+    let (states, group) = recorder.run(Operation::Create, || -> Result<_> {
+        let group = context.create_group()?;
+        let other = if groups == Groups::One { group } else { context.create_group()? };
+        let first = context.create_state(group, KeyWidth::Eight)?;
+        Ok(([first, context.create_state(other, KeyWidth::Variable)?], group))
+    })?;
+    let random = Env::simulated(seed);
+    let mut reader = None;
+    for round in 0..rounds {
+        if round % 5 == 1 {
+            // From here on versions are needed, objects grow.
+            reader = Some(context.begin()?);
+        }
+        let changes = random_changes(&random, round);
+        let transaction = context.begin()?;
+        write(&transaction, &states, &changes)?;
+        recorder.run(Operation::Commit(changes), || transaction.commit(Durability::Sync))?;
+        if round % 5 == 4 {
+            drop(reader.take());
+            context.vacuum()?;
+        }
+        if round % 10 == 7 {
+            come_and_go(&context, group)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(transaction: &Transaction, states: &[Arc<State>; 2], changes: &Changes) -> Result<()> {
+    for (number, value) in changes {
+        for state in states {
+            transaction.write(state, &key(*number), value.as_deref())?;
+        }
+    }
+    Ok(())
+}
+
+/// A state that is filled and dropped; its space comes back in the next vacuum.
+fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
+    let state = context.create_state(group, KeyWidth::Variable)?;
+    let transaction = context.begin()?;
+    for number in 0..3 {
+        transaction.write(&state, &key(number), Some(b"gone soon"))?;
+    }
+    transaction.commit(Durability::Sync)?;
+    context.drop_state(state.id())
+}
+
+fn random_changes(random: &Env, round: u64) -> Changes {
+    let mut changes = BTreeMap::new();
+    for _ in 0..1 + random.random_u64() % 3 {
+        let bytes = [3, 8, 20, 90][(random.random_u64() % 4) as usize];
+        let value = (!random.random_u64().is_multiple_of(4)).then(|| vec![round as u8; bytes]);
+        changes.insert(random.random_u64() % KEYS, value);
+    }
+    changes.into_iter().collect()
+}
+
+fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
+    let states = [0, 1].map(|id| context.state(StateId(id)));
+    let [Some(first), Some(second)] = states else {
+        return match legal.contains(&&Content(None)) {
+            true => Ok(()),
+            false => Err("a state is gone".to_string()),
+        };
+    };
+    let states = [first, second];
+    let mut found = rows(&context, &states).map_err(text)?;
+    if !may_be(legal, &found) {
+        return Err(format!("found {found:?}, legal is {legal:?}"));
+    }
+    for number in LATER_KEYS {
+        let writer = context.begin().map_err(text)?;
+        write(&writer, &states, &vec![(number, Some(LATER_VALUE.to_vec()))]).map_err(text)?;
+        writer.commit(Durability::Sync).map_err(text)?;
+        for rows in &mut found {
+            rows.insert(key(number), LATER_VALUE.to_vec());
+        }
+        let now = rows(&context, &states).map_err(text)?;
+        if now != found {
+            return Err(format!("after a later commit: {now:?} in place of {found:?}"));
+        }
+    }
+    context.vacuum().map_err(text)?;
+    let now = rows(&context, &states).map_err(text)?;
+    if now != found {
+        return Err(format!("after a vacuum: {now:?} in place of {found:?}"));
+    }
+    nothing_leaks(pool, &context).map_err(text)?
+}
+
+/// Whether rows are legal, perhaps with commits of a verification that was itself cut short.
+fn may_be(legal: &[&Content], found: &[Rows; 2]) -> bool {
+    legal.iter().filter_map(|content| content.0.as_ref()).any(|legal| {
+        let mut later = legal.clone();
+        legal == found
+            || LATER_KEYS.iter().any(|number| {
+                for rows in &mut later {
+                    rows.insert(key(*number), LATER_VALUE.to_vec());
+                }
+                later == *found
+            })
+    })
+}
+
+fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 2]> {
+    let reader = context.begin()?;
+    let mut found = <[Rows; 2]>::default();
+    for (state, rows) in states.iter().zip(&mut found) {
+        let mut from = None;
+        let mut take = |key: &[u8], value: &[u8]| drop(rows.insert(key.to_vec(), value.to_vec()));
+        while reader.scan_batch(state, &KeyRange::full(), &mut from, &mut take)? {}
+        for (key, value) in rows {
+            assert_eq!(
+                reader.read(state, key, <[u8]>::to_vec)?.as_ref(),
+                Some(&*value),
+                "scan and look-up agree"
+            );
+        }
+    }
+    Ok(found)
+}
+
+/// After a vacuum without snapshots, what is allocated is what the directories and the live states refer to.
+fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result::Result<(), String>> {
+    let mut reachable = context.directory.objects().map(|(offset, _)| offset).to_vec();
+    for entry in context.directory.states()? {
+        let index = OrderedIndex::open(pool, entry.root)?;
+        index.check(|offset| reachable.push(offset))?;
+        let mut entries = Vec::new();
+        let mut next = index.scan_batch(std::ops::Bound::Unbounded, &mut entries);
+        while let Some(from) = next {
+            next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries);
+        }
+        reachable.extend(entries.iter().map(|(_, object)| *object));
+    }
+    reachable.sort_unstable();
+    let mut allocated = Vec::new();
+    pool.for_each_object(|offset, _| allocated.push(offset));
+    allocated.sort_unstable();
+    if reachable == allocated {
+        return Ok(Ok(()));
+    }
+    let only = |these: &[u64], those: &[u64]| -> Vec<u64> {
+        these.iter().copied().filter(|offset| !those.contains(offset)).collect()
+    };
+    Ok(Err(format!(
+        "leaked {:x?}, dangling {:x?}, {} reachable, {} allocated",
+        only(&allocated, &reachable),
+        only(&reachable, &allocated),
+        reachable.len(),
+        allocated.len()
+    )))
+}

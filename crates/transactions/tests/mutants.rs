@@ -1,0 +1,78 @@
+//! The score of the crash checker: every deliberate bug of the catalogue is caught by small histories that the
+//! code as it is passes.
+//!
+//! `cargo test -p entresol-transactions --features mutants --test mutants -- --nocapture` prints the table; with
+//! `ENTRESOL_MUTANT=name` it looks at that one alone.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Instant;
+
+use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
+use entresol_memory::mutants::{CATALOGUE, Checker, select};
+use entresol_structures::KeyWidth;
+use entresol_structures::crash_histories::{check_index, check_two_writers};
+use entresol_transactions::crash_histories::{Groups, check_commits};
+
+type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
+
+/// From the lowest floor up. Each is long enough that the structures grow, shrink and use things again.
+const HISTORIES: [History; 6] = [
+    ("stack", |options| check_stack(options, 50)),
+    ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 320, options)),
+    ("index of any bytes", |options| check_index(KeyWidth::Variable, 200, options)),
+    ("two writers", |options| check_two_writers(KeyWidth::Variable, 100, options)),
+    ("commits, one group", |options| check_commits(Groups::One, 16, &rarely(options))),
+    ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
+];
+
+fn options() -> CrashOptions {
+    CrashOptions { crash_recovery_every: 11, ..CrashOptions::with_seed(3) }
+}
+
+/// A commit has many fences, and its verification as well.
+fn rarely(options: &CrashOptions) -> CrashOptions {
+    CrashOptions { crash_recovery_every: 31, ..options.clone() }
+}
+
+#[test]
+fn every_mutant_is_caught_and_the_code_as_it_is_passes() {
+    // What mutants bring about panics; the table says it in a line.
+    std::panic::set_hook(Box::new(|_| {}));
+    let started = Instant::now();
+    select(None);
+    let mut states = 0;
+    for (name, history) in HISTORIES {
+        let report = history(&options()).unwrap_or_else(|error| panic!("{name}, nothing wrong: {error}"));
+        println!("{name}: {report:?}, {:.1} s", started.elapsed().as_secs_f64());
+        states += report.states;
+    }
+    println!("no mutant: {states} states, no violation\n");
+    let mut missed = Vec::new();
+    let asked_for = std::env::var("ENTRESOL_MUTANT").unwrap_or_default();
+    let of_words: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.found_by == Checker::Words).collect();
+    for mutant in of_words.iter().filter(|mutant| asked_for.is_empty() || mutant.name == asked_for) {
+        select(Some(mutant.name));
+        // A mutant of a floor does nothing to the histories of those below.
+        let first = match mutant.place.split('/').next() {
+            Some("memory") => 0,
+            Some("structures") => 1,
+            _ => 4,
+        };
+        let caught =
+            HISTORIES[first..].iter().find_map(|(name, history)| Some((name, history(&options()).err()?)));
+        select(None);
+        match caught {
+            None => missed.push(mutant.name),
+            Some((history, error)) => {
+                let error = error.to_string();
+                let error = error.trim_start_matches("crash check failed: ").lines().next().unwrap_or("");
+                println!("{:42} {history:20} {}", mutant.name, error.chars().take(130).collect::<String>());
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    let caught = of_words.len() - missed.len();
+    println!("caught {caught} of {} mutants in {:.0} s", of_words.len(), started.elapsed().as_secs_f64());
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+    assert!(of_words.len() >= 30);
+}
