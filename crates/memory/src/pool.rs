@@ -32,7 +32,7 @@ use crate::layout::{
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
-use crate::mutants::{self, active, intact};
+use crate::mutants::{active, intact};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -428,18 +428,16 @@ impl Pool {
             let what = format!("the pool has {start} bytes and its address range ends at {limit}");
             return Err(Error::OutOfSpace { what });
         }
+        if let Domain::Journal(journal) = &self.domain {
+            journal.make_room(end)?;
+        }
         if let Some(files) = &self.files {
             files
                 .pool
                 .allocate(start, self.extent_bytes)
                 // The journal's own syncs say nothing about this file's size.
-                .and_then(
-                    |()| if mutants::active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() },
-                )
+                .and_then(|()| if active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
-        }
-        if let Domain::Journal(journal) = &self.domain {
-            journal.make_room(end)?;
         }
         if active("extent-counted-before-it-is-there") {
             self.count_extents(extents + 1);

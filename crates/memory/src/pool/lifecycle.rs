@@ -391,6 +391,7 @@ fn open_domain(
     }
     let parts = JournalParts {
         mapping: mapping.clone(),
+        pool_file: file.clone(),
         pool_path: path.to_path_buf(),
         options: options.journal.clone(),
     };

@@ -132,7 +132,7 @@ impl Checksums {
         // A name that a power failure takes back costs what a lost file does; the pool's creation syncs it.
         let fresh = Header { generation: 0, position: parts.position, before: parts.position };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
-        let forgotten = known.is_none() && (is_there || parts.position > 0);
+        let forgotten = known.is_none() && parts.position > 0;
         let (header, words) = known.unwrap_or((fresh, Vec::new()));
         // Whatever the file has of another time is written over with the first checkpoint.
         let old_bytes = file.len().map_err(io("look at"))?.saturating_sub(ENTRIES_START) as usize;
@@ -140,7 +140,7 @@ impl Checksums {
         let settled = settled_pages(parts.capacity_bytes, &parts.replayed)?;
         let changed = (0..stale_blocks).collect();
         let entries = Entries { header, words, replayed: parts.replayed, changed };
-        Ok(Checksums {
+        let checksums = Checksums {
             uuid: parts.uuid,
             file,
             path: path.to_path_buf(),
@@ -149,20 +149,22 @@ impl Checksums {
             entries: Mutex::new(entries),
             settled,
             forgotten,
-        })
+        };
+        let pool_bytes =
+            checksums.pool_file.len().map_err(|e| Error::io("look at", &checksums.pool_path, &e))?;
+        checksums.make_room(pool_bytes)?;
+        Ok(checksums)
     }
 
-    /// Makes sure that the file has room for the checksums of a pool of so many bytes, so that a full disk is met when
-    /// the pool grows and not by a checkpoint.
+    /// Takes the space of the entries for a pool of so many bytes: a checkpoint must not fail on a full disk.
     pub(super) fn make_room(&self, pool_bytes: u64) -> Result<()> {
-        let entries_bytes =
-            (pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64).next_multiple_of(BLOCK_BYTES as u64);
-        let has_bytes = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
-        if has_bytes >= ENTRIES_START + entries_bytes {
+        let entries_bytes = pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64;
+        let bytes = ENTRIES_START + entries_bytes.next_multiple_of(BLOCK_BYTES as u64);
+        let have = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
+        if have >= bytes {
             return Ok(());
         }
-        let allocated = self.file.allocate(0, ENTRIES_START + entries_bytes);
-        allocated.map_err(|e| Error::io("extend", &self.path, &e))
+        self.file.allocate(have, bytes - have).map_err(|e| Error::io("extend", &self.path, &e))
     }
 
     fn settled_word(&self, page: u64) -> (&AtomicU64, u64) {

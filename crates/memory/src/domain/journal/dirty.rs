@@ -57,18 +57,18 @@ impl DirtyPages {
         }
     }
 
-    /// The marks of the pages below `end_bytes`, a bit each.
-    pub(super) fn marked(&self, end_bytes: u64) -> Vec<u64> {
-        let words = self.bits.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize);
-        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
-    }
-
     /// Whether all pages of a range are marked.
     #[inline]
     pub(super) fn has(&self, offset: u64, bytes: u64) -> bool {
         let last = (offset + bytes - 1) / PAGE_BYTES;
         (offset / PAGE_BYTES..=last)
             .all(|page| self.bits.words(page / 64 * 8, 1)[0].load(Ordering::Relaxed) & 1 << (page % 64) != 0)
+    }
+
+    /// The marks of the pages below `end_bytes`, a bit each.
+    pub(super) fn marked(&self, end_bytes: u64) -> Vec<u64> {
+        let words = self.bits.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize);
+        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
     /// Takes the marks of at least `pages_min` pages (if there are so many), from the page `*from` on and below

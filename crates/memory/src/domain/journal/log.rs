@@ -163,7 +163,7 @@ impl Log {
 
     fn assemble(file: Arc<dyn StorageFile>, path: &Path, header: LogHeader) -> Log {
         Log {
-            file: Arc::from(file),
+            file,
             path: path.to_path_buf(),
             header,
             slots: Vec::new(),

@@ -156,6 +156,7 @@ struct Shared {
     mapping: Arc<Mapping>,
     /// The pool file past the page cache, where that can be had: for checkpoints.
     pages_file: Box<dyn StorageFile>,
+    /// The pool file as it is mapped: for what looks at it.
     pool_path: PathBuf,
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
@@ -209,6 +210,7 @@ pub(crate) struct Journal {
 /// What a journal is opened on.
 pub(crate) struct JournalParts {
     pub(crate) mapping: Arc<Mapping>,
+    pub(crate) pool_file: Arc<dyn StorageFile>,
     pub(crate) pool_path: PathBuf,
     pub(crate) options: JournalOptions,
 }
@@ -264,22 +266,16 @@ impl Journal {
         env: &Env,
     ) -> Result<Journal> {
         let payload_bytes = log.payload_bytes_max().min(BUFFER_BYTES_MAX - FRAME_HEADER_WORDS * 8);
-        // Through the page cache: pages are verified one by one.
-        let pool_file = env
-            .files()
-            .open(&parts.pool_path, OpenMode::Open)
-            .map_err(|e| Error::io("open", &parts.pool_path, &e))?;
         let checksum_parts = ChecksumParts {
             path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
             uuid: log.header.uuid,
-            pool_file: pool_file.into(),
+            pool_file: parts.pool_file,
             pool_path: &parts.pool_path,
             position: log.header.replay_lsn,
             replayed: dirty.marked(parts.mapping.mapped_bytes()),
             capacity_bytes: parts.mapping.capacity_bytes(),
         };
         let checksums = Checksums::open_or_create(checksum_parts, env)?;
-        checksums.make_room(parts.mapping.mapped_bytes())?;
         let pages_file = env
             .files()
             .open(&parts.pool_path, OpenMode::OpenDirect)
@@ -289,9 +285,9 @@ impl Journal {
             Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
         let shared = Arc::new(Shared {
             dirty,
+            checksums,
             pages_taken: AtomicU64::new(0),
             groups_taken: AtomicU64::new(0),
-            checksums,
             mapping: parts.mapping,
             pages_file,
             pool_path: parts.pool_path,
@@ -391,6 +387,11 @@ impl Journal {
         self.shared.copy_to(targets)
     }
 
+    /// The pool file is about to have so many bytes.
+    pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
+        self.shared.checksums.make_room(pool_bytes)
+    }
+
     /// Verifies the pages of a range of the pool file, once; see [`checksums`].
     pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
         self.shared.checksums.verify(offset, bytes)
@@ -400,11 +401,6 @@ impl Journal {
     pub(crate) fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<PagesReport> {
         let _paused = self.shared.checkpointing.lock();
         self.shared.checksums.verify_all(progress)
-    }
-
-    /// Gets ready for a pool of so many bytes.
-    pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
-        self.shared.checksums.make_room(pool_bytes)
     }
 
     /// Forgets the checksums of pages whose blocks are about to be given back, durably.
