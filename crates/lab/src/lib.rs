@@ -44,6 +44,9 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// Arguments that do not go together.
+    #[error("{0}")]
+    Invalid(String),
     /// Reading or writing a file failed.
     #[error("cannot {what}: {error}")]
     Io {

@@ -17,17 +17,18 @@ struct Arguments {
 enum Command {
     /// Lists the experiments.
     List,
-    /// Runs one; the exit status is 0 only if every check holds.
+    /// Runs some, one after another; the exit status is 0 only if every check holds.
     Run {
-        /// Its name, as `lab list` gives it.
-        name: String,
+        /// Their names, as `lab list` gives them.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         /// Small sizes: ends within a minute. Figures are then no statement about speed.
         #[arg(long)]
         quick: bool,
-        /// Where to put the results as JSON.
+        /// Where to put the results as JSON: an object, or an array of them where several experiments run.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Where to draw the ratios as SVG.
+        /// Where to draw the results as SVG; for one experiment at a time.
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
         /// The directory to put databases in; by default one under the system's temporary directory.
@@ -54,22 +55,30 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<bool, Error> {
-    let Command::Run { name, quick, json, plot, dir, out, seed } = command else {
+    let Command::Run { names, quick, json, plot, dir, out, seed } = command else {
         for experiment in experiments::ALL {
-            println!("{:12} {}", experiment.name, experiment.about);
+            println!("{:14} {}", experiment.name, experiment.about);
         }
         return Ok(true);
     };
-    let experiment = experiments::find(&name)?;
-    let options = RunOptions { quick, seed, dir, out };
-    let mut report = Report::new(experiment.name, quick);
-    (experiment.run)(&options, &mut report)?;
-    print!("{report}");
-    if let Some(path) = json {
-        report.write_json(&path)?;
+    if plot.is_some() && names.len() > 1 {
+        return Err(Error::Invalid("--plot draws one experiment; run them one by one".to_string()));
     }
-    if let Some(path) = plot {
+    // A wrong name is found before the first experiment has run for minutes.
+    let chosen = names.iter().map(|name| experiments::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let options = RunOptions { quick, seed, dir, out };
+    let mut reports = Vec::new();
+    for experiment in chosen {
+        let mut report = Report::new(experiment.name, quick);
+        (experiment.run)(&options, &mut report)?;
+        print!("{report}");
+        reports.push(report);
+    }
+    if let Some(path) = json {
+        Report::write_json(&reports, &path)?;
+    }
+    if let (Some(path), [report]) = (plot, &reports[..]) {
         report.write_plot(&path)?;
     }
-    Ok(report.passed())
+    Ok(reports.iter().all(Report::passed))
 }

@@ -113,9 +113,13 @@ impl Report {
         })
     }
 
-    /// Writes the JSON.
-    pub fn write_json(&self, path: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(&self.to_json()).expect("a report has string keys only");
+    /// Writes one report as an object, several as an array of them.
+    pub fn write_json(reports: &[Report], path: &Path) -> Result<(), Error> {
+        let value = match reports {
+            [one] => one.to_json(),
+            several => several.iter().map(Report::to_json).collect(),
+        };
+        let text = serde_json::to_string_pretty(&value).expect("a report has string keys only");
         write(path, &(text + "\n"))
     }
 

@@ -3,10 +3,15 @@
 //! - Records are read with the file's own quoting rules (RFC 4180); a field is checked to be UTF-8 and trimmed
 //!   of blanks only where its type says so.
 //! - A record that does not fit never stops the file: it becomes a [`Reject`].
+//! - A quote that is never closed, or not within [`RECORD_BYTES_MAX`], rejects the line that it is opened in; reading
+//!   goes on with the next line.
 //! - A file that does not end in a line end has a last record nevertheless.
+
+mod bounded;
 
 use std::fs::File;
 
+use bounded::{BoundedFile, RECORD_BYTES_MAX};
 use csv::ByteRecord;
 use entresol_tables::calendar::{MICROS_PER_DAY, parse_time};
 use entresol_tables::{DataType, Value};
@@ -41,9 +46,18 @@ enum Maker {
     Timestamp { date: usize, time: usize },
 }
 
+/// What was found at a position.
+enum Found {
+    Record,
+    End,
+    /// A record without an end, and why.
+    Endless(String),
+}
+
 pub(crate) struct CsvReader {
     format: CsvFormat,
-    reader: csv::Reader<File>,
+    reader: csv::Reader<BoundedFile>,
+    file_bytes: u64,
     header: Vec<String>,
     makers: Vec<Maker>,
     record: ByteRecord,
@@ -55,8 +69,10 @@ impl CsvReader {
         let path = &format.path;
         let file = File::open(path).map_err(|source| Error::io(path, source))?;
         let file_bytes = file.metadata().map_err(|source| Error::io(path, source))?.len();
-        let mut reader =
-            csv::ReaderBuilder::new().delimiter(format.separator).flexible(true).from_reader(file);
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(format.separator)
+            .flexible(true)
+            .from_reader(BoundedFile::new(file));
         let header = reader.byte_headers().map_err(|error| csv_error(&format, error))?.clone();
         let header: Vec<String> = header
             .iter()
@@ -69,24 +85,30 @@ impl CsvReader {
             }
             let mut position = csv::Position::new();
             position.set_byte(from.offset).set_line(from.line.max(1));
+            reader.get_mut().renew();
             reader.seek(position).map_err(|error| csv_error(&format, error))?;
         }
         let makers = match format.mapper {
             Some(_) => Vec::new(),
             None => find_fields(&format, &header)?,
         };
-        Ok(CsvReader { reader, header, makers, record: ByteRecord::new(), format })
+        Ok(CsvReader { reader, file_bytes, header, makers, record: ByteRecord::new(), format })
     }
 
     /// At most `tuples_max` records; nothing at the end of the file.
     pub(crate) fn read(&mut self, tuples_max: usize) -> Result<SourceBatch> {
         let mut batch = SourceBatch { end: self.position(), ..SourceBatch::default() };
         for _ in 0..tuples_max {
-            let line = self.reader.position().line();
-            let more = self
-                .reader
-                .read_byte_record(&mut self.record)
-                .map_err(|error| csv_error(&self.format, error))?;
+            let start = self.position();
+            let more = match self.next_record(start)? {
+                Found::Record => true,
+                Found::End => false,
+                Found::Endless(reason) => {
+                    batch.rejects.push(self.skip_line(start, reason, batch.tuples.len())?);
+                    batch.end = self.position();
+                    continue;
+                }
+            };
             batch.end = self.position();
             if !more {
                 break;
@@ -98,13 +120,73 @@ impl CsvReader {
                 }
                 Err(reason) => batch.rejects.push(Reject {
                     tuples_before: batch.tuples.len(),
-                    line: self.record.position().map_or(line, csv::Position::line),
+                    line: self.record.position().map_or(start.line, csv::Position::line),
                     reason,
                     raw: self.raw(),
                 }),
             }
         }
         Ok(batch)
+    }
+
+    fn next_record(&mut self, start: Position) -> Result<Found> {
+        self.reader.get_mut().renew();
+        match self.reader.read_byte_record(&mut self.record) {
+            Ok(false) => Ok(Found::End),
+            Ok(true) if self.position().offset == self.file_bytes && self.ends_in_quotes(start)? => {
+                Ok(Found::Endless("a quote is opened and never closed".to_owned()))
+            }
+            Ok(true) => Ok(Found::Record),
+            Err(error) => match error.into_kind() {
+                csv::ErrorKind::Io(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                    Ok(Found::Endless(format!("the record is longer than {RECORD_BYTES_MAX} bytes")))
+                }
+                kind => Err(csv_error_kind(&self.format, kind)),
+            },
+        }
+    }
+
+    /// Whether the file's last record, which begins at `start`, goes over several lines and has an odd number of
+    /// quotes: then the last one is open.
+    fn ends_in_quotes(&mut self, start: Position) -> Result<bool> {
+        let end = self.position();
+        if end.line <= start.line + 1 {
+            return Ok(false);
+        }
+        let bytes = self.read_from(start, end.offset - start.offset)?;
+        let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
+        // The end of the file again, so that the next call finds it.
+        self.seek(end)?;
+        Ok(quotes % 2 == 1)
+    }
+
+    /// Rejects the one line at `start` and goes to the next.
+    fn skip_line(&mut self, start: Position, reason: String, tuples_before: usize) -> Result<Reject> {
+        let bytes = self.read_from(start, RECORD_BYTES_MAX)?;
+        // Empty lines before the record belong to no record.
+        let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let blank_lines = bytes[..blank].iter().filter(|byte| **byte == b'\n').count() as u64;
+        let rest = &bytes[blank..];
+        let line_end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        let raw = String::from_utf8_lossy(&rest[..line_end]).trim_end_matches('\r').to_owned();
+        let line = start.line + blank_lines;
+        let next = (blank + line_end + 1).min(bytes.len()) as u64;
+        self.seek(Position { offset: start.offset + next, line: line + 1 })?;
+        Ok(Reject { tuples_before, line, reason, raw })
+    }
+
+    fn read_from(&mut self, start: Position, bytes_max: u64) -> Result<Vec<u8>> {
+        let read = self.reader.get_mut().read_from(start.offset, bytes_max);
+        read.map_err(|source| Error::io(&self.format.path, source))
+    }
+
+    fn seek(&mut self, to: Position) -> Result<()> {
+        self.reader.get_mut().renew();
+        let mut position = csv::Position::new();
+        position.set_byte(to.offset).set_line(to.line.max(1));
+        // Past the buffer: the file was read elsewhere meanwhile.
+        let sought = self.reader.seek_raw(std::io::SeekFrom::Start(to.offset), position);
+        sought.map_err(|error| csv_error(&self.format, error))
     }
 
     fn position(&self) -> Position {
@@ -204,7 +286,11 @@ fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
 }
 
 fn csv_error(format: &CsvFormat, error: csv::Error) -> Error {
-    match error.into_kind() {
+    csv_error_kind(format, error.into_kind())
+}
+
+fn csv_error_kind(format: &CsvFormat, kind: csv::ErrorKind) -> Error {
+    match kind {
         csv::ErrorKind::Io(source) => Error::io(&format.path, source),
         kind => Error::File { path: format.path.clone(), reason: format!("{kind:?}") },
     }

@@ -83,6 +83,36 @@ fn bad_records_are_rejected_with_line_and_reason_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_quote_that_is_never_closed_costs_its_own_line_only() {
+    let columns =
+        || vec![Column::new("id", DataType::Int).not_null(), Column::new("name", DataType::Varchar)];
+    let ids = |batch: &SourceBatch| batch.tuples.iter().map(|tuple| tuple[0].clone()).collect::<Vec<_>>();
+    let directory = TempDir::new().unwrap();
+    let text = b"id,name\r\n1,a\r\n\r\n2,\"b\nb\"\r\n3,c\r\n4,\"open\r\n5,d\n6,e\n";
+    let format = format(&directory, text, columns());
+    let batch = read_all(format.clone(), None);
+    assert_eq!(ids(&batch), [1, 2, 3, 5, 6].map(Value::Int), "{:?}", batch.rejects);
+    let rejects: Vec<(u64, &str, &str)> =
+        batch.rejects.iter().map(|r| (r.line, r.reason.as_str(), r.raw.as_str())).collect();
+    let reason = "a quote is opened and never closed";
+    assert_eq!(rejects, [(7, reason, "4,\"open")]);
+    for (at, position) in batch.positions.iter().enumerate() {
+        assert_eq!(read_all(format.clone(), Some(*position)).tuples, batch.tuples[at + 1..]);
+    }
+
+    let mut long = b"id,name\n1,a\n2,\"open\n".to_vec();
+    let lines = 3 * RECORD_BYTES_MAX / 8;
+    for _ in 0..lines {
+        long.extend_from_slice(b"3,abcde\n");
+    }
+    std::fs::write(&format.path, &long).unwrap();
+    let batch = read_all(format, None);
+    assert_eq!(batch.tuples.len() as u64, lines + 1);
+    assert_eq!((batch.rejects.len(), batch.rejects[0].line), (1, 3));
+    assert!(batch.rejects[0].reason.contains("longer than"), "{}", batch.rejects[0].reason);
+}
+
+#[test]
 fn reading_goes_on_behind_any_tuple() {
     let directory = TempDir::new().unwrap();
     let text = b"id,name\n1,a\nbad,b\n2,\"x\ny\"\n\n3,c\n4,d\n";

@@ -1,0 +1,50 @@
+//! A file that gives at most so many bytes for one record, so that a quote that is never closed does not read the
+//! rest of the file into memory.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// The longest record of a CSV file. What is longer, or a quote that is open for longer, is a reject.
+pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+/// A file with an allowance of bytes.
+pub(super) struct BoundedFile {
+    file: File,
+    allowance_bytes: u64,
+}
+
+impl BoundedFile {
+    pub(super) fn new(file: File) -> BoundedFile {
+        BoundedFile { file, allowance_bytes: RECORD_BYTES_MAX }
+    }
+
+    /// A new record begins.
+    pub(super) fn renew(&mut self) {
+        self.allowance_bytes = RECORD_BYTES_MAX;
+    }
+
+    /// The bytes from a position up to a limit; the position of the file is lost.
+    pub(super) fn read_from(&mut self, offset: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+        self.file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        (&self.file).take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Read for BoundedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.allowance_bytes == 0 {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let read = self.file.read(buffer)?;
+        self.allowance_bytes = self.allowance_bytes.saturating_sub(read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for BoundedFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
