@@ -17,10 +17,10 @@ pub struct Rounds {
 }
 
 /// A thread's work: called again and again, returns the bytes that it has moved. It should take microseconds.
-pub type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
+pub(super) type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
 
 /// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none: anywhere.
-pub fn gb_per_s<'w>(
+pub(super) fn gb_per_s<'w>(
     rounds: Rounds,
     measured: usize,
     cpus: Option<&[usize]>,
