@@ -1,7 +1,7 @@
 //! Curves as SVG: panels side by side, each with its axes and a legend. Written by hand: a line is one element, and a
 //! plotting library would be the larger part of the lab.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// One picture: curves over a common axis.
 #[derive(Debug, Clone)]
@@ -23,6 +23,21 @@ pub struct Series {
     pub name: String,
     /// Points: label of the position and value.
     pub points: Vec<(String, f64)>,
+}
+
+/// The figure as a table: a line for each curve.
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n  {}  [{}; {}]", self.title, self.y_label, self.x_label)?;
+        let Some(first) = self.series.first() else { return Ok(()) };
+        write!(f, "  {:26}", "")?;
+        first.points.iter().try_for_each(|(label, _)| write!(f, "{label:>9}"))?;
+        for series in &self.series {
+            write!(f, "\n  {:26}", series.name)?;
+            series.points.iter().try_for_each(|(_, y)| write!(f, "{y:>9.2}"))?;
+        }
+        Ok(())
+    }
 }
 
 const PANEL_WIDTH: f64 = 430.0;
@@ -177,9 +192,11 @@ mod tests {
             y_label: "GB/s".to_string(),
             series: vec![series("1 thread", &[1.0, 7.0, 3.0]), series("2 threads", &[0.0, 0.5, 12.4])],
         };
+        let figures_table = figure.to_string();
         let svg = render("test", &[figure.clone(), figure]);
         assert_eq!(svg.matches("<polyline").count(), 4);
         assert_eq!(svg.matches("<circle").count(), 12);
+        assert!(figures_table.contains("12.40") && figures_table.contains("256 B"), "{figures_table}");
         assert!(svg.contains("reads &lt;all&gt;") && svg.contains("256 B") && svg.ends_with("</svg>\n"));
         for line in svg.lines().filter(|line| line.starts_with("<circle")) {
             let number = |name: &str| -> f64 {

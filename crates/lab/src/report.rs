@@ -197,7 +197,8 @@ impl fmt::Display for Report {
             self.experiment,
             if self.quick { " (quick: sizes too small for speed)" } else { "" }
         )?;
-        for row in &self.rows {
+        // What belongs to a figure is printed as its table.
+        for row in self.rows.iter().filter(|row| !row.contains_key("figure")) {
             let cells: Vec<String> = row
                 .iter()
                 .map(|(name, value)| match value {
@@ -207,6 +208,9 @@ impl fmt::Display for Report {
                 })
                 .collect();
             writeln!(f, "  {}", cells.join("  "))?;
+        }
+        for figure in &self.figures {
+            writeln!(f, "{figure}")?;
         }
         for ratio in &self.ratios {
             write!(f, "  {:44} {:8.2}", ratio.name, ratio.value)?;

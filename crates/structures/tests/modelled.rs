@@ -47,7 +47,6 @@ fn a_lookup_reads_two_lines_of_a_leaf() {
         assert_eq!(tree.get(key), Some(key));
     }
     let cost = pool.modelled_cost().unwrap() - before;
-    let cost = pool.modelled_cost().unwrap() - before;
     let lines_read = cost.lines_read as f64 / KEYS as f64;
     assert!((1.9..2.3).contains(&lines_read), "{lines_read} lines a lookup");
     // Both are asked for at once, mostly.

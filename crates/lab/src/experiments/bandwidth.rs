@@ -43,8 +43,8 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let journal = JournalPool::new(options, journal_mib, rounds, &policy)?;
         figures::curves_of(&mut Measured::new(&journal), Direction::Write, report)?;
     }
-    let optane = Modelled::new(optane_profile.clone());
-    let modelled_dram = Modelled::new(dram_profile);
+    let optane = Modelled::new("modelled Optane", optane_profile.clone());
+    let modelled_dram = Modelled::new("modelled DRAM", dram_profile);
     let mut optane = Measured::new(&optane);
     figures::curves(&mut optane, report)?;
     figures::pinning(&mut optane, report)?;

@@ -108,7 +108,7 @@ fn benches(options: &RunOptions) -> Result<Vec<Bench>, Error> {
 
 /// Runs the experiment.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
-    let (operations, rounds) = if options.quick { (20_000, 1) } else { (200_000, 7) };
+    let (operations, rounds) = if options.quick { (20_000, 1) } else { (20_000, 15) };
     let benches = benches(options)?;
     let mut medians = Vec::new();
     for lines in LINES {

@@ -6,22 +6,23 @@ use entresol_memory::profile::{Profile, Workload};
 
 /// Answers from a profile's curves; the same on every machine.
 pub struct Modelled {
+    name: &'static str,
     profile: Profile,
     threads: Vec<u64>,
     access_bytes: Vec<u64>,
 }
 
 impl Modelled {
-    /// The device of a profile.
-    pub fn new(profile: Profile) -> Modelled {
+    /// The device of a profile, and what tables call it.
+    pub fn new(name: &'static str, profile: Profile) -> Modelled {
         let curve = &profile.bandwidth.write.individual;
-        Modelled { threads: curve.threads.clone(), access_bytes: curve.access_bytes.clone(), profile }
+        Modelled { name, threads: curve.threads.clone(), access_bytes: curve.access_bytes.clone(), profile }
     }
 }
 
 impl Medium for Modelled {
     fn name(&self) -> String {
-        format!("modelled: {}", self.profile.name)
+        self.name.to_string()
     }
 
     fn threads(&self) -> &[u64] {

@@ -17,10 +17,10 @@ pub struct Rounds {
 }
 
 /// A thread's work: called again and again, returns the bytes that it has moved. It should take microseconds.
-pub type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
+pub(super) type Work<'w> = Box<dyn FnMut() -> Result<u64, Error> + Send + 'w>;
 
 /// GB/s of the first `measured` workers; the others only disturb them. `cpus`: where each one runs; none: anywhere.
-pub fn gb_per_s<'w>(
+pub(super) fn gb_per_s<'w>(
     rounds: Rounds,
     measured: usize,
     cpus: Option<&[usize]>,
@@ -54,15 +54,22 @@ fn one_round(
         barrier.wait();
         std::thread::sleep(window);
         over.store(true, Ordering::Relaxed);
-        let mut rate = 0.0;
-        for (i, thread) in threads.into_iter().enumerate() {
-            let (bytes, seconds) = thread.join().expect("a measuring thread does not panic")?;
-            if i < measured {
-                rate += bytes as f64 / seconds / 1e9;
-            }
+        let mut ran = Vec::new();
+        for thread in threads {
+            ran.push(thread.join().expect("a measuring thread does not panic")?);
         }
-        Ok(rate)
+        // The last to arrive lets all go. A thread that gets no processor at first has worked since then, too.
+        let start = ran.iter().map(|ran| ran.arrived).max().expect("there is a worker");
+        let rate_of = |ran: &Ran| ran.bytes as f64 / (ran.ended - start).as_secs_f64() / 1e9;
+        Ok(ran.iter().take(measured).map(rate_of).sum())
     })
+}
+
+/// What a thread did, and when.
+struct Ran {
+    bytes: u64,
+    arrived: Instant,
+    ended: Instant,
 }
 
 fn one_thread(
@@ -70,15 +77,15 @@ fn one_thread(
     over: &AtomicBool,
     cpu: Option<usize>,
     mut work: Work<'_>,
-) -> Result<(u64, f64), Error> {
+) -> Result<Ran, Error> {
     let pinned = cpu.map_or(Ok(()), |cpu| pin_thread(&[cpu]));
+    let arrived = Instant::now();
     // Even a thread that could not be pinned must not keep the others waiting.
     barrier.wait();
     pinned?;
-    let start = Instant::now();
     let mut bytes = work()?;
     while !over.load(Ordering::Relaxed) {
         bytes += work()?;
     }
-    Ok((bytes, start.elapsed().as_secs_f64()))
+    Ok(Ran { bytes, arrived, ended: Instant::now() })
 }

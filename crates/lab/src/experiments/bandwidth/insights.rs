@@ -124,8 +124,8 @@ fn read_chunks(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     Ok(Answer::new(
         chunks >= (1.0 - 2.0 * NOISE) * grouped_best && individual >= (1.0 - NOISE) * grouped[0],
         format!(
-            "{threads} threads: grouped {} {:.1}, grouped 4 KiB {chunks:.1}, best grouped {grouped_best:.1}, individual \
-             {} {individual:.1} GB/s",
+            "{threads} threads: grouped {} {:.2}, grouped 4 KiB {chunks:.2}, best grouped {grouped_best:.2}, individual \
+             {} {individual:.2} GB/s",
             size(small),
             grouped[0],
             size(small)
@@ -140,7 +140,7 @@ fn read_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     let more = medium.gb_per_s(near(Read, Individual, 2 * cores, 4096))?;
     Ok(Answer::new(
         (cores == 1 || all > (1.0 + NOISE) * one) && more <= (1.0 + NOISE) * all,
-        format!("1 thread {one:.1}, {cores} (all cores) {all:.1}, {} {more:.1} GB/s", 2 * cores),
+        format!("1 thread {one:.2}, {cores} (all cores) {all:.2}, {} {more:.2} GB/s", 2 * cores),
     ))
 }
 
@@ -149,7 +149,7 @@ fn pinning(medium: &mut Measured<'_>, direction: Direction) -> Result<Answer, Er
     let (pinned, free) = (medium.gb_per_s(access.near())?, medium.gb_per_s(access.at(Place::Unpinned))?);
     Ok(Answer::new(
         pinned > (1.0 + NOISE) * free,
-        format!("{} threads: pinned {pinned:.1}, not pinned {free:.1} GB/s", access.threads),
+        format!("{} threads: pinned {pinned:.2}, not pinned {free:.2} GB/s", access.threads),
     ))
 }
 
@@ -163,7 +163,7 @@ fn near_reads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     let again = medium.gb_per_s(access.at(Place::Far))?;
     Ok(Answer::new(
         near > again && again > first,
-        format!("near {near:.1}, far {first:.1} at first, {again:.1} later GB/s"),
+        format!("near {near:.2}, far {first:.2} at first, {again:.2} later GB/s"),
     ))
 }
 
@@ -179,7 +179,7 @@ fn striped(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     Ok(Answer::new(
         striped > 1.5 * one && striped > crossed && striped > shared,
         format!(
-            "one socket {one:.1}; two: near {striped:.1}, far {crossed:.1}, the same memory {shared:.1} GB/s"
+            "one socket {one:.2}; two: near {striped:.2}, far {crossed:.2}, the same memory {shared:.2} GB/s"
         ),
     ))
 }
@@ -217,7 +217,7 @@ fn write_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     Ok(Answer::new(
         (4..=6).contains(&best_threads) && crowded < 0.8 * peak,
         format!(
-            "{} a piece: best with {best_threads} threads, {peak:.1}; {most} threads {crowded:.1} GB/s",
+            "{} a piece: best with {best_threads} threads, {peak:.2}; {most} threads {crowded:.2} GB/s",
             size(large)
         ),
     ))
@@ -233,7 +233,7 @@ fn near_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
         near = near.max(medium.gb_per_s(access.near())?);
         far = far.max(medium.gb_per_s(access.at(Place::Far))?);
     }
-    Ok(Answer::new(far < 0.6 * near, format!("near {near:.1}, far {far:.1} GB/s at best")))
+    Ok(Answer::new(far < 0.6 * near, format!("near {near:.2}, far {far:.2} GB/s at best")))
 }
 
 fn contending_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
@@ -247,7 +247,7 @@ fn contending_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     Ok(Answer::new(
         shared < near && apart > near,
         format!(
-            "4 threads: one socket {near:.1}; two: the same memory {shared:.1}, each its own {apart:.1} GB/s"
+            "4 threads: one socket {near:.2}; two: the same memory {shared:.2}, each its own {apart:.2} GB/s"
         ),
     ))
 }

@@ -119,7 +119,7 @@ mod tests {
             ),
         ] {
             let base = Profile::embedded(name).unwrap();
-            let medium = Modelled::new(base.clone());
+            let medium = Modelled::new(name, base.clone());
             let text = profile_text(&mut Measured::new(&medium), &base, &latencies).unwrap();
             let read = Profile::parse(&text, Path::new("written.toml")).unwrap();
             assert_eq!(read.medium, base.medium);
