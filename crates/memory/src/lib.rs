@@ -45,7 +45,7 @@ mod spin;
 mod stats;
 
 pub use allocator::{OBJECT_BYTES_MAX, Reservation};
-pub use domain::dax::{FlushChoice, FlushInstruction};
+pub use domain::dax::{FlushChoice, FlushInstruction, STREAM_BYTES_MIN};
 pub use domain::journal::JournalOptions;
 pub use domain::{DomainChoice, DomainKind};
 pub use durability::{Durability, ParseDurabilityError};
