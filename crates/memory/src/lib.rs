@@ -49,7 +49,7 @@ mod spin;
 mod stats;
 
 pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
-pub use domain::dax::{FlushChoice, FlushInstruction};
+pub use domain::dax::{FlushChoice, FlushInstruction, STREAM_BYTES_MIN};
 pub use domain::journal::{JournalInfo, JournalOptions, PagesReport};
 pub use domain::modelled::{Load, ModelledCost};
 pub use domain::{DomainChoice, DomainKind};

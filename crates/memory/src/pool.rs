@@ -212,6 +212,16 @@ impl Pool {
         self.domain.flush(&self.mapping, &ranges.map(|(offset, bytes)| rounded_out(offset, bytes)));
     }
 
+    /// Stores bytes as little-endian words from `offset` on, the last one zero padded, and starts to make them
+    /// durable, as a [`Pool::flush`] of them would. From [`crate::STREAM_BYTES_MIN`] on, `dax` stores past the
+    /// caches: about half the time where the memory was not cached. Others may look at the words only after a
+    /// fence, by whatever publishes them.
+    pub fn store_flushed(&self, offset: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.domain.store_flushed(&self.mapping, offset, bytes);
+        }
+    }
+
     /// Orders all flushes before it before all flushes after it.
     #[inline]
     pub fn fence(&self) {

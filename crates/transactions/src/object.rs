@@ -27,7 +27,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_memory::mutants::{active, intact};
-use entresol_memory::{OBJECT_BYTES_MAX, Pool};
+use entresol_memory::{OBJECT_BYTES_MAX, Pool, STREAM_BYTES_MIN};
 use smallvec::SmallVec;
 
 use crate::active::Snapshots;
@@ -321,17 +321,18 @@ impl<'p> VersionedObject<'p> {
     pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8]) {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         self.fill(slot, cts, INFINITY, value);
-        let at = |word: usize| self.offset + 8 * word as u64;
-        let value_bytes = 8 + value.len().next_multiple_of(8);
+        let value_bytes = 8 * words_to_flush(value.len());
+        let (header, value) = (self.word_offset(HEADERS + 2 * slot), self.word_offset(self.value_at(slot)));
         if active("version-header-not-flushed") {
-            return self.pool.flush(at(self.value_at(slot)), value_bytes);
+            return self.pool.flush(value, value_bytes);
         }
         if active("version-value-not-flushed") {
-            return self.pool.flush(at(HEADERS + 2 * slot), 16);
+            return self.pool.flush(header, 16);
         }
-        self.pool.flush_ranges([(at(HEADERS + 2 * slot), 16), (at(self.value_at(slot)), value_bytes)]);
+        self.pool.flush_ranges([(header, 16), (value, value_bytes)]);
     }
 
+    /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
     fn fill(&self, slot: usize, cts: Timestamp, dts: Timestamp, value: &[u8]) {
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
         // CTS before DTS: see the module's argument.
@@ -341,6 +342,9 @@ impl<'p> VersionedObject<'p> {
         let at = self.value_at(slot);
         interleave::point();
         self.words[at].store(value.len() as u64, Ordering::Relaxed);
+        if value.len() >= STREAM_BYTES_MIN {
+            return self.pool.store_flushed(self.word_offset(at + 1), value);
+        }
         let (whole, rest) = value.as_chunks::<8>();
         for (word, bytes) in self.words[at + 1..].iter().zip(whole) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
@@ -403,7 +407,7 @@ impl<'p> VersionedObject<'p> {
         self.flush(BITMAP, self.value_at(0));
         for slot in (0..next).filter(|_| intact("new-object-flushed-in-part")) {
             let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
-            self.flush(self.value_at(slot), 1 + bytes.div_ceil(8));
+            self.flush(self.value_at(slot), words_to_flush(bytes));
         }
     }
 
@@ -425,9 +429,18 @@ impl<'p> VersionedObject<'p> {
         changed || dead != 0
     }
 
-    fn flush(&self, word: usize, words: usize) {
-        self.pool.flush(self.offset + 8 * word as u64, 8 * words);
+    fn word_offset(&self, word: usize) -> u64 {
+        self.offset + 8 * word as u64
     }
+
+    fn flush(&self, word: usize, words: usize) {
+        self.pool.flush(self.word_offset(word), 8 * words);
+    }
+}
+
+/// Words of a value that filling the slot leaves to be flushed, its length included.
+fn words_to_flush(value_bytes: usize) -> usize {
+    if value_bytes < STREAM_BYTES_MIN { 1 + value_bytes.div_ceil(8) } else { 1 }
 }
 
 /// The set bits, lowest first.

@@ -7,13 +7,17 @@
 //!
 //! - [`instruction`]: which instruction this processor has, and the instructions themselves
 //! - [`platform`]: what Linux knows of the platform's caches
+//! - [`stream`]: large copies past the caches
 //! - [`counters`]: flushes and fences, counted without a locked instruction
 
 mod counters;
 mod instruction;
 mod platform;
+mod stream;
 
 pub use instruction::FlushInstruction;
+pub use stream::STREAM_BYTES_MIN;
+pub(crate) use stream::store;
 
 use super::DomainKind;
 use super::redo::Lanes;
@@ -87,6 +91,17 @@ impl Dax {
                 line += LINE_BYTES;
             }
         }
+    }
+
+    /// Stores the bytes and starts to make them durable; see [`crate::Pool::store_flushed`].
+    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: u64, bytes: &[u8]) {
+        let words = mapping.words(offset, bytes.len().div_ceil(8));
+        if stream::AVAILABLE && self.line_flush.is_some() && bytes.len() >= STREAM_BYTES_MIN {
+            self.counters.add_flushes(1);
+            return stream::stream(words, bytes);
+        }
+        stream::store(words, bytes);
+        self.flush(mapping, &[(offset, 8 * words.len())]);
     }
 
     #[inline]

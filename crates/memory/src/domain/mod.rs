@@ -97,6 +97,16 @@ impl Domain {
         }
     }
 
+    /// Stores the bytes and flushes them.
+    pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: u64, bytes: &[u8]) {
+        if let Domain::Dax(dax) = self {
+            return dax.store_flushed(mapping, offset, bytes);
+        }
+        let words = mapping.words(offset, bytes.len().div_ceil(8));
+        dax::store(words, bytes);
+        self.flush(mapping, &[(offset, 8 * words.len())]);
+    }
+
     #[inline]
     pub(crate) fn fence(&self, mapping: &Mapping) {
         match self {

@@ -42,5 +42,5 @@ pub(crate) fn tree_change(seed: u64, step: u64) -> Change {
 /// The changes that a step commits.
 pub(crate) fn commit_changes(seed: u64, step: u64) -> Vec<Change> {
     let random = random(!seed, step);
-    (0..1 + random.random_u64() % 3).map(|_| change(&random, step, &[3, 8, 20, 90, 300])).collect()
+    (0..1 + random.random_u64() % 3).map(|_| change(&random, step, &[3, 8, 20, 90, 300, 4500])).collect()
 }

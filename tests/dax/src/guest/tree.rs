@@ -70,11 +70,9 @@ impl Tree {
             return self.put(&key, old, change.stamp, with);
         }
         let object = self.pool.reserve(bytes)?;
-        let words = self.pool.words(object.offset(), bytes / 8);
-        for (number, word) in words.iter().enumerate() {
-            word.store(value_word(change, bytes, number), Ordering::Relaxed);
-        }
-        self.pool.flush(object.offset(), bytes);
+        let value: Vec<u8> =
+            (0..bytes / 8).flat_map(|number| value_word(change, bytes, number).to_le_bytes()).collect();
+        self.pool.store_flushed(object.offset(), &value);
         let offset = with.allocate(object);
         self.put(&key, old, offset, with)
     }

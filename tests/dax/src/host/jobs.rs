@@ -59,6 +59,9 @@ const JOBS: [Job; 8] = [
 
 /// Runs those with `only` in their names; an error names those that failed.
 pub(crate) fn run(paths: &Paths, seed: u64, only: &str) -> Result<()> {
+    if !JOBS.iter().any(|(name, _)| name.contains(only)) {
+        return Err(format!("no part of the test has '{only}' in its name").into());
+    }
     if paths.work.exists() {
         std::fs::remove_dir_all(&paths.work)?;
     }

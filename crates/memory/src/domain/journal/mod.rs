@@ -156,7 +156,6 @@ struct Shared {
     mapping: Arc<Mapping>,
     /// The pool file past the page cache, where that can be had: for checkpoints.
     pages_file: Box<dyn StorageFile>,
-    /// The pool file as it is mapped: for what looks at it.
     pool_path: PathBuf,
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
