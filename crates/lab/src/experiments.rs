@@ -1,5 +1,6 @@
 //! The experiments by name.
 
+mod allocation;
 mod basics;
 
 use crate::report::Report;
@@ -17,11 +18,18 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[Experiment {
-    name: "basics",
-    about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
-    run: basics::run,
-}];
+pub const ALL: &[Experiment] = &[
+    Experiment {
+        name: "basics",
+        about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
+        run: basics::run,
+    },
+    Experiment {
+        name: "allocation",
+        about: "allocating nodes beside undo-log transactions, fragmentation, share of a split",
+        run: allocation::run,
+    },
+];
 
 /// The experiment with a name.
 pub fn find(name: &str) -> Result<&'static Experiment, Error> {
