@@ -1,5 +1,6 @@
 //! The experiments by name.
 
+mod allocation;
 mod bandwidth;
 mod basics;
 mod calibrate;
@@ -27,6 +28,11 @@ pub const ALL: &[Experiment] = &[
         name: "basics",
         about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
         run: basics::run,
+    },
+    Experiment {
+        name: "allocation",
+        about: "allocating nodes beside undo-log transactions, fragmentation, share of a split",
+        run: allocation::run,
     },
     Experiment {
         name: "crash-states",

@@ -147,6 +147,7 @@ impl<'p> Publication<'p> {
     /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
     /// gone.
     pub fn free(&mut self, offset: u64) {
+        assert!(self.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
         let (update, bytes) = self.pool.allocator().release(self.pool, offset);
         if active("freed-before-unlinked") {
             self.pool.domain_publish(&[], &[update]);

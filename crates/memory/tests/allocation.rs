@@ -267,6 +267,25 @@ fn the_space_report_adds_up() {
 }
 
 #[test]
+#[should_panic(expected = "is freed twice")]
+fn a_publication_does_not_free_an_object_twice() {
+    let pool = Pool::volatile(&options(1 << 20, 1)).unwrap();
+    let object = allocate(&pool, 100);
+    let mut publication = pool.publication();
+    publication.free(object);
+    publication.free(object);
+}
+
+#[test]
+#[should_panic(expected = "is freed, but not allocated")]
+fn what_is_free_is_not_freed() {
+    let pool = Pool::volatile(&options(1 << 20, 1)).unwrap();
+    let object = allocate(&pool, 100);
+    free(&pool, object);
+    free(&pool, object);
+}
+
+#[test]
 fn slabs_that_become_empty_are_given_up_without_waiting_for_need() {
     let pool = Pool::volatile(&options(1 << 20, 64)).unwrap();
     let objects: Vec<u64> = (0..20_000).map(|_| allocate(&pool, 512)).collect();

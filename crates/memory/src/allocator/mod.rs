@@ -307,22 +307,22 @@ impl Allocator {
         self.waiting_bytes.iter().any(|bytes| bytes.load(Ordering::Relaxed) > 0)
     }
 
-    /// Brings together what is free: what threads keep, what epochs hold no longer, and slabs without objects.
+    /// Brings together what is free: what epochs hold no longer, what threads keep, and slabs without objects.
     fn gather(self: &Arc<Self>, space: &dyn Space) {
-        let (mut kept, mut retired) = (Vec::new(), Vec::new());
-        self.caches.for_each(|number, cache| {
-            cache.drain(|class, offsets| kept.push((class, offsets)));
-            retired.push((number, cache.take_retired()));
-        });
-        for (class, offsets) in kept {
-            self.give_to_slabs(class, &offsets);
-        }
+        let mut retired = Vec::new();
+        self.caches.for_each(|number, cache| retired.push((number, cache.take_retired())));
         for (number, batch) in retired {
             self.wait_for_readers(space, number, batch);
         }
         // Each moves the epoch on by one if no old guard is in the way; a batch is free after two.
         for _ in 0..EPOCHS_WAITED {
             space.pin().flush();
+        }
+        // After that: some of what came back went to the caches.
+        let mut kept = Vec::new();
+        self.caches.for_each(|_, cache| cache.drain(|class, offsets| kept.push((class, offsets))));
+        for (class, offsets) in kept {
+            self.give_to_slabs(class, &offsets);
         }
         self.reclaim_empty_slabs(space, |_| 0);
     }
