@@ -35,7 +35,7 @@ const HISTORIES: [History; 8] = [
 
 /// Runs the experiment.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
-    let (seeds, size) = if options.quick { (1, 1) } else { (8, 4) };
+    let (seeds, size, crash_recovery_every) = if options.quick { (1, 1, 97) } else { (8, 4, 41) };
     let mut total = CrashReport::default();
     let mut violations = 0;
     for (name, history) in HISTORIES {
@@ -43,7 +43,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let mut seen = CrashReport::default();
         let mut found = Vec::new();
         for seed in options.seed..options.seed + seeds {
-            let options = CrashOptions { crash_recovery_every: 41, ..CrashOptions::with_seed(seed) };
+            let options = CrashOptions { crash_recovery_every, ..CrashOptions::with_seed(seed) };
             match history(size, &options) {
                 Ok(report) => seen.add(&report),
                 Err(violation) => found.push(violation.to_string()),
