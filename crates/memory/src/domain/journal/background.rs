@@ -153,7 +153,7 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<Vec<JoinHandle<()
     for (name, work) in work {
         let theirs = shared.clone();
         let started = env.spawn(name, move || {
-            let _latch = LatchOnPanic { shared: &theirs, name };
+            let _latch = LatchOnPanic { shared: &theirs, who: name };
             work(&theirs);
         });
         match started {
@@ -169,15 +169,16 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<Vec<JoinHandle<()
     Ok(threads)
 }
 
-struct LatchOnPanic<'s> {
-    shared: &'s Shared,
-    name: &'static str,
+/// Latches the journal if its holder panics: what was under way then is lost.
+pub(super) struct LatchOnPanic<'s> {
+    pub(super) shared: &'s Shared,
+    pub(super) who: &'static str,
 }
 
 impl Drop for LatchOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let cause = format!("the thread {} panicked", self.name);
+            let cause = format!("{} panicked while it worked on the journal", self.who);
             self.shared.fail(Error::Failed { cause });
         }
     }

@@ -18,6 +18,7 @@
 //! Syncs of the file are made one at a time, and a failed one latches before the next begins: a file system tells
 //! of a lost write only once, and whoever asked next would be told that all is well.
 
+use super::background::LatchOnPanic;
 use super::frame;
 use super::{Shared, Writer};
 use crate::error::{Error, Result};
@@ -96,17 +97,18 @@ impl Rounds {
         let patience = Duration::from_nanos((PATIENCE_SYNCS * sync_ns).min(GATHER_NS_MAX));
         loop {
             let mut round = self.state.lock();
-            if round.waiting[round.number % 2] + 1 >= expected {
+            let came = round.waiting[round.number % 2] + 1;
+            let waited = began.elapsed();
+            if came >= expected && waited < patience {
                 round.hurried_next = 1;
                 return;
             }
-            if began.elapsed() >= patience {
-                let came = round.waiting[round.number % 2] + 1;
-                if came * 4 >= expected * 3 {
-                    return;
+            if waited >= patience {
+                // Much too late: other work has the processors, and yielding to it costs more than a sync.
+                if came * 4 < expected * 3 || waited >= 2 * patience {
+                    round.hurried = round.hurried_next;
+                    round.hurried_next = (round.hurried_next * 2).clamp(1, HURRIED_MAX);
                 }
-                round.hurried = round.hurried_next;
-                round.hurried_next = (round.hurried_next * 2).clamp(1, HURRIED_MAX);
                 return;
             }
             drop(round);
@@ -174,6 +176,8 @@ impl Shared {
     /// Writes the oldest records, at most a buffer of them, as a frame.
     fn write_one(&self, writer: &mut Writer) -> Result<()> {
         self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))?;
+        // The records would be missing from the stream.
+        let _latch = LatchOnPanic { shared: self, who: "a writer" };
         let Some(mut filled) = self.active.lock().take_oldest() else { return Ok(()) };
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
@@ -202,6 +206,7 @@ impl Shared {
             match self.rounds.join(lsn) {
                 Part::Leads => {
                     let ends = EndOfRound(self);
+                    let _latch = LatchOnPanic { shared: self, who: "a commit" };
                     let outcome = self.lead();
                     drop(ends);
                     outcome?;
@@ -242,14 +247,11 @@ impl Shared {
     }
 }
 
-/// Ends the round also when its leader panics: nobody knows then what was written.
+/// Ends the round also when its leader panics.
 struct EndOfRound<'s>(&'s Shared);
 
 impl Drop for EndOfRound<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail(Error::Failed { cause: "a commit panicked while it wrote the journal".to_string() });
-        }
         self.0.rounds.end(self.0.failure.get().is_some());
     }
 }
