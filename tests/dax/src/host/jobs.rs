@@ -62,6 +62,9 @@ pub(crate) fn run(paths: &Paths, seed: u64, only: &str) -> Result<()> {
     if !JOBS.iter().any(|(name, _)| name.contains(only)) {
         return Err(format!("no part of the test has '{only}' in its name").into());
     }
+    // A second run beside this one waits: both would write the same images.
+    let lock = std::fs::File::create(paths.work.with_extension("lock"))?;
+    lock.lock()?;
     if paths.work.exists() {
         std::fs::remove_dir_all(&paths.work)?;
     }
