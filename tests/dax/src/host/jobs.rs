@@ -52,8 +52,8 @@ const JOBS: [Job; 8] = [
     ("power failures with clflush", |setting, work| {
         power_failures(setting, work, setting.seed + 3, 25, ",clwb=off,clflushopt=off")
     }),
-    ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20)),
-    ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500)),
+    ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20, 12)),
+    ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500, 32)),
     ("eADR is seen and used on request", eadr),
 ];
 
@@ -182,7 +182,7 @@ fn power_failures_and_in_recovery(setting: &Setting<'_>, work: &Path) -> Result<
 }
 
 /// A deliberate bug, which the images must show.
-fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64) -> Result<String> {
+fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64, images: usize) -> Result<String> {
     let run = PowerFailures {
         archive: &setting.mutants,
         start: &setting.blank,
@@ -190,7 +190,7 @@ fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64) -> Result<
         seed: setting.seed,
         first,
         every: 20,
-        images: 12,
+        images,
         processor: "",
         mutant: Some(name),
     };
