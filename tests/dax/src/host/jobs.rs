@@ -52,8 +52,8 @@ const JOBS: [Job; 8] = [
     ("power failures with clflush", |setting, work| {
         power_failures(setting, work, setting.seed + 3, 25, ",clwb=off,clflushopt=off")
     }),
-    ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20)),
-    ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500)),
+    ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20, 12)),
+    ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500, 32)),
     ("eADR is seen and used on request", eadr),
 ];
 
@@ -62,6 +62,9 @@ pub(crate) fn run(paths: &Paths, seed: u64, only: &str) -> Result<()> {
     if !JOBS.iter().any(|(name, _)| name.contains(only)) {
         return Err(format!("no part of the test has '{only}' in its name").into());
     }
+    // A second run beside this one waits: both would write the same images.
+    let lock = std::fs::File::create(paths.work.with_extension("lock"))?;
+    lock.lock()?;
     if paths.work.exists() {
         std::fs::remove_dir_all(&paths.work)?;
     }
@@ -179,7 +182,7 @@ fn power_failures_and_in_recovery(setting: &Setting<'_>, work: &Path) -> Result<
 }
 
 /// A deliberate bug, which the images must show.
-fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64) -> Result<String> {
+fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64, images: usize) -> Result<String> {
     let run = PowerFailures {
         archive: &setting.mutants,
         start: &setting.blank,
@@ -187,7 +190,7 @@ fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64) -> Result<
         seed: setting.seed,
         first,
         every: 20,
-        images: 12,
+        images,
         processor: "",
         mutant: Some(name),
     };
