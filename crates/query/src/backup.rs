@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
 use crate::error::{Error, Result};
 use crate::session::{Session, StatementResult, blocking};
@@ -27,22 +27,35 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         return Ok(None);
     }
     // What is no SQL is the parser's to report.
-    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize() else {
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize_with_location()
+    else {
         return Ok(None);
     };
     let mut parts = Vec::new();
     let mut has_backup = false;
-    for statement in tokens.split(|token| *token == Token::SemiColon) {
-        let words: Vec<&Token> =
-            statement.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    let mut start = 0;
+    for statement in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
+        let ends = statement.last().filter(|last| last.token == Token::SemiColon);
+        let end = ends.map_or(sql.len(), |semicolon| byte_at(sql, semicolon.span.start));
+        let meant = |token: &&Token| !matches!(token, Token::Whitespace(_) | Token::SemiColon);
+        let words: Vec<&Token> = statement.iter().map(|token| &token.token).filter(meant).collect();
         if words.first().is_some_and(|first| is_word(first, KEYWORD)) {
             has_backup = true;
             parts.push(Part::Backup(destination(&words)?));
         } else {
-            parts.push(Part::Sql(statement.iter().map(Token::to_string).collect()));
+            parts.push(Part::Sql(sql[start..end].to_owned()));
         }
+        start = (end + 1).min(sql.len());
     }
     Ok(has_backup.then_some(parts))
+}
+
+/// The byte of a place that is given by line and character, both from 1.
+fn byte_at(sql: &str, place: Location) -> usize {
+    let skipped: usize =
+        sql.split_inclusive('\n').take(place.line.saturating_sub(1) as usize).map(str::len).sum();
+    let column = place.column.saturating_sub(1) as usize;
+    sql[skipped..].char_indices().nth(column).map_or(sql.len(), |(byte, _)| skipped + byte)
 }
 
 fn is_word(token: &Token, wanted: &str) -> bool {
@@ -89,11 +102,11 @@ mod tests {
         assert!(cut("-- BACKUP TO 'x'\nSELECT 1").unwrap().is_none());
         assert_eq!(paths("-- now\n BACKUP\tto 'a''b;c'"), [Some("a'b;c".to_owned())]);
         assert_eq!(paths("SELECT ';'; Backup To 'x'; SELECT 2"), [None, Some("x".to_owned()), None]);
-        let Part::Sql(first) = &cut("SELECT 'it''s;' || E'\\n' -- c\n;BACKUP TO 'x'").unwrap().unwrap()[0]
-        else {
-            panic!()
-        };
-        assert!(first.starts_with("SELECT 'it''s;' || E'\\n'"), "{first}");
+        let text = "SELECT 'it''s;', 'ä' || E'\\n' -- c;\n, 2\n ;\n BACKUP TO 'x';SELECT 3";
+        let parts = cut(text).unwrap().unwrap();
+        let [Part::Sql(first), Part::Backup(path), Part::Sql(last)] = parts.as_slice() else { panic!() };
+        assert_eq!(first, "SELECT 'it''s;', 'ä' || E'\\n' -- c;\n, 2\n ");
+        assert_eq!((path.to_str(), last.as_str()), (Some("x"), "SELECT 3"));
     }
 
     #[test]
