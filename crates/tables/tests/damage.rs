@@ -185,6 +185,10 @@ fn a_flipped_bit_in_a_row_is_found_by_a_check_with_its_place_and_its_table() {
     assert!(problem.to_string().contains("pool.entresol"), "{problem}");
 }
 
+/// Of a tree's leaf: its size, and where it has the offset of the next one.
+const LEAF_BYTES: usize = 1024;
+const NEXT_LEAF: usize = 64;
+
 /// A copy of a database without the checksums of its pages, with a word of the pool file changed.
 fn damaged_copy(of: &tempfile::TempDir, at: usize, word: u64) -> tempfile::TempDir {
     let copy = tempfile::TempDir::new().unwrap();
@@ -202,12 +206,13 @@ fn wild_bytes_that_no_checksum_covers_are_errors_not_panics() {
     for name in TABLES {
         // The last entry was never moved by a split: there is no stale one.
         let reference = file.reference(name, ROWS - 1);
-        let leaf = reference / 512 * 512;
+        let leaf = reference / LEAF_BYTES * LEAF_BYTES;
         let object = u64::from_le_bytes(*file.bytes[reference..].first_chunk().unwrap()) as usize;
         assert!(object <= file.object(name, ROWS - 1));
         // The object's shape; the word that refers to it; the chain of leaves.
         let objects = [(object + 8, u64::MAX), (object + 8, 0), (reference, 1 << 41), (reference, 7)];
-        let leaves = [(leaf + 8, 3), (leaf + 8, 1 << 41), (leaf + 8, leaf as u64), (leaf, u64::MAX)];
+        let next = leaf + NEXT_LEAF;
+        let leaves = [(next, 3), (next, 1 << 41), (next, leaf as u64), (leaf, u64::MAX)];
         for (at, word) in objects.into_iter().chain(leaves) {
             let copy = damaged_copy(&directory, at, word);
             let report = look(copy.path()).unwrap();
