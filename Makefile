@@ -10,6 +10,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 CARGO ?= cargo
 # Further arguments, as in: make demo DEMO_ARGS='--data DIR --meters 20'
 DEMO_ARGS ?=
+# What `make bench` measures, and further arguments; `lab list` says what there is.
+BENCH ?= basics journal-commit allocation flush-cost crash-states
 BENCH_ARGS ?=
 DAX_ARGS ?=
 
@@ -24,6 +26,7 @@ demo: setup ## Set up, build and run the smart metering demo.
 .PHONY: test
 test: setup ## Set up, build and run all tests.
 	$(CARGO) test --workspace
+	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants
 
 # The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
@@ -44,8 +47,8 @@ lint: setup ## Check the format and run clippy; every warning is an error.
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 .PHONY: bench
-bench: setup ## Run the basic measurements of the lab.
-	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run basics $(BENCH_ARGS)
+bench: setup ## Measure the floors, each figure beside what is asked of it.
+	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run $(BENCH) $(BENCH_ARGS)
 
 # A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
 .PHONY: setup
