@@ -24,6 +24,7 @@
 
 mod error;
 mod fptree;
+mod hash;
 mod index;
 mod key;
 mod latch;
@@ -32,6 +33,7 @@ mod simd;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
+pub use hash::{Change, HashKey, HashStats, HashTable};
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;
