@@ -217,12 +217,13 @@ impl<K: HashKey> HashTable<K> {
 
     /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
     /// Cost: a flushed entry and one publication of one word; every few hundred inserts a split.
+    #[inline]
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
         let key = K::stored(key);
         self.insert_hashed(self.hash(key), key, value, with)
     }
 
-    #[inline]
+    #[inline(never)]
     fn insert_hashed<'p>(
         &'p self,
         hash: Hash,
@@ -289,6 +290,7 @@ impl<K: HashKey> HashTable<K> {
 
     /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
     /// key, `with` is dropped.
+    #[inline]
     pub fn replace<'p>(
         &'p self,
         key: K::Key<'_>,
@@ -299,7 +301,7 @@ impl<K: HashKey> HashTable<K> {
         self.replace_hashed(self.hash(key), key, value, with)
     }
 
-    #[inline]
+    #[inline(never)]
     fn replace_hashed<'p>(
         &'p self,
         hash: Hash,
@@ -318,12 +320,13 @@ impl<K: HashKey> HashTable<K> {
 
     /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
     /// dropped.
+    #[inline]
     pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
         let key = K::stored(key);
         self.remove_hashed(self.hash(key), key, with)
     }
 
-    #[inline]
+    #[inline(never)]
     fn remove_hashed<'p>(
         &'p self,
         hash: Hash,
@@ -343,7 +346,7 @@ impl<K: HashKey> HashTable<K> {
                 latch::pause(&mut spins);
                 continue;
             }
-            let _other = is_displaced.then_some(Held { latch: other });
+            let _other = is_displaced.then(|| Held { latch: other });
             let bucket = segment.bucket(place.bucket);
             let value = bucket.value(place.slot);
             bucket.set_meta(bucket.meta().without(place.slot), &mut with);
