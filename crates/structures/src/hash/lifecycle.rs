@@ -11,6 +11,7 @@
 
 use super::directory::Directory;
 use super::key::{Hash, HashKey, scramble};
+use super::mutants::{self, Mutant};
 use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, State};
 use super::{HashTable, split};
 use crate::error::{Error, Result};
@@ -111,7 +112,7 @@ impl<K: HashKey> HashTable<K> {
         let directory =
             Directory::build(&segments).map_err(|what| Error::Corrupt { offset: header, what })?;
         // Only a table that is known to be whole is written to.
-        for at in unfinished {
+        for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
             split::clean_up(pool, &Segment::<K>::at(pool, at), seed)?;
         }
         let (pool, stripes) = (pool.clone(), LatchStripes::new());

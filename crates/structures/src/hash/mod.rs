@@ -38,9 +38,12 @@ mod directory;
 mod displaced;
 mod key;
 mod lifecycle;
+mod mutants;
 mod scan;
 mod segment;
 mod split;
+#[cfg(test)]
+mod tests;
 
 pub use batch::Change;
 pub use key::HashKey;
@@ -52,6 +55,7 @@ use directory::Directory;
 use displaced::DISTANCE_MAX;
 use entresol_memory::{Pool, Publication};
 use key::Hash;
+use mutants::Mutant;
 use segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -247,9 +251,14 @@ impl<K: HashKey> HashTable<K> {
             match self.room_behind(segment, hash) {
                 Room::At { bucket, slot, place, held: _held } => {
                     // The place before the entry: a crash between leaves a place that leads nowhere.
-                    home.write_displaced(place, &mut with);
+                    if !mutants::is(Mutant::PlaceAfterEntry) {
+                        home.write_displaced(place, &mut with);
+                    }
                     bucket.add(slot, (key, hash.fingerprint()), value, &mut with);
                     with.publish()?;
+                    if mutants::is(Mutant::PlaceAfterEntry) {
+                        home.forget_displaced(place, &self.pool);
+                    }
                     return Ok(Inserted::New);
                 }
                 Room::Busy => {
@@ -349,12 +358,23 @@ impl<K: HashKey> HashTable<K> {
             let _other = is_displaced.then(|| Held { latch: other });
             let bucket = segment.bucket(place.bucket);
             let value = bucket.value(place.slot);
-            bucket.set_meta(bucket.meta().without(place.slot), &mut with);
+            let forget = || {
+                let home = segment.bucket(hash.home());
+                home.forget_displaced(home.displaced().without(place.distance, hash.tag()), &self.pool);
+            };
+            if is_displaced && mutants::is(Mutant::PlaceForgottenFirst) {
+                forget();
+            }
+            let rest = bucket.meta().without(place.slot);
+            if mutants::is(Mutant::RemovalNotFlushed) {
+                bucket.forget_entry(rest);
+            } else {
+                bucket.set_meta(rest, &mut with);
+            }
             with.publish()?;
             if is_displaced {
                 // After the entry: the other way round, a crash could leave an entry that is not found.
-                let home = segment.bucket(hash.home());
-                home.forget_displaced(home.displaced().without(place.distance, hash.tag()), &self.pool);
+                forget();
             }
             return Ok(Some(value));
         }

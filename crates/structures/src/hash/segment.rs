@@ -25,6 +25,7 @@
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
+use super::mutants::{self, Mutant};
 use crate::leaf::bits;
 use crate::simd::matching_bytes_of_word;
 use entresol_memory::{Pool, Publication};
@@ -282,6 +283,12 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         with: &mut Publication<'_>,
     ) {
         let entry = self.offset + (Self::entry_word(slot) * 8) as u64;
+        if mutants::is(Mutant::EntryNotFlushed) {
+            let words = &self.words[Self::entry_word(slot)..];
+            K::store(&words[..K::WORDS], key);
+            words[K::WORDS].store(value, Relaxed);
+            return self.set_meta(self.meta().with(slot, fingerprint), with);
+        }
         for index in 0..K::WORDS {
             with.write(entry + index as u64 * 8, K::word(key, index));
         }
@@ -307,6 +314,11 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         pool.flush(self.offset + DISPLACED as u64 * 8, 8);
+    }
+
+    /// Clears an entry in the caches only: what a removal must not do.
+    pub(super) fn forget_entry(&self, meta: Meta) {
+        self.words[META].store(meta.0, Relaxed);
     }
 
     /// Puts an entry into a bucket of a segment that nobody else sees yet.

@@ -12,6 +12,7 @@
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
+use super::mutants::{self, Mutant};
 use super::segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, State};
 use super::{DISTANCE_MAX, HashTable};
 use crate::error::{Error, Result};
@@ -63,11 +64,19 @@ impl<K: HashKey> HashTable<K> {
         let prefix = segment.prefix() | 1 << (64 - depth);
         upper.clear(depth, prefix, segment.next());
         fill_upper(&segment, &upper, self.seed)?;
-        self.pool.flush(upper.offset(), SEGMENT_BYTES);
+        if !mutants::is(Mutant::NewSegmentNotFlushed) {
+            self.pool.flush(upper.offset(), SEGMENT_BYTES);
+        }
         let mut publication = self.pool.publication();
         publication.allocate(reservation);
         segment.set_next(upper.offset(), &mut publication);
+        if mutants::is(Mutant::DepthAfterChain) {
+            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+        }
         segment.set_state(State { depth, divided: true }, &mut publication);
+        if mutants::is(Mutant::ClearedBeforeSplit) {
+            clear_before_split(&self.pool, &segment, &upper, self.seed)?;
+        }
         publication.publish()?;
         self.directory.enter(upper.offset(), prefix, depth);
         clean_up(&self.pool, &segment, self.seed)
@@ -159,4 +168,20 @@ pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, seed: 
     segment.set_state(State { depth: segment.depth(), divided: false }, &mut publication);
     publication.publish()?;
     Ok(())
+}
+
+/// Clears the entries that move while they still count: what a split must not do.
+fn clear_before_split<K: HashKey>(
+    pool: &Pool,
+    segment: &Segment<'_, K>,
+    upper: &Segment<'_, K>,
+    seed: u64,
+) -> Result<()> {
+    let mut publication = pool.publication();
+    for bucket in segment.buckets() {
+        let stays = |slot: &usize| !upper.has(Hash::of::<K>(bucket.key(*slot), seed));
+        let keep = bits(bucket.valid()).filter(stays).fold(0, |keep, slot| keep | 1 << slot);
+        bucket.write_meta(bucket.meta().only(keep), &mut publication);
+    }
+    Ok(publication.publish()?)
 }
