@@ -15,8 +15,16 @@ use std::time::Instant;
 
 const ROUNDS: usize = 3;
 const BATCH: usize = 1024;
-const OPERATIONS: [&str; 8] =
-    ["insert", "insert in batches", "get", "get_many", "get of absent keys", "update", "update in batches", "delete"];
+const OPERATIONS: [&str; 8] = [
+    "insert",
+    "insert in batches",
+    "get",
+    "get_many",
+    "get of absent keys",
+    "update",
+    "update in batches",
+    "delete",
+];
 /// What a volatile map has no call of its own for: the plain operation stands beside it.
 const PLAIN: [usize; 8] = [0, 0, 2, 2, 4, 5, 5, 7];
 
@@ -72,7 +80,11 @@ fn measure_table(load: &Load, pool: &Arc<Pool>, samples: &mut Samples) -> Result
     let expect = "the pool has room";
     measure(insert, count, || {
         let new = |key: &&u64| table.insert(**key, **key ^ 1, pool.publication()).expect(expect);
-        load.keys.iter().map(|key| new(&key)).filter(|done| *done == entresol_structures::Inserted::New).count()
+        load.keys
+            .iter()
+            .map(|key| new(&key))
+            .filter(|done| *done == entresol_structures::Inserted::New)
+            .count()
     });
     measure(get, count, || load.wanted.iter().filter(|key| table.get(**key) == Some(**key ^ 1)).count());
     let mut values = Vec::new();
@@ -168,7 +180,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{keys} keys, ns an operation, medians of {ROUNDS}");
     println!("{:20} {:>31}   {:>31}", "", "wall clock", "on a processor");
-    println!("{0:20} {1:>9} {2:>9} {3:>11}   {1:>9} {2:>9} {3:>11}", "operation", "BTreeMap", "hash", "times");
+    println!(
+        "{0:20} {1:>9} {2:>9} {3:>11}   {1:>9} {2:>9} {3:>11}",
+        "operation", "BTreeMap", "hash", "times"
+    );
     for (index, name) in OPERATIONS.iter().enumerate() {
         print!("{name:20}");
         for of in [|sample: &(f64, f64)| sample.0, |sample: &(f64, f64)| sample.1] {

@@ -50,7 +50,7 @@ impl<K: HashKey> HashTable<K> {
             }
             let mut keys = HashSet::new();
             for (index, bucket) in segment.buckets().enumerate() {
-                if bucket.meta().valid() != bucket.valid() {
+                if bucket.meta().0 & 0xFF != bucket.valid() {
                     let what = format!("bucket {index} says that it has slots that a bucket does not have");
                     return corrupt(segment.offset(), what);
                 }
@@ -58,7 +58,10 @@ impl<K: HashKey> HashTable<K> {
                     self.check_entry(&segment, index, slot)?;
                     let key = bucket.key(slot);
                     if !keys.insert([0, K::WORDS - 1].map(|word| K::word(key, word))) {
-                        return corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} counts twice"));
+                        return corrupt(
+                            segment.offset(),
+                            format!("the key of bucket {index} slot {slot} counts twice"),
+                        );
                     }
                 }
             }
@@ -70,7 +73,8 @@ impl<K: HashKey> HashTable<K> {
         let bucket = segment.bucket(index);
         let (key, value) = (bucket.key(slot), bucket.value(slot));
         let hash: Hash = self.hash(key);
-        let bad = |what: &str| corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {what}"));
+        let bad =
+            |what: &str| corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {what}"));
         if self.directory.route(hash).segment != segment.offset() || !segment.has(hash) {
             return bad("belongs into another segment");
         }

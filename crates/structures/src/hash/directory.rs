@@ -103,7 +103,8 @@ impl Directory {
         if Self::allows(local_depth, segments) {
             return Ok(());
         }
-        let what = format!("the keys of a hash table do not spread: a segment would be {local_depth} bits deep");
+        let what =
+            format!("the keys of a hash table do not spread: a segment would be {local_depth} bits deep");
         Err(Error::Memory(entresol_memory::Error::OutOfSpace { what }))
     }
 

@@ -97,7 +97,8 @@ mod tests {
 
     #[test]
     fn regular_keys_spread_over_buckets_and_prefixes() {
-        let patterns: [fn(u64) -> u64; 4] = [|i| i, |i| i << 32, |i| i << 52 | i, |i| (i * 1000).swap_bytes()];
+        let patterns: [fn(u64) -> u64; 4] =
+            [|i| i, |i| i << 32, |i| i << 52 | i, |i| (i * 1000).swap_bytes()];
         for pattern in patterns {
             let mut buckets = [0u32; BUCKETS];
             let mut prefixes = [0u32; 64];

@@ -300,12 +300,7 @@ impl<K: HashKey> HashTable<K> {
     /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
     /// key, `with` is dropped.
     #[inline]
-    pub fn replace<'p>(
-        &'p self,
-        key: K::Key<'_>,
-        value: u64,
-        with: Publication<'p>,
-    ) -> Result<Option<u64>> {
+    pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         let key = K::stored(key);
         self.replace_hashed(self.hash(key), key, value, with)
     }
@@ -383,7 +378,12 @@ impl<K: HashKey> HashTable<K> {
 
 /// What a full home's neighbours offer.
 enum Room<'t, K: HashKey> {
-    At { bucket: Bucket<'t, K>, slot: usize, place: displaced::Displaced, held: Held<'t> },
+    At {
+        bucket: Bucket<'t, K>,
+        slot: usize,
+        place: displaced::Displaced,
+        held: Held<'t>,
+    },
     /// None that is free of writers.
     Busy,
     None,

@@ -172,7 +172,7 @@ pub(super) struct Meta(pub(super) u64);
 impl Meta {
     #[inline]
     pub(super) fn valid(self) -> u64 {
-        self.0 & 0xFF
+        self.0 & 0x7F
     }
 
     /// Valid slots whose fingerprint is this.
@@ -377,7 +377,11 @@ mod tests {
             assert_eq!(State::decode(state.encode()), Some(state));
         }
         for bit in (0..64).filter(|bit| ![0, 1, 2, 3, 4, 8].contains(bit)) {
-            assert_eq!(State::decode(State { depth: 7, divided: false }.encode() ^ 1 << bit), None, "bit {bit}");
+            assert_eq!(
+                State::decode(State { depth: 7, divided: false }.encode() ^ 1 << bit),
+                None,
+                "bit {bit}"
+            );
         }
         assert_eq!(State::decode(State { depth: 33, divided: false }.encode()), None);
     }
