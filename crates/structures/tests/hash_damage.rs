@@ -104,6 +104,8 @@ fn operations_on_damaged_buckets_do_not_panic() {
             let word = segment + 128 + env.random_u64() % 127 * 128 + if round % 2 == 0 { 0 } else { 56 };
             pool.word(word).fetch_xor(env.random_u64(), Ordering::Relaxed);
         }
+        // Bits and fingerprints, or places; of the latter some may lead nowhere without harm.
+        assert!(round % 2 == 1 || table.check(|_| {}).is_err());
         for number in 0..3000 {
             let key = env.random_u64() % (2 * KEYS);
             match number % 4 {
@@ -115,7 +117,7 @@ fn operations_on_damaged_buckets_do_not_panic() {
                 }
             }
         }
-        assert!(table.check(|_| {}).is_err());
+        drop(table.check(|_| {}));
         table.stats();
         table.scan_batch(0, &mut Vec::new());
     }
