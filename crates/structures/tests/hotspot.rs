@@ -189,6 +189,82 @@ proptest! {
     }
 }
 
+/// An index whose gets, when told to, are overtaken: after one has read its value, and before it returns, an update of
+/// the same key begins and ends.
+struct Overtaken {
+    behind: HashTable<WordKey>,
+    meeting: Option<Meeting>,
+}
+
+/// Tells the updating thread that the value was read; waits for it to have returned.
+struct Meeting {
+    was_read: std::sync::mpsc::SyncSender<()>,
+    is_updated: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+    is_on: AtomicBool,
+}
+
+impl PointIndex for Overtaken {
+    type Key = u64;
+
+    fn key_words(key: u64) -> [u64; 2] {
+        [key, 0]
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let value = self.behind.get(key);
+        if let Some(meeting) = &self.meeting
+            && meeting.is_on.swap(false, Ordering::SeqCst)
+        {
+            meeting.was_read.send(()).unwrap();
+            meeting.is_updated.lock().unwrap().recv().unwrap();
+        }
+        value
+    }
+
+    fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        self.behind.insert(key, value, with)
+    }
+
+    fn replace<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.behind.replace(key, value, with)
+    }
+
+    fn remove<'p>(&'p self, key: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.behind.remove(key, with)
+    }
+}
+
+#[test]
+fn a_value_that_was_read_before_an_update_is_not_kept_after_it() {
+    for removes in [false, true] {
+        let pool = pool();
+        let (was_read, on_read) = std::sync::mpsc::sync_channel(0);
+        let (updated, is_updated) = std::sync::mpsc::sync_channel(0);
+        let meeting =
+            Meeting { was_read, is_updated: std::sync::Mutex::new(is_updated), is_on: AtomicBool::new(true) };
+        let behind = Overtaken { behind: table(&pool), meeting: Some(meeting) };
+        let options = HotspotOptions { hot_after: 1, ..HotspotOptions::default() };
+        let index = HotspotIndex::new(behind, options).unwrap();
+        index.insert(7, 1, pool.publication()).unwrap();
+        let (index, pool) = (&index, &pool);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                on_read.recv().unwrap();
+                let old = if removes {
+                    index.remove(7, pool.publication()).unwrap()
+                } else {
+                    index.replace(7, 2, pool.publication()).unwrap()
+                };
+                assert_eq!(old, Some(1));
+                updated.send(()).unwrap();
+            });
+            assert_eq!(index.get(7), Some(1), "it began before the update");
+        });
+        let expected = if removes { None } else { Some(2) };
+        assert_eq!([index.get(7), index.get(7)], [expected; 2]);
+    }
+}
+
 /// Two writers count few keys up, all of them hot, and remove and bring back others. What an update has returned is
 /// noted; a get that begins later must not return less.
 fn no_get_is_stale<I: PointIndex<Key = u64>>(behind: I, pool: &Arc<Pool>) {

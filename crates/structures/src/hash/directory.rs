@@ -1,6 +1,7 @@
 //! From the first bits of a hash to the segment that has its keys: an array in DRAM, rebuilt at open.
 //!
-//! A directory of depth d has 2^d entries, each the offset of a segment. Doubling makes the next level's array,
+//! A directory of depth d has 2^d entries, each the number of a segment: its offset in segments, which are aligned
+//! to their size. Doubling makes the next level's array,
 //! copies every entry twice and then raises the depth. Older levels stay, unused, so that a reader never holds
 //! a dangling reference; all of them together are as large as the newest.
 //!
@@ -8,13 +9,14 @@
 //! changes the directory while it holds the latches of all of the segment's buckets, so an entry that is the same
 //! after the version was read is right for as long as that version holds.
 //!
-//! Memory: 16 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a segment.
+//! Memory: 8 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a segment.
 
 use super::key::Hash;
+use super::segment::SEGMENT_BYTES;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The deepest directory: 2^32 entries, more than an address range of segments has.
 pub(super) const DEPTH_MAX: u32 = 32;
@@ -25,7 +27,7 @@ const ENTRIES_MIN: u64 = 1 << 12;
 
 /// See the [module](self).
 pub(super) struct Directory {
-    levels: [OnceLock<Box<[AtomicU64]>>; DEPTH_MAX as usize + 1],
+    levels: [OnceLock<Box<[AtomicU32]>>; DEPTH_MAX as usize + 1],
     depth: AtomicU32,
     /// Held while entries change; the number of segments.
     changing: Mutex<u64>,
@@ -38,8 +40,14 @@ pub(super) struct Route {
     depth: u32,
 }
 
-fn fresh_level(depth: u32, entry: impl Fn(usize) -> u64) -> Box<[AtomicU64]> {
-    (0..1usize << depth).map(|index| AtomicU64::new(entry(index))).collect()
+/// The number of the segment at an offset. The largest pool has fewer than 2^30 of them.
+fn number(segment: u64) -> u32 {
+    debug_assert!(segment.is_multiple_of(SEGMENT_BYTES as u64));
+    u32::try_from(segment / SEGMENT_BYTES as u64).expect("offsets are below 2^43")
+}
+
+fn fresh_level(depth: u32, entry: impl Fn(usize) -> u32) -> Box<[AtomicU32]> {
+    (0..1usize << depth).map(|index| AtomicU32::new(entry(index))).collect()
 }
 
 impl Directory {
@@ -60,7 +68,7 @@ impl Directory {
                 if entry.load(Ordering::Relaxed) != 0 {
                     return Err("two of its segments cover the same hashes".to_string());
                 }
-                entry.store(segment, Ordering::Relaxed);
+                entry.store(number(segment), Ordering::Relaxed);
             }
         }
         let levels: [OnceLock<_>; DEPTH_MAX as usize + 1] = std::array::from_fn(|_| OnceLock::new());
@@ -80,7 +88,7 @@ impl Directory {
     }
 
     #[inline]
-    fn level(&self, depth: u32) -> &[AtomicU64] {
+    fn level(&self, depth: u32) -> &[AtomicU32] {
         self.levels[depth as usize].get().expect("a depth is set after its level is made")
     }
 
@@ -88,7 +96,8 @@ impl Directory {
     #[inline]
     pub(super) fn route(&self, hash: Hash) -> Route {
         let depth = self.depth.load(Ordering::Acquire);
-        Route { segment: self.level(depth)[hash.prefix(depth)].load(Ordering::Acquire), depth }
+        let number = self.level(depth)[hash.prefix(depth)].load(Ordering::Acquire);
+        Route { segment: u64::from(number) * SEGMENT_BYTES as u64, depth }
     }
 
     /// Whether a way is still the way.
@@ -122,7 +131,7 @@ impl Directory {
             self.depth.store(depth, Ordering::Release);
         }
         for entry in &self.level(depth)[Self::range(prefix, local_depth, depth)] {
-            entry.store(segment, Ordering::Release);
+            entry.store(number(segment), Ordering::Release);
         }
     }
 
@@ -133,7 +142,7 @@ impl Directory {
 
     /// Bytes of all levels.
     pub(super) fn bytes(&self) -> usize {
-        self.levels.iter().filter_map(OnceLock::get).map(|level| level.len() * 8).sum()
+        self.levels.iter().filter_map(OnceLock::get).map(|level| level.len() * 4).sum()
     }
 }
 
@@ -142,29 +151,32 @@ mod tests {
     use super::*;
 
     const HALF: u64 = 1 << 63;
+    const A: u64 = SEGMENT_BYTES as u64;
+    const B: u64 = 2 * A;
+    const C: u64 = 3 * A;
 
     #[test]
     fn doubling_keeps_the_ways_of_all_others() {
-        let directory = Directory::build(&[(64, 0, 1), (128, HALF, 1)]).unwrap();
+        let directory = Directory::build(&[(A, 0, 1), (B, HALF, 1)]).unwrap();
         let before = directory.route(Hash(HALF));
-        directory.enter(192, 1 << 61, 3);
+        directory.enter(C, 1 << 61, 3);
         assert_eq!(directory.depth(), 3);
         let found: Vec<u64> = (0..8).map(|i| directory.route(Hash(i << 61)).segment).collect();
-        assert_eq!(found, [64, 192, 64, 64, 128, 128, 128, 128]);
+        assert_eq!(found, [A, C, A, A, B, B, B, B]);
         assert!(!directory.is_current(Hash(HALF), before), "an old depth is looked up again");
     }
 
     #[test]
     fn segments_must_cover_every_hash_once() {
         assert!(Directory::build(&[]).is_err());
-        assert!(Directory::build(&[(64, 0, 1)]).is_err());
-        assert!(Directory::build(&[(64, 0, 1), (128, 1 << 60, 1)]).is_err());
-        assert!(Directory::build(&[(64, 0, 1), (128, HALF, 2), (192, HALF | 1 << 62, 2)]).is_ok());
+        assert!(Directory::build(&[(A, 0, 1)]).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, 1 << 60, 1)]).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, HALF, 2), (C, HALF | 1 << 62, 2)]).is_ok());
     }
 
     #[test]
     fn a_directory_that_outgrows_its_segments_is_refused() {
-        let directory = Directory::build(&[(64, 0, 0)]).unwrap();
+        let directory = Directory::build(&[(A, 0, 0)]).unwrap();
         assert!(directory.check_depth(12).is_ok());
         let error = directory.check_depth(13).unwrap_err();
         assert!(error.to_string().contains("do not spread"), "{error}");

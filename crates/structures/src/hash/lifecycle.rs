@@ -121,7 +121,8 @@ impl<K: HashKey> HashTable<K> {
 
     /// The segment at an offset, if one can be there.
     fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, State)> {
-        if !can_be_there(pool, offset, SEGMENT_BYTES) {
+        let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
+        if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
             return corrupt(offset, "no segment can be there");
         }
         let segment = Segment::<K>::at(pool, offset);

@@ -124,6 +124,16 @@ impl<'p, K: HashKey> Segment<'p, K> {
         self.words[NEXT as usize].store(next, Relaxed);
     }
 
+    /// Flushes a fresh segment: of each bucket as far as it is used, so what is behind stays as it was.
+    pub(super) fn flush(&self, pool: &Pool) {
+        pool.flush(self.offset, BUCKET_BYTES);
+        for bucket in self.buckets() {
+            let used = (u64::BITS - bucket.valid().leading_zeros()) as usize;
+            let words = if used > 0 { Bucket::<K>::entry_word(used - 1) + K::WORDS + 1 } else { 0 };
+            pool.flush(bucket.offset, words.max(DISPLACED + 1) * 8);
+        }
+    }
+
     /// Whether keys of this hash belong here.
     pub(super) fn has(&self, hash: Hash) -> bool {
         hash.starts_with(self.prefix(), self.depth())
@@ -321,8 +331,9 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         self.words[META].store(meta.0, Relaxed);
     }
 
-    /// Puts an entry into a bucket of a segment that nobody else sees yet.
-    pub(super) fn put(&self, slot: usize, from: &Bucket<'_, K>, from_slot: usize) {
+    /// Puts an entry into the first free slot of a bucket of a segment that nobody else sees yet.
+    pub(super) fn put(&self, from: &Bucket<'_, K>, from_slot: usize) {
+        let slot = self.free_slot().expect("what moves was counted");
         let (to, at) = (Self::entry_word(slot), Self::entry_word(from_slot));
         for index in 0..=K::WORDS {
             self.words[to + index].store(from.words[at + index].load(Relaxed), Relaxed);

@@ -1,7 +1,7 @@
 //! Splitting a segment: the keys with the next bit of their hash set move to a segment of their own.
 //!
-//! A key keeps its home, so the new segment is a copy of the old one with other bits: nothing is placed anew
-//! and everything fits. Only displaced entries go home where there is room now.
+//! A key keeps its home, so what moves stays in its bucket, in the first slots of it, and everything fits. Only
+//! displaced entries go home where there is room now.
 //!
 //! 1. The new segment is filled and flushed.
 //! 2. One publication: it is allocated, the chain goes through it, the old one's depth grows and says *divided*.
@@ -65,7 +65,7 @@ impl<K: HashKey> HashTable<K> {
         upper.clear(depth, prefix, segment.next());
         fill_upper(&segment, &upper, self.seed)?;
         if !mutants::is(Mutant::NewSegmentNotFlushed) {
-            self.pool.flush(upper.offset(), SEGMENT_BYTES);
+            upper.flush(&self.pool);
         }
         let mut publication = self.pool.publication();
         publication.allocate(reservation);
@@ -108,30 +108,28 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, seed
             }
         }
     }
-    for &(index, slot, hash) in &displaced {
-        let home = hash.home();
-        let free = !moving[home] & Bucket::<K>::FULL;
-        if free == 0 {
-            let places = upper.bucket(home).displaced();
-            let distance = Segment::<K>::distance(home, index);
-            let place = if distance <= DISTANCE_MAX { places.with(distance, hash.tag()) } else { None };
-            let Some(place) = place else {
-                // The old segment had a place for each, if it was sound.
-                let what = format!("bucket {index} has an entry that bucket {home} has no place for");
-                return Err(Error::Corrupt { offset: segment.offset(), what });
-            };
-            upper.bucket(home).put_displaced(place);
+    let mut counts = moving.map(|slots| slots.count_ones() as usize);
+    for (index, slot, hash) in displaced {
+        let home = upper.bucket(hash.home());
+        if counts[hash.home()] < Bucket::<K>::CAPACITY {
+            counts[hash.home()] += 1;
+            counts[index] -= 1;
+            moving[index] &= !(1 << slot);
+            home.put(&segment.bucket(index), slot);
             continue;
         }
-        moving[index] &= !(1 << slot);
-        moving[home] |= 1 << free.trailing_zeros();
-        upper.bucket(home).put(free.trailing_zeros() as usize, &segment.bucket(index), slot);
+        let distance = Segment::<K>::distance(hash.home(), index);
+        let place = if distance <= DISTANCE_MAX { home.displaced().with(distance, hash.tag()) } else { None };
+        let Some(place) = place else {
+            // The old segment had a place for each, if it was sound.
+            let what = format!("bucket {index} has an entry that bucket {} has no place for", hash.home());
+            return Err(Error::Corrupt { offset: segment.offset(), what });
+        };
+        home.put_displaced(place);
     }
-    for (index, bucket) in segment.buckets().enumerate() {
-        let to = upper.bucket(index);
-        for slot in bits(moving[index] & !to.meta().valid()) {
-            to.put(slot, &bucket, slot);
-        }
+    for (index, slots) in moving.into_iter().enumerate() {
+        let (from, to) = (segment.bucket(index), upper.bucket(index));
+        bits(slots).for_each(|slot| to.put(&from, slot));
     }
     Ok(())
 }
