@@ -82,6 +82,12 @@ impl LatchStripes {
         LatchStripes { latches: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
     }
 
+    /// The latch with a number; neighbouring numbers have neighbouring latches.
+    #[inline]
+    pub(crate) fn at(&self, number: usize) -> &AtomicU64 {
+        &self.latches[number % STRIPES]
+    }
+
     #[inline]
     pub(crate) fn of(&self, leaf: u64) -> &AtomicU64 {
         &self.latches[(leaf / crate::leaf::LEAF_BYTES as u64) as usize % STRIPES]

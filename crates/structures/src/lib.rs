@@ -2,7 +2,9 @@
 //!
 //! What stands: the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner
 //! nodes in DRAM that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one
-//! word. [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order.
+//! word. [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order. The extendible hash table
+//! ([`HashTable`]): one bucket of two neighbouring lines a lookup. The hotspot index ([`HotspotIndex`]): the hot entries
+//! of any of them in DRAM.
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
@@ -25,6 +27,8 @@
 pub mod crash_histories;
 mod error;
 mod fptree;
+mod hash;
+mod hotspot;
 mod index;
 mod key;
 mod latch;
@@ -33,6 +37,8 @@ mod simd;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
+pub use hash::{Change, HashKey, HashStats, HashTable};
+pub use hotspot::{HotspotIndex, HotspotOptions, HotspotStats, PointIndex};
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;

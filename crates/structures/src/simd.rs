@@ -13,7 +13,7 @@ pub(crate) fn matching_bytes(line: &[AtomicU64; 8], wanted: u8) -> u64 {
         unsafe { sse2_matches(words, wanted) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    portable_matches(words, wanted)
+    portable_matches(&words, wanted)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -31,9 +31,30 @@ fn sse2_matches(words: [u64; 8], wanted: u8) -> u64 {
     matches
 }
 
+/// The positions (bits) of the bytes of a word that equal `wanted`.
+#[inline]
+pub(crate) fn matching_bytes_of_word(word: u64, wanted: u8) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: SSE2 is part of every x86-64 processor.
+        unsafe { sse2_matches_of_word(word, wanted) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    portable_matches(&[word], wanted)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse2")]
+fn sse2_matches_of_word(word: u64, wanted: u8) -> u64 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_cvtsi64_si128, _mm_movemask_epi8, _mm_set1_epi8};
+    let equal = _mm_cmpeq_epi8(_mm_cvtsi64_si128(word.cast_signed()), _mm_set1_epi8(wanted.cast_signed()));
+    u64::from(_mm_movemask_epi8(equal).cast_unsigned() & 0xFF)
+}
+
 /// The same, a byte at a time.
 #[cfg(any(test, not(target_arch = "x86_64")))]
-fn portable_matches(words: [u64; 8], wanted: u8) -> u64 {
+fn portable_matches(words: &[u64], wanted: u8) -> u64 {
     let mut matches = 0;
     for (i, word) in words.iter().enumerate() {
         for (j, byte) in word.to_le_bytes().iter().enumerate() {
@@ -72,9 +93,11 @@ mod tests {
             for wanted in 0..5 {
                 assert_eq!(
                     matching_bytes(&words.map(AtomicU64::new), wanted),
-                    portable_matches(words, wanted),
+                    portable_matches(&words, wanted),
                     "round {round}"
                 );
+                let of_word = matching_bytes_of_word(words[round % 8], wanted);
+                assert_eq!(of_word, portable_matches(&[words[round % 8]], wanted), "round {round}");
             }
         }
     }

@@ -1,0 +1,97 @@
+//! Looking a table over: sizes and invariants.
+
+use super::key::{Hash, HashKey};
+use super::segment::{Bucket, Segment};
+use super::{BUCKETS, DISTANCE_MAX, HashStats, HashTable};
+use crate::error::{Error, Result};
+use crate::leaf::bits;
+use std::collections::HashSet;
+
+fn corrupt<T>(segment: u64, what: String) -> Result<T> {
+    Err(Error::Corrupt { offset: segment, what })
+}
+
+impl<K: HashKey> HashTable<K> {
+    fn segments(&self) -> impl Iterator<Item = Segment<'_, K>> {
+        let segment = |at| (at != 0).then(|| Segment::<K>::at(&self.pool, at));
+        std::iter::successors(segment(self.first_segment()), move |last| segment(last.next()))
+    }
+
+    /// Sizes. Cost: the whole table is read. Others may write meanwhile; then it is an estimate.
+    pub fn stats(&self) -> HashStats {
+        let mut stats = HashStats {
+            depth: self.directory.depth(),
+            directory_bytes: self.directory.bytes(),
+            ..HashStats::default()
+        };
+        for segment in self.segments() {
+            stats.segments += 1;
+            stats.slots += (BUCKETS * Bucket::<K>::CAPACITY) as u64;
+            for (index, bucket) in segment.buckets().enumerate() {
+                for slot in bits(bucket.valid()) {
+                    let home = self.hash(bucket.key(slot)).home();
+                    stats.keys += 1;
+                    stats.displaced += u64::from(home != index);
+                }
+            }
+        }
+        stats
+    }
+
+    /// Verifies all invariants of the table; nobody may write meanwhile. `object` is called with the offset of
+    /// every pool object that the table consists of (not those that its values may refer to).
+    pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
+        object(self.header);
+        for segment in self.segments() {
+            object(segment.offset());
+            match segment.state() {
+                Some(state) if !state.divided => {}
+                state => return corrupt(segment.offset(), format!("its state is {state:?}")),
+            }
+            let mut keys = HashSet::new();
+            for (index, bucket) in segment.buckets().enumerate() {
+                if bucket.meta().0 & 0xFF != bucket.valid() {
+                    let what = format!("bucket {index} says that it has slots that a bucket does not have");
+                    return corrupt(segment.offset(), what);
+                }
+                for slot in bits(bucket.valid()) {
+                    self.check_entry(&segment, index, slot)?;
+                    let key = bucket.key(slot);
+                    if !keys.insert([0, K::WORDS - 1].map(|word| K::word(key, word))) {
+                        return corrupt(
+                            segment.offset(),
+                            format!("the key of bucket {index} slot {slot} counts twice"),
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_entry(&self, segment: &Segment<'_, K>, index: usize, slot: usize) -> Result<()> {
+        let bucket = segment.bucket(index);
+        let (key, value) = (bucket.key(slot), bucket.value(slot));
+        let hash: Hash = self.hash(key);
+        let bad =
+            |what: &str| corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {what}"));
+        if self.directory.route(hash).segment != segment.offset() || !segment.has(hash) {
+            return bad("belongs into another segment");
+        }
+        if bucket.meta().fingerprint(slot) != hash.fingerprint() {
+            return bad("does not fit its fingerprint");
+        }
+        let distance = Segment::<K>::distance(hash.home(), index);
+        if distance > DISTANCE_MAX {
+            return bad("is too far from home");
+        }
+        let mut places = segment.bucket(hash.home()).displaced().distances(hash.tag());
+        if distance > 0 && !places.any(|place| place == distance) {
+            return bad("has no place at home");
+        }
+        if self.get_hashed(hash, key) != Some(value) {
+            return bad("is not found");
+        }
+        Ok(())
+    }
+}

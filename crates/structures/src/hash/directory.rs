@@ -1,0 +1,184 @@
+//! From the first bits of a hash to the segment that has its keys: an array in DRAM, rebuilt at open.
+//!
+//! A directory of depth d has 2^d entries, each the number of a segment: its offset in segments, which are aligned
+//! to their size. Doubling makes the next level's array,
+//! copies every entry twice and then raises the depth. Older levels stay, unused, so that a reader never holds
+//! a dangling reference; all of them together are as large as the newest.
+//!
+//! Readers take no lock. Whoever found a segment looks again after it has read the version of the bucket: a split
+//! changes the directory while it holds the latches of all of the segment's buckets, so an entry that is the same
+//! after the version was read is right for as long as that version holds.
+//!
+//! Memory: 8 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a segment.
+
+use super::key::Hash;
+use super::segment::SEGMENT_BYTES;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The deepest directory: 2^32 entries, more than an address range of segments has.
+pub(super) const DEPTH_MAX: u32 = 32;
+/// Keys that spread need about two entries a segment. More than this, and the keys do not spread: then inserting
+/// fails instead of taking all memory.
+const ENTRIES_PER_SEGMENT: u64 = 64;
+const ENTRIES_MIN: u64 = 1 << 12;
+
+/// See the [module](self).
+pub(super) struct Directory {
+    levels: [OnceLock<Box<[AtomicU32]>>; DEPTH_MAX as usize + 1],
+    depth: AtomicU32,
+    /// Held while entries change; the number of segments.
+    changing: Mutex<u64>,
+}
+
+/// A way through the directory: the segment, and the depth at which it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) segment: u64,
+    depth: u32,
+}
+
+/// The number of the segment at an offset. The largest pool has fewer than 2^30 of them.
+fn number(segment: u64) -> u32 {
+    debug_assert!(segment.is_multiple_of(SEGMENT_BYTES as u64));
+    u32::try_from(segment / SEGMENT_BYTES as u64).expect("offsets are below 2^43")
+}
+
+fn fresh_level(depth: u32, entry: impl Fn(usize) -> u32) -> Box<[AtomicU32]> {
+    (0..1usize << depth).map(|index| AtomicU32::new(entry(index))).collect()
+}
+
+impl Directory {
+    /// The directory of segments, each as (offset, prefix, depth). Fails with what is wrong if they do not
+    /// cover every hash exactly once.
+    pub(super) fn build(segments: &[(u64, u64, u32)]) -> std::result::Result<Directory, String> {
+        let depth = segments.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
+        let covered: u64 = segments.iter().map(|(_, _, depth)| 1u64 << (DEPTH_MAX - depth)).sum();
+        if covered != 1 << DEPTH_MAX {
+            return Err("its segments do not cover all hashes once".to_string());
+        }
+        if !Self::allows(depth, segments.len() as u64) {
+            return Err(format!("{} segments are {depth} bits deep", segments.len()));
+        }
+        let level = fresh_level(depth, |_| 0);
+        for &(segment, prefix, local_depth) in segments {
+            for entry in &level[Self::range(prefix, local_depth, depth)] {
+                if entry.load(Ordering::Relaxed) != 0 {
+                    return Err("two of its segments cover the same hashes".to_string());
+                }
+                entry.store(number(segment), Ordering::Relaxed);
+            }
+        }
+        let levels: [OnceLock<_>; DEPTH_MAX as usize + 1] = std::array::from_fn(|_| OnceLock::new());
+        levels[depth as usize].get_or_init(|| level);
+        let changing = Mutex::new(segments.len() as u64);
+        Ok(Directory { levels, depth: AtomicU32::new(depth), changing })
+    }
+
+    fn allows(depth: u32, segments: u64) -> bool {
+        depth <= DEPTH_MAX && 1 << depth <= (segments * ENTRIES_PER_SEGMENT).max(ENTRIES_MIN)
+    }
+
+    /// The entries of a level that stand for a prefix.
+    fn range(prefix: u64, local_depth: u32, depth: u32) -> std::ops::Range<usize> {
+        let first = Hash(prefix).prefix(depth);
+        first..first + (1 << (depth - local_depth))
+    }
+
+    #[inline]
+    fn level(&self, depth: u32) -> &[AtomicU32] {
+        self.levels[depth as usize].get().expect("a depth is set after its level is made")
+    }
+
+    /// The segment of a hash.
+    #[inline]
+    pub(super) fn route(&self, hash: Hash) -> Route {
+        let depth = self.depth.load(Ordering::Acquire);
+        let number = self.level(depth)[hash.prefix(depth)].load(Ordering::Acquire);
+        Route { segment: u64::from(number) * SEGMENT_BYTES as u64, depth }
+    }
+
+    /// Whether a way is still the way.
+    #[inline]
+    pub(super) fn is_current(&self, hash: Hash, route: Route) -> bool {
+        self.route(hash) == route
+    }
+
+    /// Refuses a split to this depth if the directory would become too large for the number of segments.
+    pub(super) fn check_depth(&self, local_depth: u32) -> Result<()> {
+        let segments = *self.changing.lock();
+        if Self::allows(local_depth, segments) {
+            return Ok(());
+        }
+        let what =
+            format!("the keys of a hash table do not spread: a segment would be {local_depth} bits deep");
+        Err(Error::Memory(entresol_memory::Error::OutOfSpace { what }))
+    }
+
+    /// Enters a new segment for a prefix; the latches of the one that had it are held.
+    pub(super) fn enter(&self, segment: u64, prefix: u64, local_depth: u32) {
+        let mut segments = self.changing.lock();
+        *segments += 1;
+        let mut depth = self.depth.load(Ordering::Relaxed);
+        while depth < local_depth {
+            let old = self.level(depth);
+            // Whole before the depth names it.
+            let doubled = fresh_level(depth + 1, |index| old[index / 2].load(Ordering::Relaxed));
+            self.levels[depth as usize + 1].get_or_init(|| doubled);
+            depth += 1;
+            self.depth.store(depth, Ordering::Release);
+        }
+        for entry in &self.level(depth)[Self::range(prefix, local_depth, depth)] {
+            entry.store(number(segment), Ordering::Release);
+        }
+    }
+
+    /// Bits that it distinguishes.
+    pub(super) fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all levels.
+    pub(super) fn bytes(&self) -> usize {
+        self.levels.iter().filter_map(OnceLock::get).map(|level| level.len() * 4).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: u64 = 1 << 63;
+    const A: u64 = SEGMENT_BYTES as u64;
+    const B: u64 = 2 * A;
+    const C: u64 = 3 * A;
+
+    #[test]
+    fn doubling_keeps_the_ways_of_all_others() {
+        let directory = Directory::build(&[(A, 0, 1), (B, HALF, 1)]).unwrap();
+        let before = directory.route(Hash(HALF));
+        directory.enter(C, 1 << 61, 3);
+        assert_eq!(directory.depth(), 3);
+        let found: Vec<u64> = (0..8).map(|i| directory.route(Hash(i << 61)).segment).collect();
+        assert_eq!(found, [A, C, A, A, B, B, B, B]);
+        assert!(!directory.is_current(Hash(HALF), before), "an old depth is looked up again");
+    }
+
+    #[test]
+    fn segments_must_cover_every_hash_once() {
+        assert!(Directory::build(&[]).is_err());
+        assert!(Directory::build(&[(A, 0, 1)]).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, 1 << 60, 1)]).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, HALF, 2), (C, HALF | 1 << 62, 2)]).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_outgrows_its_segments_is_refused() {
+        let directory = Directory::build(&[(A, 0, 0)]).unwrap();
+        assert!(directory.check_depth(12).is_ok());
+        let error = directory.check_depth(13).unwrap_err();
+        assert!(error.to_string().contains("do not spread"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Creating, opening and destroying tables.
+//!
+//! ```text
+//! header word   what
+//! 0             "EHASH", 1 (layout), then the words of a key
+//! 1             seed of the hash
+//! 2             check word over the two
+//! 3             offset of the first segment; 0 or no table any more: being destroyed
+//! 4             1 if being destroyed
+//! ```
+
+use super::directory::Directory;
+use super::key::{Hash, HashKey, scramble};
+use super::mutants::{self, Mutant};
+use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, State};
+use super::{HashTable, split};
+use crate::error::{Error, Result};
+use crate::latch::LatchStripes;
+use crate::leaf::bits;
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const HEADER_BYTES: usize = 64;
+const FIRST_SEGMENT: u64 = 24;
+const DESTROYED: u64 = 32;
+const LAYOUT: u8 = 1;
+
+fn magic(key_words: usize) -> u64 {
+    u64::from_le_bytes([b'E', b'H', b'A', b'S', b'H', 0, LAYOUT, key_words as u8])
+}
+
+fn check_word(magic: u64, seed: u64) -> u64 {
+    scramble(magic ^ scramble(seed))
+}
+
+fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
+    Err(Error::Corrupt { offset, what: what.into() })
+}
+
+/// Whether an object of so many bytes can be at an offset.
+fn can_be_there(pool: &Pool, offset: u64, bytes: usize) -> bool {
+    let end = offset.checked_add(bytes as u64);
+    offset != 0 && offset.is_multiple_of(64) && end.is_some_and(|end| end <= pool.bytes())
+}
+
+impl<K: HashKey> HashTable<K> {
+    /// Lays out an empty table; it exists once the publication is published, with a reference to the returned
+    /// offset.
+    pub fn create<'p>(pool: &'p Pool, publication: &mut Publication<'p>) -> Result<u64> {
+        let first = pool.reserve(SEGMENT_BYTES)?;
+        Segment::<K>::at(pool, first.offset()).clear(0, 0, 0);
+        pool.flush(first.offset(), SEGMENT_BYTES);
+        let header = pool.reserve(HEADER_BYTES)?;
+        let (magic, seed) = (magic(K::WORDS), pool.env().random_u64());
+        let words = pool.words(header.offset(), HEADER_BYTES / 8);
+        let content = [magic, seed, check_word(magic, seed), first.offset(), 0, 0, 0, 0];
+        for (word, value) in words.iter().zip(content) {
+            word.store(value, Ordering::Relaxed);
+        }
+        pool.flush(header.offset(), HEADER_BYTES);
+        publication.allocate(first);
+        Ok(publication.allocate(header))
+    }
+
+    /// Checks a header and returns the seed.
+    fn sound_header(pool: &Pool, header: u64) -> Result<u64> {
+        if !can_be_there(pool, header, HEADER_BYTES) {
+            return corrupt(header, "no hash table can be there");
+        }
+        let word = |index: u64| pool.word(header + index * 8).load(Ordering::Acquire);
+        let (found, wanted) = (word(0), magic(K::WORDS));
+        if found != wanted {
+            if let Some(words) = (1..=2).find(|words| magic(*words) == found) {
+                let bytes = words * 8;
+                let what = format!("its keys have {bytes} bytes; it was opened for keys of {}", K::WORDS * 8);
+                return corrupt(header, what);
+            }
+            return corrupt(header, format!("its header starts with {found:#018x}, not {wanted:#018x}"));
+        }
+        if word(2) != check_word(found, word(1)) {
+            return corrupt(header, "the check word of its header does not fit");
+        }
+        Ok(word(1))
+    }
+
+    /// Opens a table: rebuilds the directory, and finishes splits that a crash interrupted. Cost: a cache line of
+    /// every segment.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<HashTable<K>> {
+        let seed = Self::sound_header(pool, header)?;
+        match pool.word(header + DESTROYED).load(Ordering::Acquire) {
+            0 => {}
+            1 => return corrupt(header, "it is being destroyed"),
+            other => return corrupt(header, format!("its header says {other:#x} where only 0 or 1 can be")),
+        }
+        let mut segments = Vec::new();
+        let mut unfinished = Vec::new();
+        let segments_max = pool.bytes() / SEGMENT_BYTES as u64;
+        let mut at = pool.word(header + FIRST_SEGMENT).load(Ordering::Acquire);
+        while at != 0 {
+            let (segment, state) = Self::sound_segment(pool, at)?;
+            segments.push((at, segment.prefix(), state.depth));
+            if state.divided {
+                unfinished.push(at);
+            }
+            if segments.len() as u64 > segments_max {
+                return corrupt(header, "its segments form a ring");
+            }
+            at = segment.next();
+        }
+        let directory =
+            Directory::build(&segments).map_err(|what| Error::Corrupt { offset: header, what })?;
+        // Only a table that is known to be whole is written to.
+        for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
+            split::clean_up(pool, &Segment::<K>::at(pool, at), seed)?;
+        }
+        let (pool, stripes) = (pool.clone(), LatchStripes::new());
+        Ok(HashTable { pool, header, seed, directory, stripes, key: PhantomData })
+    }
+
+    /// The segment at an offset, if one can be there.
+    fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, State)> {
+        let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
+        if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
+            return corrupt(offset, "no segment can be there");
+        }
+        let segment = Segment::<K>::at(pool, offset);
+        let Some(state) = segment.state() else {
+            return corrupt(offset, "it does not start like a segment");
+        };
+        let rest_of_prefix = segment.prefix().checked_shl(state.depth).unwrap_or(0);
+        if rest_of_prefix != 0 {
+            let what = format!("its prefix {:#x} is longer than {} bits", segment.prefix(), state.depth);
+            return corrupt(offset, what);
+        }
+        Ok((segment, state))
+    }
+
+    pub(super) fn first_segment(&self) -> u64 {
+        self.pool.word(self.header + FIRST_SEGMENT).load(Ordering::Acquire)
+    }
+
+    /// Frees a part of a table that is not open any more: segments and, if asked, the objects that its values are
+    /// the offsets of. True when only the header is left, which the caller frees together with its reference to
+    /// it. The first step ends the table; after a crash in between, call it again.
+    pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, segments_max: usize) -> Result<bool> {
+        let seed = Self::sound_header(pool, header)?;
+        for _ in 0..segments_max {
+            let first = pool.word(header + FIRST_SEGMENT).load(Ordering::Acquire);
+            if first == 0 {
+                return Ok(true);
+            }
+            if pool.word(header + DESTROYED).load(Ordering::Acquire) == 0 {
+                let mut publication = pool.publication();
+                publication.set(header + DESTROYED, 1);
+                publication.publish()?;
+            }
+            let (segment, _) = Self::sound_segment(pool, first)?;
+            if free_values {
+                Self::free_values(pool, &segment, seed)?;
+            }
+            let mut publication = pool.publication();
+            publication.free(first);
+            publication.set(header + FIRST_SEGMENT, segment.next());
+            publication.publish()?;
+        }
+        Ok(false)
+    }
+
+    /// Frees the objects of a segment's values together with its entries, as many as one publication carries.
+    fn free_values(pool: &Pool, segment: &Segment<'_, K>, seed: u64) -> Result<()> {
+        let mut publication = pool.publication();
+        for index in 0..BUCKETS {
+            let bucket = segment.bucket(index);
+            // The other entries of a divided segment have moved: their values are not its own.
+            let counts = |slot: &usize| segment.has(Hash::of::<K>(bucket.key(*slot), seed));
+            let slots: Vec<usize> = bits(bucket.valid()).filter(counts).collect();
+            if slots.is_empty() {
+                continue;
+            }
+            if publication.len() + slots.len() + 1 > PUBLICATION_WORDS_MAX {
+                std::mem::replace(&mut publication, pool.publication()).publish()?;
+            }
+            slots.iter().for_each(|slot| publication.free(bucket.value(*slot)));
+            let rest = slots.iter().fold(bucket.meta(), |meta, slot| meta.without(*slot));
+            bucket.set_meta(rest, &mut publication);
+        }
+        publication.publish()?;
+        Ok(())
+    }
+}

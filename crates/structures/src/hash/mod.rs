@@ -1,0 +1,417 @@
+//! A persistent hash table: extendible hashing over segments of two-line buckets with fingerprints.
+//!
+//! ```text
+//!            directory: 2^depth entries                DRAM, rebuilt at open
+//!               │          │       │
+//!   header ── segment ── segment ── segment ── ... ── 0    pool, singly linked in any order
+//!               ├ header: prefix, depth
+//!               └ 127 buckets of 128 B: 7 entries (4 of 16-byte keys), fingerprints, places of displaced ones
+//! ```
+//!
+//! A lookup asks for the two neighbouring lines of one bucket and mostly needs no other: one wait for the memory.
+//! Only entries that found no room at home (a few in a hundred) cost a second. A segment that has no room is
+//! split in two; nothing is ever rehashed as a whole. Segments are not merged: a table keeps the room that it
+//! once needed.
+//!
+//! Invariants:
+//! 1. The chain from the header holds every segment once; their prefixes cover every hash exactly once.
+//! 2. A key counts once, in the segment of its hash: in its home bucket, or displaced with a place noted there.
+//!    Entries of a divided segment whose hash does not start with its prefix do not count.
+//! 3. A place that is noted may lead nowhere.
+//!
+//! Persistent changes, each one publication, so a crash leaves the table before or after it:
+//! - insert: the entry (and the place of a displaced one) flushed, then the word with bit and fingerprint;
+//! - replace: the value word; remove: the word with the bit, and afterwards the place of a displaced one;
+//! - split: the new segment flushed, then its allocation, the old one's depth with *divided*, and the next
+//!   pointer together; then the old one's slots are cleared and *divided* with them. Opening clears what a crash
+//!   left of that.
+//!
+//! Concurrency: readers validate versions and never write. A writer latches the key's home bucket and, for a
+//! displaced entry, tries the bucket that it is in. A split latches all buckets of its segment, in order. All
+//! changes of a key happen under its home's latch. Latches are stripes in DRAM.
+//!
+//! Memory: 8 to 16 bytes of directory for a segment of up to 889 keys, stripes of 128 KiB a table.
+
+mod batch;
+mod check;
+mod directory;
+mod displaced;
+mod key;
+mod lifecycle;
+mod mutants;
+mod scan;
+mod segment;
+mod split;
+#[cfg(test)]
+mod tests;
+
+pub use batch::Change;
+pub use key::HashKey;
+
+use crate::Inserted;
+use crate::error::Result;
+use crate::latch::{self, LatchStripes};
+use directory::Directory;
+use displaced::DISTANCE_MAX;
+use entresol_memory::{Pool, Publication};
+use key::Hash;
+use mutants::Mutant;
+use segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// A persistent hash table from keys of 8 or 16 bytes to words; see the [module](self).
+pub struct HashTable<K: HashKey> {
+    pool: Arc<Pool>,
+    header: u64,
+    seed: u64,
+    directory: Directory,
+    stripes: LatchStripes,
+    key: PhantomData<K>,
+}
+
+/// Sizes of a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HashStats {
+    /// Keys.
+    pub keys: u64,
+    /// Keys that are not in their home bucket.
+    pub displaced: u64,
+    /// Segments, of 16 KiB.
+    pub segments: u64,
+    /// Keys that the segments have slots for.
+    pub slots: u64,
+    /// Bits of a hash that the directory looks at.
+    pub depth: u32,
+    /// Bytes of the directory in DRAM.
+    pub directory_bytes: usize,
+}
+
+/// The home bucket of a key, and its version when the directory led there.
+struct Home<'t, K: HashKey> {
+    segment: Segment<'t, K>,
+    latch: &'t AtomicU64,
+    version: u64,
+}
+
+/// Where a key is: bucket and slot, and how far that is from home.
+struct Place {
+    bucket: usize,
+    slot: usize,
+    distance: usize,
+}
+
+impl<K: HashKey> HashTable<K> {
+    /// The pool offset of the table's header: what [`HashTable::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.header
+    }
+
+    #[inline]
+    fn hash(&self, key: K::Stored) -> Hash {
+        Hash::of::<K>(key, self.seed)
+    }
+
+    /// All buckets of a segment have latches of their own; those of some other segments are the same.
+    #[inline]
+    fn latch(&self, segment: u64, bucket: usize) -> &AtomicU64 {
+        self.stripes.at((segment / SEGMENT_BYTES as u64) as usize * (BUCKETS + 1) + bucket)
+    }
+
+    /// Asks for the home bucket of a hash.
+    #[inline]
+    fn prefetch(&self, hash: Hash) {
+        let bucket = bucket_offset(self.directory.route(hash).segment, hash.home());
+        self.pool.prefetch(bucket);
+        self.pool.prefetch(bucket + 64);
+    }
+
+    #[inline]
+    fn find_home(&self, hash: Hash) -> Home<'_, K> {
+        let mut spins = 0;
+        loop {
+            let route = self.directory.route(hash);
+            let bucket = bucket_offset(route.segment, hash.home());
+            self.pool.prefetch(bucket);
+            self.pool.prefetch(bucket + 64);
+            let latch = self.latch(route.segment, hash.home());
+            let version = latch::read(latch);
+            if self.directory.is_current(hash, route) {
+                return Home { segment: Segment::at(&self.pool, route.segment), latch, version };
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// The value of a key. Cost: two neighbouring lines of persistent memory, and two more for a displaced key.
+    #[inline]
+    pub fn get(&self, key: K::Key<'_>) -> Option<u64> {
+        let key = K::stored(key);
+        self.get_hashed(self.hash(key), key)
+    }
+
+    #[inline]
+    fn get_hashed(&self, hash: Hash, key: K::Stored) -> Option<u64> {
+        let mut spins = 0;
+        loop {
+            let home = self.find_home(hash);
+            let bucket = home.segment.bucket(hash.home());
+            let value = match bucket.find(hash.fingerprint(), key) {
+                Some(slot) => Ok(Some(bucket.value(slot))),
+                None if bucket.displaced().is_empty() => Ok(None),
+                None => self.get_displaced(&home.segment, hash, key),
+            };
+            if let Ok(value) = value
+                && latch::validate(home.latch, home.version)
+            {
+                return value;
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// The value of a key that is not at home; an error if a writer came in between.
+    #[cold]
+    fn get_displaced(
+        &self,
+        segment: &Segment<'_, K>,
+        hash: Hash,
+        key: K::Stored,
+    ) -> std::result::Result<Option<u64>, ()> {
+        for distance in segment.bucket(hash.home()).displaced().distances(hash.tag()) {
+            let index = Segment::<K>::behind(hash.home(), distance);
+            let latch = self.latch(segment.offset(), index);
+            let version = latch::read(latch);
+            let bucket = segment.bucket(index);
+            if let Some(slot) = bucket.find(hash.fingerprint(), key) {
+                let value = bucket.value(slot);
+                // Without it, words of two other keys of 16 bytes might be taken for this one.
+                return if latch::validate(latch, version) { Ok(Some(value)) } else { Err(()) };
+            }
+        }
+        Ok(None)
+    }
+
+    /// Latches the home bucket of a hash.
+    fn lock_home(&self, hash: Hash) -> Latched<'_, K> {
+        let mut spins = 0;
+        loop {
+            let home = self.find_home(hash);
+            if latch::try_lock_at(home.latch, home.version) {
+                return Latched { segment: home.segment, _held: Held { latch: home.latch } };
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Where a key is; its home is latched.
+    #[inline]
+    fn place_of(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
+        let home = segment.bucket(hash.home());
+        if let Some(slot) = home.find(hash.fingerprint(), key) {
+            return Some(Place { bucket: hash.home(), slot, distance: 0 });
+        }
+        if home.displaced().is_empty() {
+            return None;
+        }
+        Self::place_behind(segment, hash, key)
+    }
+
+    /// Where a key is that is not at home; its home is latched.
+    #[cold]
+    fn place_behind(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
+        segment.bucket(hash.home()).displaced().distances(hash.tag()).find_map(|distance| {
+            let bucket = Segment::<K>::behind(hash.home(), distance);
+            let slot = segment.bucket(bucket).find(hash.fingerprint(), key)?;
+            Some(Place { bucket, slot, distance })
+        })
+    }
+
+    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Cost: a flushed entry and one publication of one word; every few hundred inserts a split.
+    #[inline]
+    pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        let key = K::stored(key);
+        self.insert_hashed(self.hash(key), key, value, with)
+    }
+
+    #[inline(never)]
+    fn insert_hashed<'p>(
+        &'p self,
+        hash: Hash,
+        key: K::Stored,
+        value: u64,
+        mut with: Publication<'p>,
+    ) -> Result<Inserted> {
+        let mut spins = 0;
+        loop {
+            let latched = self.lock_home(hash);
+            let segment = &latched.segment;
+            if let Some(place) = Self::place_of(segment, hash, key) {
+                return Ok(Inserted::Exists(segment.bucket(place.bucket).value(place.slot)));
+            }
+            let home = segment.bucket(hash.home());
+            if let Some(slot) = home.free_slot() {
+                home.add(slot, (key, hash.fingerprint()), value, &mut with);
+                with.publish()?;
+                return Ok(Inserted::New);
+            }
+            match self.room_behind(segment, hash) {
+                Room::At { bucket, slot, place, held: _held } => {
+                    // The place before the entry: a crash between leaves a place that leads nowhere.
+                    if !mutants::is(Mutant::PlaceAfterEntry) {
+                        home.write_displaced(place, &mut with);
+                    }
+                    bucket.add(slot, (key, hash.fingerprint()), value, &mut with);
+                    with.publish()?;
+                    if mutants::is(Mutant::PlaceAfterEntry) {
+                        home.forget_displaced(place, &self.pool);
+                    }
+                    return Ok(Inserted::New);
+                }
+                Room::Busy => {
+                    drop(latched);
+                    latch::pause(&mut spins);
+                }
+                Room::None => {
+                    let full = segment.offset();
+                    drop(latched);
+                    self.split(hash, full)?;
+                }
+            }
+        }
+    }
+
+    /// Room for a displaced entry; its home is latched. The bucket found is latched as well. Latches of other
+    /// buckets are only tried: their holders may try for this one.
+    #[cold]
+    fn room_behind(&self, segment: &Segment<'_, K>, hash: Hash) -> Room<'_, K> {
+        let displaced = segment.bucket(hash.home()).displaced();
+        let mut busy = false;
+        for distance in 1..=DISTANCE_MAX {
+            let Some(place) = displaced.with(distance, hash.tag()) else { break };
+            let index = Segment::<K>::behind(hash.home(), distance);
+            let latch = self.latch(segment.offset(), index);
+            if !latch::try_lock(latch) {
+                busy = true;
+                continue;
+            }
+            let held = Held { latch };
+            let bucket = Segment::at(&self.pool, segment.offset()).bucket(index);
+            if let Some(slot) = bucket.free_slot() {
+                return Room::At { bucket, slot, place, held };
+            }
+        }
+        if busy { Room::Busy } else { Room::None }
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
+    /// key, `with` is dropped.
+    #[inline]
+    pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        let key = K::stored(key);
+        self.replace_hashed(self.hash(key), key, value, with)
+    }
+
+    #[inline(never)]
+    fn replace_hashed<'p>(
+        &'p self,
+        hash: Hash,
+        key: K::Stored,
+        value: u64,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
+        let latched = self.lock_home(hash);
+        let Some(place) = Self::place_of(&latched.segment, hash, key) else { return Ok(None) };
+        let bucket = latched.segment.bucket(place.bucket);
+        let old = bucket.value(place.slot);
+        with.set(bucket.value_offset(place.slot), value);
+        with.publish()?;
+        Ok(Some(old))
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
+    /// dropped.
+    #[inline]
+    pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
+        let key = K::stored(key);
+        self.remove_hashed(self.hash(key), key, with)
+    }
+
+    #[inline(never)]
+    fn remove_hashed<'p>(
+        &'p self,
+        hash: Hash,
+        key: K::Stored,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
+        let mut spins = 0;
+        loop {
+            let latched = self.lock_home(hash);
+            let segment = &latched.segment;
+            let Some(place) = Self::place_of(segment, hash, key) else { return Ok(None) };
+            let other = self.latch(segment.offset(), place.bucket);
+            let is_displaced = place.distance > 0;
+            if is_displaced && !latch::try_lock(other) {
+                // Its holder may try for ours.
+                drop(latched);
+                latch::pause(&mut spins);
+                continue;
+            }
+            let _other = is_displaced.then(|| Held { latch: other });
+            let bucket = segment.bucket(place.bucket);
+            let value = bucket.value(place.slot);
+            let forget = || {
+                let home = segment.bucket(hash.home());
+                home.forget_displaced(home.displaced().without(place.distance, hash.tag()), &self.pool);
+            };
+            if is_displaced && mutants::is(Mutant::PlaceForgottenFirst) {
+                forget();
+            }
+            let rest = bucket.meta().without(place.slot);
+            if mutants::is(Mutant::RemovalNotFlushed) {
+                bucket.forget_entry(rest);
+            } else {
+                bucket.set_meta(rest, &mut with);
+            }
+            with.publish()?;
+            if is_displaced {
+                // After the entry: the other way round, a crash could leave an entry that is not found.
+                forget();
+            }
+            return Ok(Some(value));
+        }
+    }
+}
+
+/// What a full home's neighbours offer.
+enum Room<'t, K: HashKey> {
+    At {
+        bucket: Bucket<'t, K>,
+        slot: usize,
+        place: displaced::Displaced,
+        held: Held<'t>,
+    },
+    /// None that is free of writers.
+    Busy,
+    None,
+}
+
+/// A latch that this thread holds; dropping it lets go.
+struct Held<'t> {
+    latch: &'t AtomicU64,
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        latch::unlock(self.latch);
+    }
+}
+
+/// The segment of a key whose home bucket this thread has latched.
+struct Latched<'t, K: HashKey> {
+    segment: Segment<'t, K>,
+    _held: Held<'t>,
+}

@@ -1,0 +1,51 @@
+//! Mistakes that published hash tables for persistent memory made, as switches that only tests can turn: the
+//! crash checker must find each. Outside of this crate's tests all of this compiles to nothing.
+
+/// A mistake. The names say what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests alone turn them on"))]
+pub(super) enum Mutant {
+    /// The entry's words are not flushed before the word that makes it count (Level Hashing).
+    EntryNotFlushed,
+    /// A removal that stays in the caches (FAST&FAIR, Level Hashing).
+    RemovalNotFlushed,
+    /// The place of a displaced entry is written after the entry (Level Hashing: moved keys that are lost).
+    PlaceAfterEntry,
+    /// The place is forgotten before the entry is.
+    PlaceForgottenFirst,
+    /// The new segment is reachable before its content is on the medium (CCEH).
+    NewSegmentNotFlushed,
+    /// The new segment is reachable, the old one's depth grows later: a doubled directory finds both (CCEH).
+    DepthAfterChain,
+    /// Entries leave the old segment before the new one counts (P-CLHT: a resize that loses keys).
+    ClearedBeforeSplit,
+    /// Opening leaves copies of the entries that moved (Level Hashing: duplicates after a resize).
+    SplitNotFinishedAtOpen,
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this mistake is to be made.
+#[cfg(test)]
+pub(super) fn is(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Whether this mistake is to be made: never.
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) const fn is(_: Mutant) -> bool {
+    false
+}
+
+/// Makes a mistake, in this thread, while `work` runs.
+#[cfg(test)]
+pub(super) fn with<T>(mutant: Option<Mutant>, work: impl FnOnce() -> T) -> T {
+    ACTIVE.set(mutant);
+    let outcome = work();
+    ACTIVE.set(None);
+    outcome
+}

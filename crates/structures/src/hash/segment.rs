@@ -1,0 +1,399 @@
+//! Segments and their buckets, as they are in the pool.
+//!
+//! A segment is 16 KiB: a header and 127 buckets of two cache lines. All keys whose hash starts with its prefix
+//! are in it, in the bucket that the hash names (their *home*) or, displaced, in one of the 15 after it.
+//!
+//! ```text
+//! header word   what
+//! 0             "SEGM" (high 32 bits), 1 if divided (bit 8), depth: bits of the prefix (low 8 bits)
+//! 1             the prefix, aligned at the top
+//! 2             offset of the next segment; 0: last
+//!
+//! bucket word   what (W = words of a key; 1 or 2)
+//! 0             valid entries (bits of the low byte), then a byte of fingerprint for each
+//! 1..7          entries 0 to 2 (W = 1) or 0 to 1 (W = 2): key, value
+//! 7             where displaced entries of this home are
+//! 8..16         entries 3 to 6 (W = 1) or 2 to 3 (W = 2)
+//! ```
+//!
+//! *Divided* means that half of its keys moved to a segment of their own and may still be here as well: they
+//! are not in it any more (their hash does not start with the prefix) and their slots have to be cleared.
+//!
+//! One word makes an entry count, with its fingerprint: bit and byte change together. The entry's words, and the
+//! place in its home's word 7 if it is displaced, are flushed before. So a crash leaves an entry whole or not at
+//! all, and at worst a place that leads nowhere.
+
+use super::displaced::Displaced;
+use super::key::{Hash, HashKey};
+use super::mutants::{self, Mutant};
+use crate::leaf::bits;
+use crate::simd::matching_bytes_of_word;
+use entresol_memory::{Pool, Publication};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+
+/// Bytes of a segment.
+pub(super) const SEGMENT_BYTES: usize = 16 << 10;
+/// Buckets of a segment.
+pub(super) const BUCKETS: usize = SEGMENT_BYTES / BUCKET_BYTES - 1;
+pub(super) const BUCKET_BYTES: usize = 128;
+const SEGMENT_WORDS: usize = SEGMENT_BYTES / 8;
+const BUCKET_WORDS: usize = BUCKET_BYTES / 8;
+const LINE_WORDS: usize = 8;
+
+const STATE: u64 = 0;
+const PREFIX: usize = 1;
+const NEXT: u64 = 2;
+
+const META: usize = 0;
+const FIRST_ENTRIES: usize = 1;
+const DISPLACED: usize = 7;
+
+const STATE_MAGIC: u64 = u32::from_le_bytes(*b"SEGM") as u64;
+
+/// What a segment is now; changes in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    /// Bits of the prefix.
+    pub(super) depth: u32,
+    /// Whether entries may be here that moved away.
+    pub(super) divided: bool,
+}
+
+impl State {
+    pub(super) fn encode(self) -> u64 {
+        STATE_MAGIC << 32 | u64::from(self.divided) << 8 | u64::from(self.depth)
+    }
+
+    pub(super) fn decode(word: u64) -> Option<State> {
+        let state = State { depth: (word & 0xFF) as u32, divided: word & 0x100 != 0 };
+        (state.encode() == word && state.depth <= super::directory::DEPTH_MAX).then_some(state)
+    }
+}
+
+/// A segment in the pool, seen as words.
+pub(super) struct Segment<'p, K: HashKey> {
+    words: &'p [AtomicU64; SEGMENT_WORDS],
+    offset: u64,
+    key: PhantomData<K>,
+}
+
+impl<'p, K: HashKey> Segment<'p, K> {
+    #[inline]
+    pub(super) fn at(pool: &'p Pool, offset: u64) -> Segment<'p, K> {
+        let words = pool.words(offset, SEGMENT_WORDS).try_into().expect("the slice has that many words");
+        Segment { words, offset, key: PhantomData }
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(super) fn state(&self) -> Option<State> {
+        State::decode(self.words[STATE as usize].load(Acquire))
+    }
+
+    /// Bits of the prefix; the state was sound when the segment was opened.
+    pub(super) fn depth(&self) -> u32 {
+        self.state().map_or(0, |state| state.depth)
+    }
+
+    pub(super) fn prefix(&self) -> u64 {
+        self.words[PREFIX].load(Relaxed)
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.words[NEXT as usize].load(Acquire)
+    }
+
+    pub(super) fn set_state(&self, state: State, with: &mut Publication<'_>) {
+        with.set(self.offset + STATE * 8, state.encode());
+    }
+
+    pub(super) fn set_next(&self, next: u64, with: &mut Publication<'_>) {
+        with.set(self.offset + NEXT * 8, next);
+    }
+
+    /// Makes a fresh segment empty; nothing refers to it yet.
+    pub(super) fn clear(&self, depth: u32, prefix: u64, next: u64) {
+        for word in self.words {
+            word.store(0, Relaxed);
+        }
+        self.words[STATE as usize].store(State { depth, divided: false }.encode(), Relaxed);
+        self.words[PREFIX].store(prefix, Relaxed);
+        self.words[NEXT as usize].store(next, Relaxed);
+    }
+
+    /// Flushes a fresh segment: of each bucket as far as it is used, so what is behind stays as it was.
+    pub(super) fn flush(&self, pool: &Pool) {
+        pool.flush(self.offset, BUCKET_BYTES);
+        for bucket in self.buckets() {
+            let used = (u64::BITS - bucket.valid().leading_zeros()) as usize;
+            let words = if used > 0 { Bucket::<K>::entry_word(used - 1) + K::WORDS + 1 } else { 0 };
+            pool.flush(bucket.offset, words.max(DISPLACED + 1) * 8);
+        }
+    }
+
+    /// Whether keys of this hash belong here.
+    pub(super) fn has(&self, hash: Hash) -> bool {
+        hash.starts_with(self.prefix(), self.depth())
+    }
+
+    #[inline]
+    pub(super) fn bucket(&self, index: usize) -> Bucket<'p, K> {
+        let (buckets, _) = self.words.as_chunks::<BUCKET_WORDS>();
+        let offset = bucket_offset(self.offset, index);
+        Bucket { words: &buckets[index + 1], offset, key: PhantomData }
+    }
+
+    pub(super) fn buckets(&self) -> impl Iterator<Item = Bucket<'p, K>> {
+        (0..BUCKETS).map(|index| self.bucket(index))
+    }
+
+    /// The bucket that is so far behind another.
+    #[inline]
+    pub(super) fn behind(home: usize, distance: usize) -> usize {
+        (home + distance) % BUCKETS
+    }
+
+    /// How far a bucket is behind another.
+    pub(super) fn distance(home: usize, index: usize) -> usize {
+        (index + BUCKETS - home) % BUCKETS
+    }
+}
+
+/// The pool offset of a segment's bucket.
+#[inline]
+pub(super) fn bucket_offset(segment: u64, index: usize) -> u64 {
+    segment + ((index + 1) * BUCKET_BYTES) as u64
+}
+
+/// A bucket in the pool, seen as words.
+pub(super) struct Bucket<'p, K: HashKey> {
+    words: &'p [AtomicU64; BUCKET_WORDS],
+    offset: u64,
+    key: PhantomData<K>,
+}
+
+/// A bucket's word of valid entries and fingerprints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meta(pub(super) u64);
+
+impl Meta {
+    #[inline]
+    pub(super) fn valid(self) -> u64 {
+        self.0 & 0x7F
+    }
+
+    /// Valid slots whose fingerprint is this.
+    #[inline]
+    fn candidates(self, fingerprint: u8) -> u64 {
+        (matching_bytes_of_word(self.0, fingerprint) >> 1) & self.valid()
+    }
+
+    #[inline]
+    pub(super) fn fingerprint(self, slot: usize) -> u8 {
+        self.0.to_le_bytes()[slot + 1]
+    }
+
+    #[inline]
+    pub(super) fn with(self, slot: usize, fingerprint: u8) -> Meta {
+        let cleared = self.without(slot).0;
+        Meta(cleared | 1 << slot | u64::from(fingerprint) << (8 * (slot + 1)))
+    }
+
+    pub(super) fn without(self, slot: usize) -> Meta {
+        Meta(self.0 & !(1 << slot | 0xFF << (8 * (slot + 1))))
+    }
+
+    /// Only the slots of a mask.
+    pub(super) fn only(self, keep: u64) -> Meta {
+        bits(self.valid() & !keep).fold(self, |meta, slot| meta.without(slot))
+    }
+}
+
+impl<'p, K: HashKey> Bucket<'p, K> {
+    const FIRST_SLOTS: usize = (DISPLACED - FIRST_ENTRIES) / (K::WORDS + 1);
+    /// Entries that fit.
+    pub(super) const CAPACITY: usize = Self::FIRST_SLOTS + LINE_WORDS / (K::WORDS + 1);
+    /// All slots.
+    pub(super) const FULL: u64 = (1 << Self::CAPACITY) - 1;
+
+    const LAYOUT_FITS: () = assert!(Self::CAPACITY <= 7, "a byte of fingerprint for each entry");
+
+    #[inline]
+    pub(super) fn meta(&self) -> Meta {
+        let () = Self::LAYOUT_FITS;
+        Meta(self.words[META].load(Acquire))
+    }
+
+    /// Slots that hold entries.
+    #[inline]
+    pub(super) fn valid(&self) -> u64 {
+        self.meta().valid() & Self::FULL
+    }
+
+    #[inline]
+    pub(super) fn displaced(&self) -> Displaced {
+        Displaced(self.words[DISPLACED].load(Acquire))
+    }
+
+    #[inline]
+    fn entry_word(slot: usize) -> usize {
+        let first = if slot < Self::FIRST_SLOTS { FIRST_ENTRIES } else { LINE_WORDS };
+        let slot = if slot < Self::FIRST_SLOTS { slot } else { slot - Self::FIRST_SLOTS };
+        first + slot * (K::WORDS + 1)
+    }
+
+    #[inline]
+    pub(super) fn key(&self, slot: usize) -> K::Stored {
+        let word = Self::entry_word(slot);
+        K::load(&self.words[word..word + K::WORDS])
+    }
+
+    #[inline]
+    pub(super) fn value(&self, slot: usize) -> u64 {
+        self.words[Self::entry_word(slot) + K::WORDS].load(Acquire)
+    }
+
+    pub(super) fn value_offset(&self, slot: usize) -> u64 {
+        self.offset + ((Self::entry_word(slot) + K::WORDS) * 8) as u64
+    }
+
+    /// The slot of a key in this bucket.
+    #[inline]
+    pub(super) fn find(&self, fingerprint: u8, key: K::Stored) -> Option<usize> {
+        let mut candidates = self.meta().candidates(fingerprint) & Self::FULL;
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            let word = Self::entry_word(slot);
+            let same = |index: usize| self.words[word + index].load(Relaxed) == K::word(key, index);
+            if (0..K::WORDS).all(same) {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    /// A slot without an entry.
+    #[inline]
+    pub(super) fn free_slot(&self) -> Option<usize> {
+        let free = !self.valid() & Self::FULL;
+        (free != 0).then(|| free.trailing_zeros() as usize)
+    }
+
+    /// Adds an entry: its words, then the word that makes it count.
+    #[inline]
+    pub(super) fn add(
+        &self,
+        slot: usize,
+        (key, fingerprint): (K::Stored, u8),
+        value: u64,
+        with: &mut Publication<'_>,
+    ) {
+        let entry = self.offset + (Self::entry_word(slot) * 8) as u64;
+        if mutants::is(Mutant::EntryNotFlushed) {
+            let words = &self.words[Self::entry_word(slot)..];
+            K::store(&words[..K::WORDS], key);
+            words[K::WORDS].store(value, Relaxed);
+            return self.set_meta(self.meta().with(slot, fingerprint), with);
+        }
+        for index in 0..K::WORDS {
+            with.write(entry + index as u64 * 8, K::word(key, index));
+        }
+        with.write(entry + K::WORDS as u64 * 8, value);
+        self.set_meta(self.meta().with(slot, fingerprint), with);
+    }
+
+    pub(super) fn set_meta(&self, meta: Meta, with: &mut Publication<'_>) {
+        with.set(self.offset + META as u64 * 8, meta.0);
+    }
+
+    /// Stores a word that the publication's changes rely on.
+    pub(super) fn write_meta(&self, meta: Meta, with: &mut Publication<'_>) {
+        with.write(self.offset + META as u64 * 8, meta.0);
+    }
+
+    /// Stores a word that the publication's changes rely on.
+    pub(super) fn write_displaced(&self, displaced: Displaced, with: &mut Publication<'_>) {
+        with.write(self.offset + DISPLACED as u64 * 8, displaced.0);
+    }
+
+    /// Forgets a place whose entry is gone, for good, already.
+    pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
+        self.words[DISPLACED].store(displaced.0, Relaxed);
+        pool.flush(self.offset + DISPLACED as u64 * 8, 8);
+    }
+
+    /// Clears an entry in the caches only: what a removal must not do.
+    pub(super) fn forget_entry(&self, meta: Meta) {
+        self.words[META].store(meta.0, Relaxed);
+    }
+
+    /// Puts an entry into the first free slot of a bucket of a segment that nobody else sees yet.
+    pub(super) fn put(&self, from: &Bucket<'_, K>, from_slot: usize) {
+        let slot = self.free_slot().expect("what moves was counted");
+        let (to, at) = (Self::entry_word(slot), Self::entry_word(from_slot));
+        for index in 0..=K::WORDS {
+            self.words[to + index].store(from.words[at + index].load(Relaxed), Relaxed);
+        }
+        let meta = self.meta().with(slot, from.meta().fingerprint(from_slot));
+        self.words[META].store(meta.0, Relaxed);
+    }
+
+    /// Notes a displaced entry in a bucket of a segment that nobody else sees yet.
+    pub(super) fn put_displaced(&self, displaced: Displaced) {
+        self.words[DISPLACED].store(displaced.0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{PairKey, WordKey};
+
+    #[test]
+    fn entries_fill_both_lines_and_spare_the_other_words() {
+        fn check<K: HashKey>() {
+            let mut used = std::collections::BTreeSet::from([META, DISPLACED]);
+            for slot in 0..Bucket::<K>::CAPACITY {
+                let first = Bucket::<K>::entry_word(slot);
+                for word in first..=first + K::WORDS {
+                    assert!(used.insert(word), "word {word} of slot {slot} is used twice");
+                    assert_eq!(word / LINE_WORDS, first / LINE_WORDS, "an entry is in one line");
+                }
+            }
+            assert!(used.len() <= BUCKET_WORDS && used.last() < Some(&BUCKET_WORDS));
+        }
+        check::<WordKey>();
+        check::<PairKey>();
+        assert_eq!((Bucket::<WordKey>::CAPACITY, Bucket::<PairKey>::CAPACITY), (7, 4));
+    }
+
+    #[test]
+    fn a_meta_word_holds_bits_and_fingerprints() {
+        let meta = Meta(0).with(0, 7).with(6, 7).with(3, 9);
+        assert_eq!(meta.candidates(7), 0b100_0001);
+        assert_eq!(meta.candidates(9), 0b1000);
+        assert_eq!(meta.candidates(0), 0, "the bytes of free slots do not match");
+        assert_eq!(meta.without(6).candidates(7), 1);
+        assert_eq!(meta.with(6, 9).candidates(7), 1);
+        assert_eq!(meta.only(0b1000), Meta(0).with(3, 9));
+    }
+
+    #[test]
+    fn states_survive_their_encoding_and_others_are_refused() {
+        for state in [State { depth: 0, divided: false }, State { depth: 20, divided: true }] {
+            assert_eq!(State::decode(state.encode()), Some(state));
+        }
+        for bit in (0..64).filter(|bit| ![0, 1, 2, 3, 4, 8].contains(bit)) {
+            assert_eq!(
+                State::decode(State { depth: 7, divided: false }.encode() ^ 1 << bit),
+                None,
+                "bit {bit}"
+            );
+        }
+        assert_eq!(State::decode(State { depth: 33, divided: false }.encode()), None);
+    }
+}

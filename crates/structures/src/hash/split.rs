@@ -1,0 +1,185 @@
+//! Splitting a segment: the keys with the next bit of their hash set move to a segment of their own.
+//!
+//! A key keeps its home, so what moves stays in its bucket, in the first slots of it, and everything fits. Only
+//! displaced entries go home where there is room now.
+//!
+//! 1. The new segment is filled and flushed.
+//! 2. One publication: it is allocated, the chain goes through it, the old one's depth grows and says *divided*.
+//!    From here on the keys that moved count in the new segment only.
+//! 3. The directory leads to it.
+//! 4. The old one's slots and places are cleared; *divided* goes with the publication that follows those stores.
+//!    After a crash before that, [`clean_up`] does it at open.
+
+use super::displaced::Displaced;
+use super::key::{Hash, HashKey};
+use super::mutants::{self, Mutant};
+use super::segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, State};
+use super::{DISTANCE_MAX, HashTable};
+use crate::error::{Error, Result};
+use crate::latch;
+use crate::leaf::bits;
+use entresol_memory::Pool;
+
+/// All latches of a segment's buckets; dropping it lets go.
+struct AllHeld<'t, K: HashKey> {
+    table: &'t HashTable<K>,
+    segment: u64,
+}
+
+impl<K: HashKey> Drop for AllHeld<'_, K> {
+    fn drop(&mut self) {
+        for bucket in 0..BUCKETS {
+            latch::unlock(self.table.latch(self.segment, bucket));
+        }
+    }
+}
+
+impl<K: HashKey> HashTable<K> {
+    /// Latches all buckets of a segment. Who does so holds no other latch, and all take them in this order.
+    fn lock_segment(&self, segment: u64) -> AllHeld<'_, K> {
+        for bucket in 0..BUCKETS {
+            let mut spins = 0;
+            while !latch::try_lock(self.latch(segment, bucket)) {
+                latch::pause(&mut spins);
+            }
+        }
+        AllHeld { table: self, segment }
+    }
+
+    /// Splits the segment that had no room for a hash, unless another thread did so already.
+    #[cold]
+    pub(super) fn split(&self, hash: Hash, full: u64) -> Result<()> {
+        let _held = self.lock_segment(full);
+        if self.directory.route(hash).segment != full {
+            return Ok(());
+        }
+        let segment = Segment::<K>::at(&self.pool, full);
+        if has_room(&segment, hash) {
+            return Ok(());
+        }
+        let depth = segment.depth() + 1;
+        self.directory.check_depth(depth)?;
+        let reservation = self.pool.reserve(SEGMENT_BYTES)?;
+        let upper = Segment::<K>::at(&self.pool, reservation.offset());
+        let prefix = segment.prefix() | 1 << (64 - depth);
+        upper.clear(depth, prefix, segment.next());
+        fill_upper(&segment, &upper, self.seed)?;
+        if !mutants::is(Mutant::NewSegmentNotFlushed) {
+            upper.flush(&self.pool);
+        }
+        let mut publication = self.pool.publication();
+        publication.allocate(reservation);
+        segment.set_next(upper.offset(), &mut publication);
+        if mutants::is(Mutant::DepthAfterChain) {
+            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+        }
+        segment.set_state(State { depth, divided: true }, &mut publication);
+        if mutants::is(Mutant::ClearedBeforeSplit) {
+            clear_before_split(&self.pool, &segment, &upper, self.seed)?;
+        }
+        publication.publish()?;
+        self.directory.enter(upper.offset(), prefix, depth);
+        clean_up(&self.pool, &segment, self.seed)
+    }
+}
+
+/// Whether an entry of that hash finds room; all buckets are latched.
+fn has_room<K: HashKey>(segment: &Segment<'_, K>, hash: Hash) -> bool {
+    let home = segment.bucket(hash.home());
+    let room_at = |distance| {
+        let index = Segment::<K>::behind(hash.home(), distance);
+        segment.bucket(index).free_slot().is_some()
+    };
+    room_at(0) || (home.displaced().with(1, 0).is_some() && (1..=DISTANCE_MAX).any(room_at))
+}
+
+/// Copies the entries that belong to the fresh segment into it.
+fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, seed: u64) -> Result<()> {
+    let mut moving = [0u64; BUCKETS];
+    let mut displaced: Vec<(usize, usize, Hash)> = Vec::new();
+    for (index, bucket) in segment.buckets().enumerate() {
+        for slot in bits(bucket.valid()) {
+            let hash = Hash::of::<K>(bucket.key(slot), seed);
+            if upper.has(hash) {
+                moving[index] |= 1 << slot;
+                if hash.home() != index {
+                    displaced.push((index, slot, hash));
+                }
+            }
+        }
+    }
+    let mut counts = moving.map(|slots| slots.count_ones() as usize);
+    for (index, slot, hash) in displaced {
+        let home = upper.bucket(hash.home());
+        if counts[hash.home()] < Bucket::<K>::CAPACITY {
+            counts[hash.home()] += 1;
+            counts[index] -= 1;
+            moving[index] &= !(1 << slot);
+            home.put(&segment.bucket(index), slot);
+            continue;
+        }
+        let distance = Segment::<K>::distance(hash.home(), index);
+        let place = if distance <= DISTANCE_MAX { home.displaced().with(distance, hash.tag()) } else { None };
+        let Some(place) = place else {
+            // The old segment had a place for each, if it was sound.
+            let what = format!("bucket {index} has an entry that bucket {} has no place for", hash.home());
+            return Err(Error::Corrupt { offset: segment.offset(), what });
+        };
+        home.put_displaced(place);
+    }
+    for (index, slots) in moving.into_iter().enumerate() {
+        let (from, to) = (segment.bucket(index), upper.bucket(index));
+        bits(slots).for_each(|slot| to.put(&from, slot));
+    }
+    Ok(())
+}
+
+/// Clears what is in a divided segment and does not belong there. Doing it again, or after a crash that kept
+/// some of its stores, comes to the same.
+pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, seed: u64) -> Result<()> {
+    let mut publication = pool.publication();
+    let mut places = [Displaced::default(); BUCKETS];
+    for (index, bucket) in segment.buckets().enumerate() {
+        let (meta, mut keep) = (bucket.meta(), 0);
+        for slot in bits(bucket.valid()) {
+            let hash = Hash::of::<K>(bucket.key(slot), seed);
+            if !segment.has(hash) {
+                continue;
+            }
+            keep |= 1 << slot;
+            let distance = Segment::<K>::distance(hash.home(), index);
+            if (1..=DISTANCE_MAX).contains(&distance) {
+                let place = places[hash.home()].with(distance, hash.tag());
+                // Only damage has more of them; `check` reports it.
+                places[hash.home()] = place.unwrap_or(places[hash.home()]);
+            }
+        }
+        if meta.only(keep) != meta {
+            bucket.write_meta(meta.only(keep), &mut publication);
+        }
+    }
+    for (bucket, place) in segment.buckets().zip(places) {
+        if bucket.displaced() != place {
+            bucket.write_displaced(place, &mut publication);
+        }
+    }
+    segment.set_state(State { depth: segment.depth(), divided: false }, &mut publication);
+    publication.publish()?;
+    Ok(())
+}
+
+/// Clears the entries that move while they still count: what a split must not do.
+fn clear_before_split<K: HashKey>(
+    pool: &Pool,
+    segment: &Segment<'_, K>,
+    upper: &Segment<'_, K>,
+    seed: u64,
+) -> Result<()> {
+    let mut publication = pool.publication();
+    for bucket in segment.buckets() {
+        let stays = |slot: &usize| !upper.has(Hash::of::<K>(bucket.key(*slot), seed));
+        let keep = bits(bucket.valid()).filter(stays).fold(0, |keep, slot| keep | 1 << slot);
+        bucket.write_meta(bucket.meta().only(keep), &mut publication);
+    }
+    Ok(publication.publish()?)
+}

@@ -1,0 +1,298 @@
+//! Tables under the crash checker, and the mistakes that it must find.
+//!
+//! All keys belong into a few neighbouring homes, so that a handful of them fills a segment: short histories have
+//! displaced entries, splits and a directory that doubles, and the checker can look at every fence of them.
+
+#![allow(clippy::unwrap_used)]
+
+use super::key::Hash;
+use super::mutants::{self, Mutant};
+use super::*;
+use crate::key::{PairKey, WordKey};
+use entresol_memory::crash::{CrashOptions, CrashReport, check};
+use entresol_memory::{Env, Error as MemoryError, PoolOptions};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Keys that tests can make from numbers.
+trait Numbered: HashKey {
+    fn numbered(number: u64) -> Self::Stored;
+    fn key(stored: Self::Stored) -> Self::Key<'static>;
+}
+
+impl Numbered for WordKey {
+    fn numbered(number: u64) -> u64 {
+        number
+    }
+
+    fn key(stored: u64) -> u64 {
+        stored
+    }
+}
+
+impl Numbered for PairKey {
+    fn numbered(number: u64) -> [u64; 2] {
+        [number / 5, number]
+    }
+
+    fn key(stored: [u64; 2]) -> [u64; 2] {
+        stored
+    }
+}
+
+fn new_table<K: HashKey>(pool: &Arc<Pool>) -> HashTable<K> {
+    let mut publication = pool.publication();
+    let root = HashTable::<K>::create(pool, &mut publication).unwrap();
+    publication.set_root("table", root).unwrap();
+    publication.publish().unwrap();
+    HashTable::open(pool, root).unwrap()
+}
+
+/// The first keys whose homes are among the first few: numbers.
+fn crowded<K: Numbered>(table: &HashTable<K>, homes: usize, count: usize) -> Vec<u64> {
+    (0..).filter(|number| table.hash(K::numbered(*number)).home() < homes).take(count).collect()
+}
+
+type Model = BTreeMap<u64, u64>;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Insert(u64, u64),
+    Replace(u64, u64),
+    Remove(u64),
+}
+
+impl Step {
+    fn apply(self, model: &mut Model) {
+        match self {
+            Step::Insert(number, value) => {
+                model.entry(number).or_insert(value);
+            }
+            Step::Replace(number, value) => {
+                if let Some(slot) = model.get_mut(&number) {
+                    *slot = value;
+                }
+            }
+            Step::Remove(number) => {
+                model.remove(&number);
+            }
+        }
+    }
+
+    fn carry_out<K: Numbered>(self, table: &HashTable<K>, pool: &Arc<Pool>) {
+        let key = |number| K::key(K::numbered(number));
+        match self {
+            Step::Insert(number, value) => {
+                table.insert(key(number), value, pool.publication()).unwrap();
+            }
+            Step::Replace(number, value) => {
+                table.replace(key(number), value, pool.publication()).unwrap();
+            }
+            Step::Remove(number) => {
+                table.remove(key(number), pool.publication()).unwrap();
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Progress {
+    model: Model,
+    in_flight: Option<Step>,
+    depth: u32,
+    displaced: u64,
+}
+
+fn contents<K: Numbered>(table: &HashTable<K>) -> Result<Model> {
+    let (mut entries, mut position) = (Vec::new(), Some(0));
+    while let Some(from) = position {
+        position = table.scan_batch(from, &mut entries);
+    }
+    let model: Model = entries.iter().map(|(key, value)| (K::word(*key, K::WORDS - 1), *value)).collect();
+    assert_eq!(model.len(), entries.len(), "no key is seen twice");
+    Ok(model)
+}
+
+fn verify<K: Numbered>(pool: &Arc<Pool>, progress: &Progress) -> std::result::Result<(), String> {
+    let Some(root) = pool.root("table") else {
+        return if progress.model.is_empty() { Ok(()) } else { Err("the table is gone".to_string()) };
+    };
+    let table = HashTable::<K>::open(pool, root).map_err(|e| e.to_string())?;
+    let mut own = BTreeSet::new();
+    let mut claim = |offset| {
+        own.insert(offset);
+    };
+    table.check(&mut claim).map_err(|e| e.to_string())?;
+    let mut allocated = BTreeSet::new();
+    pool.for_each_object(|offset, _| {
+        allocated.insert(offset);
+    });
+    if own != allocated {
+        return Err(format!("the table owns {own:?}, allocated are {allocated:?}"));
+    }
+    let mut found = contents(&table).map_err(|e| e.to_string())?;
+    // From the probe below, when the power failed again during it.
+    found.remove(&u64::MAX);
+    let mut after = progress.model.clone();
+    if let Some(step) = progress.in_flight {
+        step.apply(&mut after);
+    }
+    if found != progress.model && found != after {
+        return Err(format!("found {found:?}, expected {:?} or {after:?}", progress.model));
+    }
+    // Nothing that was locked, or half changed, keeps a writer out afterwards.
+    let probe = K::key(K::numbered(u64::MAX));
+    table.insert(probe, 1, pool.publication()).map_err(|e| e.to_string())?;
+    if table.get(probe) != Some(1) {
+        return Err(format!("a key inserted after the crash has the value {:?}", table.get(probe)));
+    }
+    Ok(())
+}
+
+/// A seeded history that grows, churns and shrinks.
+fn history(numbers: &[u64], steps: u64, seed: u64) -> Vec<Step> {
+    let env = Env::simulated(seed);
+    let grown = numbers.len() as u64;
+    let churn = (grown..steps).map(|i| {
+        let number = numbers[(env.random_u64() % grown) as usize];
+        match env.random_u64() % 8 {
+            0..3 => Step::Remove(number),
+            3..5 => Step::Replace(number, i),
+            _ => Step::Insert(number, i),
+        }
+    });
+    let growth = numbers.iter().zip(0..).map(|(number, i)| Step::Insert(*number, i));
+    growth.chain(churn).collect()
+}
+
+fn run<K: Numbered>(
+    homes: usize,
+    keys: usize,
+    steps: u64,
+    options: &CrashOptions,
+) -> (std::result::Result<CrashReport, MemoryError>, Progress) {
+    let progress = Arc::new(RwLock::new(Progress::default()));
+    let (seen, shared) = (progress.clone(), progress.clone());
+    let seed = options.seed;
+    let report = check(
+        options,
+        move |pool| {
+            let table = new_table::<K>(pool);
+            for step in history(&crowded(&table, homes, keys), steps, seed) {
+                progress.write().in_flight = Some(step);
+                step.carry_out(&table, pool);
+                let stats = table.stats();
+                let mut progress = progress.write();
+                step.apply(&mut progress.model);
+                progress.in_flight = None;
+                progress.depth = stats.depth;
+                progress.displaced = stats.displaced.max(progress.displaced);
+            }
+            Ok(())
+        },
+        move |pool| verify::<K>(pool, &seen.read_recursive()),
+    );
+    (report, Arc::try_unwrap(shared).map_or_else(|_| Progress::default(), RwLock::into_inner))
+}
+
+fn options() -> CrashOptions {
+    CrashOptions { random_states: 2, crash_recovery_every: 41, ..CrashOptions::default() }
+}
+
+fn survives<K: Numbered>(homes: usize, keys: usize, steps: u64, states_min: u64) {
+    let (report, progress) = run::<K>(homes, keys, steps, &options());
+    let report = report.unwrap();
+    println!("{report:?}, depth {}, {} displaced", progress.depth, progress.displaced);
+    assert!(report.states >= states_min, "{report:?}");
+    assert!(progress.depth >= 3 && progress.displaced > 5, "the history splits, doubles and displaces");
+}
+
+#[test]
+fn eight_byte_keys_survive_every_fence_of_splits_and_doublings() {
+    survives::<WordKey>(2, 120, 1100, 10_000);
+}
+
+#[test]
+fn sixteen_byte_keys_survive_every_fence_of_splits_and_doublings() {
+    survives::<PairKey>(3, 120, 1100, 10_000);
+}
+
+/// The checker finds the mistake, and passes the same history without it.
+fn is_found<E: Debug>(mutant: Mutant, run: impl Fn() -> std::result::Result<CrashReport, E>) {
+    mutants::with(None, &run).unwrap();
+    let outcome = mutants::with(Some(mutant), &run);
+    assert!(outcome.is_err(), "{mutant:?} passed: {outcome:?}");
+}
+
+fn short() -> std::result::Result<CrashReport, MemoryError> {
+    run::<WordKey>(1, 30, 60, &CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() }).0
+}
+
+#[test]
+fn level_hashing_bug_an_entry_counts_before_it_is_flushed() {
+    is_found(Mutant::EntryNotFlushed, short);
+}
+
+#[test]
+fn fast_and_fair_and_level_hashing_bug_a_removal_is_not_flushed() {
+    is_found(Mutant::RemovalNotFlushed, short);
+}
+
+#[test]
+fn level_hashing_bug_a_displaced_entry_is_not_found_after_a_crash() {
+    is_found(Mutant::PlaceAfterEntry, short);
+    is_found(Mutant::PlaceForgottenFirst, short);
+}
+
+#[test]
+fn cceh_bug_a_new_segment_is_reachable_before_it_is_flushed() {
+    is_found(Mutant::NewSegmentNotFlushed, short);
+}
+
+#[test]
+fn cceh_bug_a_crash_in_directory_doubling_leaves_two_segments_for_a_prefix() {
+    is_found(Mutant::DepthAfterChain, short);
+}
+
+#[test]
+fn p_clht_bug_a_resize_loses_keys() {
+    is_found(Mutant::ClearedBeforeSplit, short);
+}
+
+#[test]
+fn level_hashing_bug_a_resize_leaves_duplicates() {
+    is_found(Mutant::SplitNotFinishedAtOpen, short);
+}
+
+/// The word that [`super::key::scramble`] makes this of.
+fn unscramble(mut word: u64) -> u64 {
+    // The odd factor's inverse modulo 2^64, by Newton's iteration.
+    let factor = 0xD6E8_FEB8_6659_FD93u64;
+    let inverse = (0..6).fold(factor, |x, _| x.wrapping_mul(2u64.wrapping_sub(factor.wrapping_mul(x))));
+    word ^= word >> 32;
+    for _ in 0..2 {
+        word = word.wrapping_mul(inverse);
+        word ^= word >> 32;
+    }
+    word
+}
+
+#[test]
+fn keys_made_to_collide_are_refused_before_they_take_all_memory() {
+    let options = PoolOptions { extent_bytes: 1 << 20, env: Env::simulated(3), ..PoolOptions::default() };
+    let pool = Pool::volatile(&options).unwrap();
+    let table = new_table::<WordKey>(&pool);
+    // Whoever knew the seed could make hashes that differ in their last bits only.
+    let key = |number: u64| unscramble(number) ^ table.seed;
+    assert_eq!(table.hash(key(17)), Hash(17));
+    let refused = (0..100).find_map(|number| table.insert(key(number), number, pool.publication()).err());
+    let error = refused.expect("no split can part them");
+    assert!(error.to_string().contains("do not spread"), "{error}");
+    let stats = table.stats();
+    assert!(stats.directory_bytes < 1 << 20, "{stats:?}");
+    assert_eq!(stats.keys, 15, "what fits a home and its places");
+    table.check(|_| {}).unwrap();
+    HashTable::<WordKey>::open(&pool, table.root_offset()).unwrap().check(|_| {}).unwrap();
+}
