@@ -22,12 +22,14 @@
 //! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the order
 //! of its own stores and one publication.
 
+pub mod btree;
 mod error;
 mod fptree;
 mod index;
 mod key;
 mod latch;
 mod leaf;
+pub mod node;
 mod simd;
 
 pub use error::{Error, Result};
