@@ -1,8 +1,12 @@
 //! Persistent index structures.
 //!
-//! What stands: the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner
-//! nodes in DRAM that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one
-//! word. [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order.
+//! What stands:
+//! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in DRAM
+//!   that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
+//!   [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order;
+//! - [node layouts](node) with their micro-operations, the parts that trees are made of;
+//! - one [B+-tree](btree) over any of them, with the designs of the papers as
+//!   [instances](btree::instances). The crate's `README.md` says which to take.
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
@@ -16,6 +20,26 @@
 //! let index = OrderedIndex::open(&pool, root)?;
 //! index.insert(&7u64.to_be_bytes(), 49, pool.publication())?;
 //! assert_eq!(index.get(&7u64.to_be_bytes()), Some(49));
+//! # Ok::<(), entresol_structures::Error>(())
+//! ```
+//!
+//! The generic tree takes numbers:
+//!
+//! ```
+//! use entresol_memory::{Pool, PoolOptions};
+//! use entresol_structures::btree::instances::HybridPbpTree;
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let mut publication = pool.publication();
+//! let root = HybridPbpTree::<u64>::create(&pool, &mut publication)?;
+//! publication.set_root("squares", root)?;
+//! publication.publish()?;
+//! let tree = HybridPbpTree::<u64>::open(&pool, root)?;
+//! for key in 0..1000 {
+//!     tree.insert(key, key * key, pool.publication())?;
+//! }
+//! assert_eq!(tree.get(12)?, Some(144));
+//! assert_eq!(tree.range(10..=19).count(), 10);
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 //!

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::{Env, Pool, PoolOptions};
 use entresol_structures::node::{
     Bitmap, Fast, FixedKey, Hashing, Indirection, Layout, Medium, Node, Sorted, Unsorted, balance, merge,
@@ -10,7 +11,7 @@ use entresol_structures::node::{
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A node in a pool, and what it should hold.
 struct Tested<'p> {
@@ -288,4 +289,134 @@ fn micro_operations_cost_what_the_text_file_says() {
     }
     let pinned = std::fs::read_to_string(path).unwrap_or_default();
     assert_eq!(text, pinned, "the cost changed; if that is meant, run with UPDATE_PINS=1");
+}
+
+/// What two neighbouring nodes held before the change in flight, and what they hold after it.
+#[derive(Default, Clone)]
+struct Progress {
+    before: BTreeMap<u64, u64>,
+    after: BTreeMap<u64, u64>,
+}
+
+/// Random micro-operations on two neighbours under the crash checker: whatever survives, they hold together what they
+/// held before the operation in flight, or after it, each key in one of them.
+fn survives<L: Layout>(operations: u64, states_min: u64) {
+    let progress = Arc::new(Mutex::new(Progress::default()));
+    let seen = progress.clone();
+    let options = CrashOptions { random_states: 3, crash_recovery_every: 0, ..CrashOptions::default() };
+    let report = check(
+        &options,
+        |pool| {
+            let (left, right) = (Tested::new::<L, u64>(pool, &[]), Tested::new::<L, u64>(pool, &[]));
+            let mut names = pool.publication();
+            names.set_root("left", left.node.word_offset(0))?;
+            names.set_root("right", right.node.word_offset(0))?;
+            names.publish()?;
+            let env = Env::simulated(options.seed);
+            let mut boundary = 50;
+            let mut model = BTreeMap::new();
+            for operation in 0..operations {
+                let key = env.random_u64() % 100;
+                let tested = if key < boundary { &left } else { &right };
+                let found = L::find(tested.node, key);
+                let mut with = pool.publication();
+                let mut medium = Medium::Pool(pool, &mut with);
+                let medium = &mut medium;
+                let before = model.clone();
+                let announce = |model: &BTreeMap<u64, u64>| {
+                    *progress.lock().unwrap() = Progress { before, after: model.clone() };
+                };
+                match (env.random_u64() % 12, found) {
+                    (0, _) if L::SHIFTS_BLOCKS => {
+                        announce(&model);
+                        let moved = balance::<L, u64>(left.node, right.node, medium).unwrap();
+                        boundary = moved.unwrap_or(boundary);
+                    }
+                    (1, _) if model.len() <= L::shape::<u64>().capacity => {
+                        announce(&model);
+                        merge::<L, u64>(left.node, right.node, medium).unwrap();
+                        L::truncate::<u64>(right.node, 0, medium).unwrap();
+                        boundary = 100;
+                    }
+                    (2, _) if boundary == 100 && model.len() > 1 => {
+                        announce(&model);
+                        // The fresh node is not empty-handed: what it holds counts only with the commit.
+                        let mut copy = L::sorted::<u64>(left.node);
+                        let upper = copy.split_off(copy.len() / 2);
+                        L::append(right.node, &upper, medium).unwrap();
+                        L::truncate::<u64>(left.node, copy.len(), medium).unwrap();
+                        boundary = upper[0].0;
+                    }
+                    (3, Some(slot)) => {
+                        model.insert(key, operation);
+                        announce(&model);
+                        L::update::<u64>(tested.node, slot, operation, medium);
+                    }
+                    (4..8, Some(slot)) => {
+                        model.remove(&key);
+                        announce(&model);
+                        L::erase::<u64>(tested.node, slot, medium).unwrap();
+                    }
+                    (_, None) if !L::is_full::<u64>(tested.node) => {
+                        model.insert(key, operation);
+                        announce(&model);
+                        L::insert(tested.node, key, operation, medium).unwrap();
+                    }
+                    _ => continue,
+                }
+                with.publish()?;
+                let mut progress = progress.lock().unwrap();
+                progress.before = progress.after.clone();
+            }
+            Ok(())
+        },
+        move |pool| {
+            let (Some(left), Some(right)) = (pool.root("left"), pool.root("right")) else { return Ok(()) };
+            let node = |offset| Node::new(pool.words(offset, L::BYTES / 8), offset);
+            L::check::<u64>(node(left))?;
+            L::check::<u64>(node(right))?;
+            let mut all = L::sorted::<u64>(node(left));
+            L::append_sorted(node(right), &mut all);
+            let progress = seen.lock().unwrap();
+            let is = |model: &BTreeMap<u64, u64>| all.iter().copied().eq(model.iter().map(|(k, v)| (*k, *v)));
+            if is(&progress.before) || is(&progress.after) {
+                return Ok(());
+            }
+            Err(format!("found {all:?}, before {:?}, after {:?}", progress.before, progress.after))
+        },
+    )
+    .unwrap_or_else(|error| panic!("{}: {error}", L::NAME));
+    assert!(report.states >= states_min, "{}: {report:?}", L::NAME);
+}
+
+#[test]
+fn sorted_nodes_survive_every_fence() {
+    survives::<Sorted<256>>(700, 8000);
+}
+
+#[test]
+fn unsorted_nodes_survive_every_fence() {
+    survives::<Unsorted<256>>(700, 8000);
+}
+
+#[test]
+fn bitmap_nodes_survive_every_fence() {
+    survives::<Bitmap<256>>(700, 8000);
+    survives::<Bitmap<2048>>(100, 1000);
+}
+
+#[test]
+fn indirection_nodes_survive_every_fence() {
+    survives::<Indirection<256>>(600, 8000);
+    survives::<Indirection<2048>>(100, 1000);
+}
+
+#[test]
+fn hashing_nodes_survive_every_fence() {
+    survives::<Hashing<256>>(700, 8000);
+}
+
+#[test]
+fn fast_nodes_survive_every_fence() {
+    survives::<Fast<256>>(300, 8000);
 }

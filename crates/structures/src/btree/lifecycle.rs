@@ -89,7 +89,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let root = pool.word(header + ROOT).load(Ordering::Acquire);
             tree.root.store(root, Ordering::Release);
             tree.check_node_sound(root)?;
-            tree.leaf(tree.first_leaf())?;
+            tree.check_first_leaf()?;
         } else {
             tree.rebuild()?;
         }
@@ -128,6 +128,16 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         checked.map_err(|what| Error::Corrupt { offset, what })
     }
 
+    /// The first leaf stays the first, and its low key the smallest of all.
+    fn check_first_leaf(&self) -> Result<()> {
+        let first = self.first_leaf();
+        if self.leaf(first)?.load_key::<K>(L::shape::<K>().spare) != K::MIN {
+            let what = "it is not a first leaf, as the header says".to_string();
+            return Err(Error::Corrupt { offset: first, what });
+        }
+        Ok(())
+    }
+
     pub(super) fn first_leaf(&self) -> u64 {
         self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
     }
@@ -138,6 +148,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Builds the inner nodes bottom-up from the chain of leaves.
     fn rebuild(&self) -> Result<()> {
+        self.check_first_leaf()?;
         let shape = L::shape::<K>();
         let leaves_max = self.pool.bytes() / L::BYTES as u64;
         let mut children: Entries<K> = Vec::new();
@@ -146,7 +157,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let leaf = self.leaf(next)?;
             L::check::<K>(leaf).map_err(|what| Error::Corrupt { offset: next, what })?;
             let low = leaf.load_key::<K>(shape.spare);
-            if children.len() > 1 && children.last().is_some_and(|(before, _)| *before >= low) {
+            if children.last().is_some_and(|(before, _)| *before >= low) {
                 let what = "its low key is not above that of the leaf before".to_string();
                 return Err(Error::Corrupt { offset: next, what });
             }

@@ -3,7 +3,7 @@
 //! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
 
 use super::{BTree, Placement};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{Entries, FixedKey, Layout};
 use std::ops::RangeInclusive;
@@ -24,21 +24,26 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let _pinned = self.pool.pin();
         let wanted = entries.len() + enough;
         let (mut from, to) = range.into_inner();
-        let next_word = L::shape::<K>().next;
+        let shape = L::shape::<K>();
         let mut spins = 0;
         'descend: while from <= to {
             let found = self.descend(from)?;
-            let (mut leaf, mut version) = (found.leaf, found.version);
+            let (mut leaf, mut version, mut before_low) = (found.leaf, found.version, None);
             loop {
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
                 L::append_sorted(node, entries);
-                let next = node.load(next_word);
+                let (low, next) = (node.load_key::<K>(shape.spare), node.load(shape.next));
                 if !latch::validate(self.leaf_latch(leaf), version) {
                     entries.truncate(before);
                     latch::pause(&mut spins);
                     continue 'descend;
                 }
+                if before_low.is_some_and(|before| before >= low) {
+                    let what = "its low key is not above that of the leaf before".to_string();
+                    return Err(Error::Corrupt { offset: leaf, what });
+                }
+                before_low = Some(low);
                 let is_last = cut(entries, before, &from, &to);
                 if let Some((greatest, _)) = entries[before..].last() {
                     match greatest.next() {

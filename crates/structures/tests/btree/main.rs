@@ -2,7 +2,7 @@
 //!
 //! One binary, and the tests see the instances as `dyn Tree`, so that each is compiled once.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod bugs;
 mod concurrency;
