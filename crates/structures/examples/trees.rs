@@ -198,5 +198,9 @@ fn main() -> Outcome<()> {
 
 fn pool(directory: &std::path::Path, domain: DomainChoice) -> Outcome<Arc<Pool>> {
     let options = PoolOptions { domain, ..PoolOptions::default() };
-    Ok(if domain == DomainChoice::Volatile { Pool::volatile(&options)? } else { Pool::create(directory, &options)? })
+    Ok(if domain == DomainChoice::Volatile {
+        Pool::volatile(&options)?
+    } else {
+        Pool::create(directory, &options)?
+    })
 }

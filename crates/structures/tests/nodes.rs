@@ -261,7 +261,8 @@ fn costs<L: Layout>(text: &mut String) {
         });
     });
     if L::SHIFTS_BLOCKS {
-        let (full, less) = (Tested::new::<L, u64>(&pool, &all), Tested::new::<L, u64>(&pool, &[(1_000_000, 1)]));
+        let (full, less) =
+            (Tested::new::<L, u64>(&pool, &all), Tested::new::<L, u64>(&pool, &[(1_000_000, 1)]));
         cost(text, &name("balance from the left"), &pool, || {
             full.commit(|node, medium| {
                 balance::<L, u64>(node, less.node, medium).unwrap();
@@ -391,32 +392,32 @@ fn survives<L: Layout>(operations: u64, states_min: u64) {
 
 #[test]
 fn sorted_nodes_survive_every_fence() {
-    survives::<Sorted<256>>(700, 8000);
+    survives::<Sorted<256>>(2600, 8000);
 }
 
 #[test]
 fn unsorted_nodes_survive_every_fence() {
-    survives::<Unsorted<256>>(700, 8000);
+    survives::<Unsorted<256>>(2600, 8000);
 }
 
 #[test]
 fn bitmap_nodes_survive_every_fence() {
-    survives::<Bitmap<256>>(700, 8000);
-    survives::<Bitmap<2048>>(100, 1000);
+    survives::<Bitmap<256>>(2600, 8000);
+    survives::<Bitmap<2048>>(400, 1000);
 }
 
 #[test]
 fn indirection_nodes_survive_every_fence() {
-    survives::<Indirection<256>>(600, 8000);
-    survives::<Indirection<2048>>(100, 1000);
+    survives::<Indirection<256>>(1800, 8000);
+    survives::<Indirection<2048>>(400, 1000);
 }
 
 #[test]
 fn hashing_nodes_survive_every_fence() {
-    survives::<Hashing<256>>(700, 8000);
+    survives::<Hashing<256>>(2600, 8000);
 }
 
 #[test]
 fn fast_nodes_survive_every_fence() {
-    survives::<Fast<256>>(300, 8000);
+    survives::<Fast<256>>(600, 8000);
 }

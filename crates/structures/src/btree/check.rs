@@ -161,8 +161,7 @@ fn check_bounds<K: FixedKey>(
     mut keys: impl Iterator<Item = K>,
     (from, below): Bounds<K>,
 ) -> Result<()> {
-    let outside =
-        |key: &K| from.is_some_and(|from| *key < from) || below.is_some_and(|below| *key >= below);
+    let outside = |key: &K| from.is_some_and(|from| *key < from) || below.is_some_and(|below| *key >= below);
     match keys.find(outside) {
         Some(key) => Err(Error::Corrupt { offset, what: format!("its key {key:?} belongs elsewhere") }),
         None => Ok(()),

@@ -8,6 +8,7 @@
 //! 3             child word of the root, if inner nodes are persistent
 //! 4             offset of the first leaf
 //! 5             1: the tree is being destroyed
+//! 6             seal: hash of words 0, 1, 2 and 4, which never change
 //! ```
 
 use super::placement::{Child, inner_word};
@@ -26,6 +27,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"BTREE\0\0\x01");
 const ROOT: u64 = 3 * 8;
 const FIRST_LEAF: u64 = 4 * 8;
 const DESTROYING: u64 = 5 * 8;
+const SEAL: usize = 6;
 /// How full inner nodes are when they are rebuilt: room for some splits.
 const REBUILD_FILL_PERCENT: usize = 85;
 
@@ -34,6 +36,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn kind() -> [u64; 2] {
         let kind = [L::NUMBER, I::NUMBER, P::NUMBER, K::WORDS as u8, 1, 0, 0, 0];
         [u64::from_le_bytes(kind), L::BYTES as u64 | (I::BYTES as u64) << 32]
+    }
+
+    /// What tells a header from one with flipped bits.
+    fn seal(first_leaf: u64) -> u64 {
+        let [kind, sizes] = Self::kind();
+        [MAGIC, kind, sizes, first_leaf]
+            .iter()
+            .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
     /// The kind of tree, in words.
@@ -53,7 +63,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let at = header.offset();
         let words = pool.words(at, HEADER_BYTES / 8);
         let kind = Self::kind();
-        let values = [MAGIC, kind[0], kind[1], first.offset(), first.offset(), 0, 0, 0];
+        let seal = Self::seal(first.offset());
+        let values = [MAGIC, kind[0], kind[1], first.offset(), first.offset(), 0, seal, 0];
         for (word, value) in words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
@@ -131,6 +142,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// The first leaf stays the first, and its low key the smallest of all.
     fn check_first_leaf(&self) -> Result<()> {
         let first = self.first_leaf();
+        if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
+            let what = "the words of its header do not belong together".to_string();
+            return Err(Error::Corrupt { offset: self.header, what });
+        }
         if self.leaf(first)?.load_key::<K>(L::shape::<K>().spare) != K::MIN {
             let what = "it is not a first leaf, as the header says".to_string();
             return Err(Error::Corrupt { offset: first, what });

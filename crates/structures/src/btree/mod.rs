@@ -142,7 +142,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     #[inline]
     fn leaf_latch(&self, offset: u64) -> &AtomicU64 {
-        self.latches.numbered(offset / 256)
+        self.latches.numbered(offset / L::BYTES as u64)
     }
 
     /// Where changes of inner nodes go.

@@ -61,7 +61,10 @@ pub trait Placement: Sized + Send + Sync + 'static {
 pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()> {
     let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= pool.bytes());
     if offset == 0 || !offset.is_multiple_of(64) || !fits {
-        return Err(Error::Corrupt { offset, what: "a reference leads there, and no node can be there".into() });
+        return Err(Error::Corrupt {
+            offset,
+            what: "a reference leads there, and no node can be there".into(),
+        });
     }
     Ok(())
 }
@@ -89,7 +92,7 @@ impl Placement for Persistent {
 
     #[inline]
     fn latch<'a>(&'a self, _node: Node<'a>, reference: u64, _own: usize) -> &'a AtomicU64 {
-        self.latches.numbered(reference / 256)
+        self.latches.numbered(reference / self.node_bytes as u64)
     }
 
     fn allocate<'p>(&'p self, pool: &'p Pool, with: &mut Publication<'p>) -> Result<u64> {

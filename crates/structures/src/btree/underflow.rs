@@ -75,7 +75,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if !shared && !latch::try_lock(latch) {
             return Ok(());
         }
-        let _other = (!shared).then_some(Latched { node: neighbour, offset: other, latch });
+        // Made only if it was locked: dropping it lets go.
+        let _other = (!shared).then(|| Latched { node: neighbour, offset: other, latch });
         let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
         if left.load(L::shape::<K>().next) != pair.right {
             let what = format!("its next leaf is not {:#x}, as the node above says", pair.right);
@@ -186,8 +187,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn join_inner(&self, path: &Path, level: usize) -> Result<()> {
         let parent = path[level - 1];
         let Some(pair) = self.pair_around(parent, inner_word(path[level]))? else { return Ok(()) };
-        let (Child::Inner(left), Child::Inner(right)) =
-            (Child::decode(pair.left), Child::decode(pair.right))
+        let (Child::Inner(left), Child::Inner(right)) = (Child::decode(pair.left), Child::decode(pair.right))
         else {
             let what = "an inner node has a leaf beside it".to_string();
             return Err(Error::Corrupt { offset: self.header, what });

@@ -146,11 +146,7 @@ macro_rules! unordered_layout {
                 Ok(())
             }
 
-            fn erase<K: FixedKey>(
-                node: Node<'_>,
-                slot: usize,
-                medium: &mut Medium<'_, '_>,
-            ) -> Result<()> {
+            fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
                 let shape = Self::shape::<K>();
                 let mut map = Map::load(node, shape);
                 map.remove(slot);
@@ -176,11 +172,7 @@ macro_rules! unordered_layout {
                 Ok(())
             }
 
-            fn truncate<K: FixedKey>(
-                node: Node<'_>,
-                keep: usize,
-                medium: &mut Medium<'_, '_>,
-            ) -> Result<()> {
+            fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
                 Unordered::<$hashed>::keep::<K>(node, Self::shape::<K>(), |_| 0..keep, medium);
                 Ok(())
             }

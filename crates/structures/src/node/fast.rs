@@ -178,11 +178,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         Ok(())
     }
 
-    fn append<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
         tidy::<K>(node, shape, medium);
         let count = slots(node, shape);

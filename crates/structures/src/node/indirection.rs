@@ -120,14 +120,11 @@ impl<const BYTES: usize> Indirection<BYTES> {
     }
 
     /// Keeps the entries with these places in key order.
-    fn keep<K: FixedKey>(
-        node: Node<'_>,
-        kept: impl Fn(usize) -> bool,
-        medium: &mut Medium<'_, '_>,
-    ) {
+    fn keep<K: FixedKey>(node: Node<'_>, kept: impl Fn(usize) -> bool, medium: &mut Medium<'_, '_>) {
         let shape = Self::shape::<K>();
         let slots = slots::<K>(node, shape);
-        let slots: Slots = slots.into_iter().enumerate().filter(|(i, _)| kept(*i)).map(|(_, slot)| slot).collect();
+        let slots: Slots =
+            slots.into_iter().enumerate().filter(|(i, _)| kept(*i)).map(|(_, slot)| slot).collect();
         invalidate(node, shape, medium);
         commit(node, shape, &slots, medium);
     }
@@ -208,20 +205,12 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
         Ok(())
     }
 
-    fn append<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         Self::add(node, Self::count::<K>(node), entries, medium);
         Ok(())
     }
 
-    fn prepend<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         Self::add(node, 0, entries, medium);
         Ok(())
     }

@@ -216,18 +216,10 @@ pub trait Layout: Sized + Send + Sync + 'static {
     fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()>;
 
     /// Adds sorted entries that are all greater than those there: merge, and balance from the right.
-    fn append<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()>;
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()>;
 
     /// Adds sorted entries that are all smaller than those there: balance from the left.
-    fn prepend<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()>;
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()>;
 
     /// Takes the `count` smallest entries out: what balancing with the left leaves.
     fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()>;
@@ -244,7 +236,11 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
 /// *Split move*: fills a fresh node with the upper half and takes it out of the old one. Returns the first key of
 /// the fresh one. The caller flushes it and publishes both.
-pub fn split_move<L: Layout, K: FixedKey>(node: Node<'_>, fresh: Node<'_>, medium: &mut Medium<'_, '_>) -> Result<K> {
+pub fn split_move<L: Layout, K: FixedKey>(
+    node: Node<'_>,
+    fresh: Node<'_>,
+    medium: &mut Medium<'_, '_>,
+) -> Result<K> {
     let entries = L::sorted::<K>(node);
     let keep = entries.len() / 2;
     L::fill(fresh, &entries[keep..]);
@@ -253,7 +249,11 @@ pub fn split_move<L: Layout, K: FixedKey>(node: Node<'_>, fresh: Node<'_>, mediu
 }
 
 /// *Split copy*: as [`split_move`], by copying the whole node where the layout can.
-pub fn split_copy<L: Layout, K: FixedKey>(node: Node<'_>, fresh: Node<'_>, medium: &mut Medium<'_, '_>) -> Result<K> {
+pub fn split_copy<L: Layout, K: FixedKey>(
+    node: Node<'_>,
+    fresh: Node<'_>,
+    medium: &mut Medium<'_, '_>,
+) -> Result<K> {
     let entries = L::sorted::<K>(node);
     let keep = entries.len() / 2;
     if !L::copy_upper::<K>(node, keep, fresh) {
@@ -264,7 +264,11 @@ pub fn split_copy<L: Layout, K: FixedKey>(node: Node<'_>, fresh: Node<'_>, mediu
 }
 
 /// *Merge*: appends all of a right node to the left one. They fit.
-pub fn merge<L: Layout, K: FixedKey>(left: Node<'_>, right: Node<'_>, medium: &mut Medium<'_, '_>) -> Result<()> {
+pub fn merge<L: Layout, K: FixedKey>(
+    left: Node<'_>,
+    right: Node<'_>,
+    medium: &mut Medium<'_, '_>,
+) -> Result<()> {
     L::append(left, &L::sorted::<K>(right), medium)
 }
 

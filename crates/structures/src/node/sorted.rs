@@ -237,11 +237,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         Ok(())
     }
 
-    fn append<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
         let gap = approach::<K>(node, shape, Self::count::<K>(node), 0, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
@@ -252,11 +248,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         Ok(())
     }
 
-    fn prepend<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
         let gap = approach::<K>(node, shape, 0, 0, medium);
         let first = gap.end - entries.len();

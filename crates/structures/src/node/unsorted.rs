@@ -209,11 +209,7 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         keep::<K>(node, Self::shape::<K>(), |_| 0..count, medium)
     }
 
-    fn append<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
         let count = fill_hole::<K>(node, shape, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
@@ -225,11 +221,7 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         Ok(())
     }
 
-    fn prepend<K: FixedKey>(
-        node: Node<'_>,
-        entries: &[(K, u64)],
-        medium: &mut Medium<'_, '_>,
-    ) -> Result<()> {
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         Self::append(node, entries, medium)
     }
 

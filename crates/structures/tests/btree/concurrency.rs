@@ -97,13 +97,13 @@ fn churn(instance: &Instance, underflow: bool, operations: u64) {
 #[test]
 fn writers_and_readers_agree() {
     for instance in small_instances() {
-        churn(&instance, false, 6000);
+        churn(&instance, false, 20_000);
     }
 }
 
 #[test]
 fn writers_and_readers_agree_while_underflow_is_handled() {
     for instance in small_instances() {
-        churn(&instance, true, 6000);
+        churn(&instance, true, 20_000);
     }
 }

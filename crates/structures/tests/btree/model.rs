@@ -205,3 +205,27 @@ fn the_ends_of_the_key_space_are_keys() {
         tree.check(&mut |_| {}).unwrap();
     }
 }
+
+/// Trees with more leaves than there are latches: neighbours share them.
+#[test]
+fn neighbours_may_share_a_latch() {
+    const KEYS: u64 = 300_000;
+    for name in ["FpLikeTree u64 256/256", "BitmapTree u64 256/256"] {
+        let all = instances();
+        let instance = all.iter().find(|instance| instance.name == name).unwrap();
+        let pool = volatile_pool();
+        let tree = instance.new_tree(&pool);
+        tree.set_underflow_handling(true);
+        // In no order, so that neighbours lie anywhere.
+        let key = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+        for i in 0..KEYS {
+            tree.insert(key(i), i, pool.publication()).unwrap();
+        }
+        assert!(tree.stats().unwrap().leaves > 1 << 14);
+        for i in (0..KEYS).map(|i| i * 7_368_787 % KEYS) {
+            assert_eq!(tree.remove(key(i), pool.publication()).unwrap(), Some(i));
+        }
+        assert_owns_all(&pool, &*tree, name);
+        assert_eq!(tree.stats().unwrap().keys, 0);
+    }
+}
