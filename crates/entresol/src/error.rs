@@ -107,7 +107,7 @@ fn structures(error: &entresol_structures::Error) -> ErrorKind {
     use entresol_structures::Error as E;
     match error {
         E::Memory(error) => memory(error),
-        E::KeyTooLong { .. } => ErrorKind::Invalid,
+        E::KeyTooLong { .. } | E::Invalid(_) => ErrorKind::Invalid,
         E::Corrupt { .. } => ErrorKind::Corrupt,
     }
 }

@@ -17,6 +17,9 @@ pub enum Error {
         /// The most that the index takes.
         limit_bytes: usize,
     },
+    /// The call cannot be carried out as it is.
+    #[error("{0}")]
+    Invalid(String),
     /// The persistent bytes are not those of a sound structure.
     #[error("the index at pool offset {offset:#x} is damaged: {what}")]
     Corrupt {

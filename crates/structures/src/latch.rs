@@ -69,7 +69,7 @@ pub(crate) fn pause(spins: &mut u32) {
     }
 }
 
-/// Latches for leaves, shared by hash of the leaf's place. DRAM only.
+/// Latches for nodes of a pool, shared by hash of the node's place. DRAM only.
 pub(crate) struct LatchStripes {
     latches: Box<[AtomicU64]>,
 }
@@ -90,6 +90,12 @@ impl LatchStripes {
 
     #[inline]
     pub(crate) fn of(&self, leaf: u64) -> &AtomicU64 {
-        &self.latches[(leaf / crate::leaf::LEAF_BYTES as u64) as usize % STRIPES]
+        self.numbered(leaf / crate::leaf::LEAF_BYTES as u64)
+    }
+
+    /// The latch of whatever has this number; neighbours should have neighbouring numbers.
+    #[inline]
+    pub(crate) fn numbered(&self, number: u64) -> &AtomicU64 {
+        &self.latches[number as usize % STRIPES]
     }
 }

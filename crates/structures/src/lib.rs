@@ -1,10 +1,14 @@
 //! Persistent index structures.
 //!
-//! What stands: the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner
-//! nodes in DRAM that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one
-//! word. [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order. The extendible hash table
-//! ([`HashTable`]): one bucket of two neighbouring lines a lookup. The hotspot index ([`HotspotIndex`]): the hot entries
-//! of any of them in DRAM.
+//! What stands:
+//! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in DRAM
+//!   that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
+//!   [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order;
+//! - [node layouts](node) with their micro-operations, the parts that trees are made of;
+//! - one [B+-tree](btree) over any of them, with the designs of the papers as
+//!   [instances](btree::instances). The crate's `README.md` says which to take;
+//! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
+//! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
@@ -21,9 +25,30 @@
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 //!
+//! The generic tree takes numbers:
+//!
+//! ```
+//! use entresol_memory::{Pool, PoolOptions};
+//! use entresol_structures::btree::instances::HybridPbpTree;
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let mut publication = pool.publication();
+//! let root = HybridPbpTree::<u64>::create(&pool, &mut publication)?;
+//! publication.set_root("squares", root)?;
+//! publication.publish()?;
+//! let tree = HybridPbpTree::<u64>::open(&pool, root)?;
+//! for key in 0..1000 {
+//!     tree.insert(key, key * key, pool.publication())?;
+//! }
+//! assert_eq!(tree.get(12)?, Some(144));
+//! assert_eq!(tree.range(10..=19).count(), 10);
+//! # Ok::<(), entresol_structures::Error>(())
+//! ```
+//!
 //! Locks and versions live in DRAM, never in persistent memory; every operation is failure-atomic by the order
 //! of its own stores and one publication.
 
+pub mod btree;
 pub mod crash_histories;
 mod error;
 mod fptree;
@@ -33,6 +58,7 @@ mod index;
 mod key;
 mod latch;
 mod leaf;
+pub mod node;
 mod simd;
 
 pub use error::{Error, Result};

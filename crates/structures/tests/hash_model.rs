@@ -38,6 +38,7 @@ fn options() -> PoolOptions {
             checkpoint_bytes: 256 << 10,
             journal_bytes_max: 1 << 20,
             preallocated_slots: 2,
+            ..JournalOptions::default()
         },
         ..PoolOptions::default()
     }

@@ -1,0 +1,270 @@
+//! Creating, opening and destroying trees.
+//!
+//! ```text
+//! header word   what
+//! 0             "BTREE" and version
+//! 1             layout of leaves, layout of inner nodes, placement, words of a key, words of a value: a byte each
+//! 2             bytes of a leaf, bytes of an inner node: 4 bytes each
+//! 3             child word of the root, if inner nodes are persistent
+//! 4             offset of the first leaf
+//! 5             1: the tree is being destroyed
+//! 6             seal: hash of words 0, 1, 2 and 4, which never change
+//! ```
+
+use super::placement::{Child, inner_word};
+use super::{BTree, LEVELS_MAX, Placement};
+use crate::error::{Error, Result};
+use crate::latch::LatchStripes;
+use crate::node::{Entries, FixedKey, Layout, Medium};
+use entresol_memory::{Pool, Publication};
+use parking_lot::Mutex;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const HEADER_BYTES: usize = 64;
+const MAGIC: u64 = u64::from_le_bytes(*b"BTREE\0\0\x01");
+const ROOT: u64 = 3 * 8;
+const FIRST_LEAF: u64 = 4 * 8;
+const DESTROYING: u64 = 5 * 8;
+const SEAL: usize = 6;
+/// How full inner nodes are when they are rebuilt: room for some splits.
+const REBUILD_FILL_PERCENT: usize = 85;
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// What header words 1 and 2 say of this kind of tree.
+    fn kind() -> [u64; 2] {
+        let kind = [L::NUMBER, I::NUMBER, P::NUMBER, K::WORDS as u8, 1, 0, 0, 0];
+        [u64::from_le_bytes(kind), L::BYTES as u64 | (I::BYTES as u64) << 32]
+    }
+
+    /// What tells a header from one with flipped bits.
+    fn seal(first_leaf: u64) -> u64 {
+        let [kind, sizes] = Self::kind();
+        [MAGIC, kind, sizes, first_leaf]
+            .iter()
+            .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// The kind of tree, in words.
+    pub fn describe() -> String {
+        let (leaves, inner, placement) = (L::NAME, I::NAME, P::NAME);
+        let (leaf_bytes, inner_bytes, key_bytes) = (L::BYTES, I::BYTES, K::WORDS * 8);
+        format!(
+            "{leaves} leaves of {leaf_bytes} bytes, {inner} inner nodes of {inner_bytes} bytes ({placement}), \
+             keys of {key_bytes} bytes"
+        )
+    }
+
+    /// Lays out an empty tree; it exists once the publication is published, with a reference to the returned offset.
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+        let first = pool.reserve(L::BYTES)?;
+        let header = pool.reserve(HEADER_BYTES)?;
+        let at = header.offset();
+        let words = pool.words(at, HEADER_BYTES / 8);
+        let kind = Self::kind();
+        let seal = Self::seal(first.offset());
+        let values = [MAGIC, kind[0], kind[1], first.offset(), first.offset(), 0, seal, 0];
+        for (word, value) in words.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        pool.flush(at, HEADER_BYTES);
+        let tree = Self::unopened(pool, at);
+        tree.fill_leaf(tree.leaf(first.offset())?, &[], K::MIN, 0);
+        publication.allocate(first);
+        Ok(publication.allocate(header))
+    }
+
+    fn unopened(pool: &Arc<Pool>, header: u64) -> Self {
+        BTree {
+            pool: pool.clone(),
+            header,
+            root: AtomicU64::new(0),
+            root_latch: AtomicU64::new(0),
+            placement: P::new(I::BYTES),
+            latches: LatchStripes::new(),
+            structure: Mutex::new(()),
+            handles_underflow: AtomicBool::new(false),
+            kinds: PhantomData,
+        }
+    }
+
+    /// Opens a tree. Cost: nothing to speak of if inner nodes are persistent; else a line or two of every leaf, since
+    /// they are rebuilt. A tree of another kind is an error, and so is damage that is met.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+        let tree = Self::attach(pool, header)?;
+        if pool.word(header + DESTROYING).load(Ordering::Acquire) != 0 {
+            return Err(Error::Invalid(format!("the tree at {header:#x} is being destroyed")));
+        }
+        if P::PERSISTENT {
+            let root = pool.word(header + ROOT).load(Ordering::Acquire);
+            tree.root.store(root, Ordering::Release);
+            tree.check_node_sound(root)?;
+            tree.check_first_leaf()?;
+        } else {
+            tree.rebuild()?;
+        }
+        Ok(tree)
+    }
+
+    /// The tree with this header, if it is one of this kind.
+    fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+        super::check_offset(pool, header, HEADER_BYTES)?;
+        let words = pool.words(header, HEADER_BYTES / 8);
+        let word = |i: usize| words[i].load(Ordering::Acquire);
+        if word(0) != MAGIC {
+            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        let found = [word(1), word(2)];
+        if found != Self::kind() {
+            return Err(Error::Invalid(format!(
+                "the tree at {header:#x} is of another kind (layouts and sizes {:#x}, {:#x}) than {} ({:#x}, {:#x})",
+                found[0],
+                found[1],
+                Self::describe(),
+                Self::kind()[0],
+                Self::kind()[1],
+            )));
+        }
+        Ok(Self::unopened(pool, header))
+    }
+
+    /// An error if the node that a child word refers to is not sound by itself.
+    fn check_node_sound(&self, word: u64) -> Result<()> {
+        let (checked, offset) = match Child::decode(word) {
+            Child::Leaf(leaf) => (L::check::<K>(self.leaf(leaf)?), leaf),
+            Child::Inner(reference) => (I::check::<K>(self.inner(reference)?), reference),
+        };
+        checked.map_err(|what| Error::Corrupt { offset, what })
+    }
+
+    /// The first leaf stays the first, and its low key the smallest of all.
+    fn check_first_leaf(&self) -> Result<()> {
+        let first = self.first_leaf();
+        if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
+            let what = "the words of its header do not belong together".to_string();
+            return Err(Error::Corrupt { offset: self.header, what });
+        }
+        if self.leaf(first)?.load_key::<K>(L::shape::<K>().spare) != K::MIN {
+            let what = "it is not a first leaf, as the header says".to_string();
+            return Err(Error::Corrupt { offset: first, what });
+        }
+        Ok(())
+    }
+
+    pub(super) fn first_leaf(&self) -> u64 {
+        self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
+    }
+
+    pub(super) fn root_word_offset(&self) -> u64 {
+        self.header + ROOT
+    }
+
+    /// Builds the inner nodes bottom-up from the chain of leaves.
+    fn rebuild(&self) -> Result<()> {
+        self.check_first_leaf()?;
+        let shape = L::shape::<K>();
+        let leaves_max = self.pool.bytes() / L::BYTES as u64;
+        let mut children: Entries<K> = Vec::new();
+        let mut next = self.first_leaf();
+        while next != 0 || children.is_empty() {
+            let leaf = self.leaf(next)?;
+            L::check::<K>(leaf).map_err(|what| Error::Corrupt { offset: next, what })?;
+            let low = leaf.load_key::<K>(shape.spare);
+            if children.last().is_some_and(|(before, _)| *before >= low) {
+                let what = "its low key is not above that of the leaf before".to_string();
+                return Err(Error::Corrupt { offset: next, what });
+            }
+            children.push((low, next));
+            if children.len() as u64 > leaves_max {
+                let what = "its leaves form a ring".to_string();
+                return Err(Error::Corrupt { offset: self.header, what });
+            }
+            next = leaf.load(shape.next);
+        }
+        self.root.store(self.build_inner(children)?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes inner nodes in DRAM above children with their low keys; returns the root's word.
+    fn build_inner(&self, mut children: Entries<K>) -> Result<u64> {
+        let fan_out = (I::shape::<K>().capacity * REBUILD_FILL_PERCENT / 100).max(2);
+        let mut unused = self.pool.publication();
+        while children.len() > 1 {
+            let groups = children.len().div_ceil(fan_out);
+            // Groups of like size, so that none has a single child.
+            let size = children.len().div_ceil(groups);
+            let mut upper = Entries::with_capacity(groups);
+            for group in children.chunks(size) {
+                let reference = self.placement.allocate(&self.pool, &mut unused)?;
+                self.fill_inner(self.inner(reference)?, group[0].1, &group[1..], 0);
+                upper.push((group[0].0, inner_word(reference)));
+            }
+            children = upper;
+        }
+        Ok(children[0].1)
+    }
+
+    /// Frees all of a tree that is not open any more but its header, which the caller frees together with its reference
+    /// to it. A crash in between leaves a tree that cannot be opened; call it again.
+    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+        let tree = Self::attach(pool, header)?;
+        let mut mark = pool.publication();
+        mark.set(header + DESTROYING, 1);
+        mark.publish()?;
+        if !P::PERSISTENT {
+            return tree.free_chain();
+        }
+        let root = pool.word(header + ROOT).load(Ordering::Acquire);
+        if root == 0 {
+            return Ok(());
+        }
+        tree.free_below(root, 0)?;
+        let mut last = pool.publication();
+        last.free(root & !1);
+        last.set(header + ROOT, 0);
+        Ok(last.publish()?)
+    }
+
+    /// Frees leaf after leaf from the front.
+    fn free_chain(&self) -> Result<()> {
+        let next = L::shape::<K>().next;
+        while self.first_leaf() != 0 {
+            let first = self.first_leaf();
+            let mut publication = self.pool.publication();
+            publication.set(self.header + FIRST_LEAF, self.leaf(first)?.load(next));
+            publication.free(first);
+            publication.publish()?;
+        }
+        Ok(())
+    }
+
+    /// Frees all nodes below a persistent one, each together with the word that refers to it.
+    fn free_below(&self, word: u64, depth: usize) -> Result<()> {
+        let Child::Inner(reference) = Child::decode(word) else { return Ok(()) };
+        if depth > LEVELS_MAX {
+            let what = format!("it has more than {LEVELS_MAX} levels");
+            return Err(Error::Corrupt { offset: self.header, what });
+        }
+        let node = self.inner(reference)?;
+        while let Some((key, child)) = I::sorted::<K>(node).pop() {
+            self.free_below(child, depth + 1)?;
+            let slot = I::find(node, key).expect("the key was just read");
+            let mut with = self.pool.publication();
+            with.free(child & !1);
+            I::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
+            with.publish()?;
+        }
+        let spare = I::shape::<K>().spare;
+        let leftmost = node.load(spare);
+        if leftmost != 0 {
+            self.free_below(leftmost, depth + 1)?;
+            let mut with = self.pool.publication();
+            with.free(leftmost & !1);
+            with.set(node.word_offset(spare), 0);
+            with.publish()?;
+        }
+        Ok(())
+    }
+}

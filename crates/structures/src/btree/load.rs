@@ -1,0 +1,96 @@
+//! Bulk load: whole leaves are appended at the right end.
+//!
+//! Each leaf is one publication, so a crash leaves a tree with a prefix of what was loaded.
+
+use super::{BTree, Latched, Placement, placement::Child};
+use crate::error::{Error, Result};
+use crate::latch;
+use crate::node::{Entries, FixedKey, Layout, Medium};
+use std::sync::atomic::Ordering;
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// Adds entries whose keys ascend and are greater than all that are there, `fill_percent` (10 to 100) of a leaf's
+    /// capacity to each leaf. An error names the first key that is not greater; what came before it is loaded.
+    /// Returns how many were.
+    pub fn load(&self, entries: impl IntoIterator<Item = (K, u64)>, fill_percent: usize) -> Result<u64> {
+        if !(10..=100).contains(&fill_percent) {
+            return Err(Error::Invalid(format!("leaves cannot be filled to {fill_percent} percent")));
+        }
+        let per_leaf = (L::shape::<K>().capacity * fill_percent / 100).max(1);
+        let mut leaf = Entries::with_capacity(per_leaf);
+        let (mut loaded, mut previous) = (0, None);
+        for (key, value) in entries {
+            if previous.is_some_and(|previous| previous >= key) {
+                self.append_leaf(&leaf)?;
+                return Err(Error::Invalid(format!("the key {key:?} is not above the one before")));
+            }
+            previous = Some(key);
+            leaf.push((key, value));
+            if leaf.len() == per_leaf {
+                self.append_leaf(&leaf)?;
+                loaded += leaf.len() as u64;
+                leaf.clear();
+            }
+        }
+        self.append_leaf(&leaf)?;
+        Ok(loaded + leaf.len() as u64)
+    }
+
+    fn append_leaf(&self, entries: &[(K, u64)]) -> Result<()> {
+        let Some(&(first, _)) = entries.first() else { return Ok(()) };
+        let _pinned = self.pool.pin();
+        let mut spins = 0;
+        loop {
+            let structure = self.structure.lock();
+            let offset = self.last_leaf()?;
+            let latch = self.leaf_latch(offset);
+            // Whoever holds it may be waiting for the structure.
+            if latch::try_lock(latch) {
+                let latched = Latched { node: self.leaf(offset)?, offset, latch };
+                return self.append_behind(&latched, first, entries);
+            }
+            drop(structure);
+            latch::pause(&mut spins);
+        }
+    }
+
+    fn append_behind(&self, last: &Latched<'_>, first: K, entries: &[(K, u64)]) -> Result<()> {
+        let shape = L::shape::<K>();
+        let greatest = L::sorted::<K>(last.node).last().map(|(key, _)| *key);
+        let low = (last.offset != self.first_leaf()).then(|| last.node.load_key::<K>(shape.spare));
+        if greatest.is_some_and(|key| key >= first) || low.is_some_and(|low| low > first) {
+            return Err(Error::Invalid(format!("the key {first:?} is not above those that are there")));
+        }
+        let mut with = self.pool.publication();
+        if greatest.is_none() {
+            L::append(last.node, entries, &mut Medium::Pool(&self.pool, &mut with))?;
+            return Ok(with.publish()?);
+        }
+        let path = self.make_room(first, true)?;
+        let fresh = self.pool.reserve(L::BYTES)?;
+        self.fill_leaf(self.leaf(fresh.offset())?, entries, first, 0);
+        let right = with.allocate(fresh);
+        with.set(last.node.word_offset(shape.next), right);
+        let parent = path.last().copied();
+        let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
+        self.publish_with_inner(with, |with| self.link(parent, last.offset, (first, right), with))
+    }
+
+    /// The last leaf. The caller holds `structure`.
+    fn last_leaf(&self) -> Result<u64> {
+        let mut word = self.root.load(Ordering::Acquire);
+        loop {
+            match Child::decode(word) {
+                Child::Leaf(leaf) => {
+                    self.leaf(leaf)?;
+                    return Ok(leaf);
+                }
+                Child::Inner(reference) => {
+                    let node = self.inner(reference)?;
+                    let last = I::sorted::<K>(node).last().map(|(_, word)| *word);
+                    word = last.unwrap_or(node.load(I::shape::<K>().spare));
+                }
+            }
+        }
+    }
+}

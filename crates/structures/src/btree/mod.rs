@@ -1,0 +1,299 @@
+//! One B+-tree for all layouts: generic over the layout of its leaves, the layout of its inner nodes, and where the
+//! inner nodes live (dissertation 3.2.2). The designs of the papers are [instances](instances) of it.
+//!
+//! ```text
+//!  room           file            what it knows
+//!  layouts        ../node         how one node changes, failure-atomically
+//!  placement      placement.rs    inner nodes in the pool or in DRAM
+//!  the tree       the others      which nodes change together
+//!
+//!            root ── inner ── inner ── ...          pool, or DRAM and rebuilt at open
+//!                      │        │
+//!  header ── first leaf ── leaf ── leaf ── ... ── 0     pool, linked in key order
+//! ```
+//!
+//! Invariants:
+//! 1. Every leaf is in the chain from the header once, and below the root once, in the same order.
+//! 2. A leaf but the first has a *low key*, which is the separator above it. Its keys are not below its low key and
+//!    below that of the next one.
+//! 3. A separator stands beside the child with the keys from it on; the child before the first separator is the
+//!    node's *leftmost*. All leaves have the same depth.
+//!
+//! **What a crash leaves.** Every change of a single node is that layout's own ([`crate::node`]). A split, merge,
+//! balance, growth or loss of a root prepares its nodes without changing what they hold and commits all of them, the
+//! links and the allocations in one publication: the tree is found before it or after it, and there is nothing to
+//! repair. A split of several levels is one such step a level, from the top down: full inner nodes are split first,
+//! which changes no range. A merge of several levels goes from the bottom up: in between there is an inner node with
+//! few entries, or a root with one child, which is allowed and harmless. In DRAM the inner nodes follow after the
+//! publication; at open they are made from the leaves' low keys.
+//!
+//! **Concurrency.** Readers validate versions (optimistic lock coupling) and never write. A writer latches its one
+//! leaf. Splits and merges hold it, and change inner nodes one operation at a time (`structure`); whoever has that
+//! mutex only tries further leaf latches, and leaves a node with few entries as it is if that fails. Latches are in
+//! DRAM.
+//!
+//! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner nodes.
+
+mod check;
+pub mod instances;
+mod lifecycle;
+mod load;
+mod placement;
+mod scan;
+mod structure;
+mod underflow;
+
+pub use placement::{Dram, Persistent, Placement};
+pub use scan::Range;
+
+use crate::Inserted;
+use crate::error::{Error, Result};
+use crate::latch::{self, LatchStripes};
+use crate::node::{FixedKey, Layout, Medium, Node};
+use entresol_memory::{Pool, Publication};
+use parking_lot::Mutex;
+use placement::{Child, check_offset};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// More levels than a sound tree has.
+const LEVELS_MAX: usize = 32;
+
+/// A persistent ordered map from keys to words; see the [module](self). `L` lays out leaves, `I` inner nodes, which
+/// live where `P` says.
+pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
+    pool: Arc<Pool>,
+    header: u64,
+    root: AtomicU64,
+    root_latch: AtomicU64,
+    placement: P,
+    latches: LatchStripes,
+    /// Held while inner nodes change. Whoever waits for it may hold a leaf latch; its holder only tries them.
+    structure: Mutex<()>,
+    handles_underflow: AtomicBool,
+    kinds: PhantomData<fn() -> (K, L, I)>,
+}
+
+/// Sizes of a [`BTree`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BTreeStats {
+    /// Keys.
+    pub keys: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Inner nodes.
+    pub inner_nodes: u64,
+    /// Inner levels.
+    pub levels: u32,
+    /// Bytes of nodes in the pool.
+    pub pool_bytes: u64,
+    /// Bytes of nodes in DRAM.
+    pub dram_bytes: u64,
+}
+
+/// A leaf that a descent ended in, its version then, and its low key, if it has one.
+struct Found<K> {
+    leaf: u64,
+    version: u64,
+    low: Option<K>,
+}
+
+/// A leaf whose latch this thread holds; dropping it lets go.
+struct Latched<'t> {
+    node: Node<'t>,
+    offset: u64,
+    latch: &'t AtomicU64,
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        latch::unlock(self.latch);
+    }
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// The pool offset of the tree's header: what [`BTree::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.header
+    }
+
+    /// Whether leaves and inner nodes that have less than half of their entries are merged or balanced with a
+    /// neighbour. Without (the default), empty ones are given up. May be changed at any time.
+    pub fn set_underflow_handling(&self, on: bool) {
+        self.handles_underflow.store(on, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn leaf(&self, offset: u64) -> Result<Node<'_>> {
+        check_offset(&self.pool, offset, L::BYTES)?;
+        Ok(Node::new(self.pool.words(offset, L::BYTES / 8), offset))
+    }
+
+    #[inline]
+    fn inner(&self, reference: u64) -> Result<Node<'_>> {
+        self.placement.node(&self.pool, reference)
+    }
+
+    #[inline]
+    fn inner_latch<'t>(&'t self, node: Node<'t>, reference: u64) -> &'t AtomicU64 {
+        self.placement.latch(node, reference, I::shape::<K>().spare + 1)
+    }
+
+    #[inline]
+    fn leaf_latch(&self, offset: u64) -> &AtomicU64 {
+        self.latches.numbered(offset / L::BYTES as u64)
+    }
+
+    /// Where changes of inner nodes go.
+    fn inner_medium<'m, 'p>(&'p self, with: &'m mut Publication<'p>) -> Medium<'m, 'p> {
+        if P::PERSISTENT { Medium::Pool(&self.pool, with) } else { Medium::Dram }
+    }
+
+    /// The child of an inner node for a key, and the separator beside it.
+    #[inline]
+    fn child_for(node: Node<'_>, key: K) -> (u64, Option<K>) {
+        let shape = I::shape::<K>();
+        match I::floor(node, key) {
+            Some(slot) => (node.value(shape, slot), Some(node.key(shape, slot))),
+            None => (node.load(shape.spare), None),
+        }
+    }
+
+    /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
+    #[inline]
+    fn descend(&self, key: K) -> Result<Found<K>> {
+        let mut spins = 0;
+        loop {
+            if let Some(found) = self.try_descend(key)? {
+                return Ok(found);
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// None if a writer was met.
+    #[inline]
+    fn try_descend(&self, key: K) -> Result<Option<Found<K>>> {
+        let mut parent = &self.root_latch;
+        let mut parent_version = latch::read(parent);
+        let mut word = self.root.load(Ordering::Relaxed);
+        let mut low = None;
+        for _ in 0..LEVELS_MAX {
+            if !latch::validate(parent, parent_version) {
+                return Ok(None);
+            }
+            match Child::decode(word) {
+                Child::Leaf(leaf) => {
+                    check_offset(&self.pool, leaf, L::BYTES)?;
+                    self.pool.prefetch(leaf);
+                    let version = latch::read(self.leaf_latch(leaf));
+                    // A leaf's range changes under its latch and its parent's: both versions agree.
+                    let found = Found { leaf, version, low };
+                    return Ok(latch::validate(parent, parent_version).then_some(found));
+                }
+                Child::Inner(reference) => {
+                    let node = self.inner(reference)?;
+                    let own = self.inner_latch(node, reference);
+                    let version = latch::read(own);
+                    if !latch::validate(parent, parent_version) {
+                        return Ok(None);
+                    }
+                    let (child, separator) = Self::child_for(node, key);
+                    (word, low) = (child, separator.or(low));
+                    (parent, parent_version) = (own, version);
+                }
+            }
+        }
+        // Nonsense may lead astray while a writer is inside; a sound tree is not that deep.
+        if !latch::validate(parent, parent_version) {
+            return Ok(None);
+        }
+        Err(Error::Corrupt { offset: self.header, what: format!("it has more than {LEVELS_MAX} levels") })
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: K) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        let mut spins = 0;
+        loop {
+            let found = self.descend(key)?;
+            let node = self.leaf(found.leaf)?;
+            let value = L::find(node, key).map(|slot| node.value(L::shape::<K>(), slot));
+            if latch::validate(self.leaf_latch(found.leaf), found.version) {
+                return Ok(value);
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Latches the leaf of a key.
+    fn lock_leaf(&self, key: K) -> Result<Latched<'_>> {
+        let mut spins = 0;
+        loop {
+            let found = self.descend(key)?;
+            let latch = self.leaf_latch(found.leaf);
+            if latch::try_lock_at(latch, found.version) {
+                let latched = Latched { node: self.leaf(found.leaf)?, offset: found.leaf, latch };
+                return Ok(latched);
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    pub fn insert<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
+        let _pinned = self.pool.pin();
+        loop {
+            let latched = self.lock_leaf(key)?;
+            let node = latched.node;
+            if let Some(slot) = L::find(node, key) {
+                return Ok(Inserted::Exists(node.value(L::shape::<K>(), slot)));
+            }
+            if L::is_full::<K>(node) {
+                self.split_leaf(&latched, key)?;
+                continue;
+            }
+            L::insert(node, key, value, &mut Medium::Pool(&self.pool, &mut with))?;
+            with.publish()?;
+            return Ok(Inserted::New);
+        }
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
+    /// `with` is dropped.
+    pub fn update<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        let latched = self.lock_leaf(key)?;
+        let node = latched.node;
+        let Some(slot) = L::find(node, key) else { return Ok(None) };
+        let old = node.value(L::shape::<K>(), slot);
+        L::update::<K>(node, slot, value, &mut Medium::Pool(&self.pool, &mut with));
+        with.publish()?;
+        Ok(Some(old))
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    pub fn remove<'p>(&'p self, key: K, mut with: Publication<'p>) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        let latched = self.lock_leaf(key)?;
+        let node = latched.node;
+        let Some(slot) = L::find(node, key) else { return Ok(None) };
+        let old = node.value(L::shape::<K>(), slot);
+        L::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
+        with.publish()?;
+        if L::count::<K>(node) < self.entries_min::<L>()
+            && let Err(error) = self.leaf_underflow(latched, key)
+        {
+            // The key is gone all the same; the leaf stays as it is.
+            tracing::warn!(%error, "a leaf with few entries could not be joined with its neighbour");
+        }
+        Ok(Some(old))
+    }
+
+    /// A node of this layout with fewer entries underflows.
+    fn entries_min<N: Layout>(&self) -> usize {
+        let half = N::shape::<K>().capacity / 2;
+        if self.handles_underflow.load(Ordering::Relaxed) { half } else { 1 }
+    }
+}

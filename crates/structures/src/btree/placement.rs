@@ -1,0 +1,190 @@
+//! Where inner nodes live: in the pool, or in DRAM, from where they are rebuilt when a tree is opened.
+//!
+//! An inner node is referred to by an even number, in a child word by that number plus one; a leaf by its pool
+//! offset. In DRAM nodes live in an arena that only grows; one that is given back keeps being a node with a
+//! version, so a reader that still holds its number reads stale words at worst and notices when it validates.
+
+use crate::error::{Error, Result};
+use crate::latch::LatchStripes;
+use crate::node::Node;
+use entresol_memory::{Pool, Publication};
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What a child word refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Child {
+    /// An inner node.
+    Inner(u64),
+    /// A leaf's offset.
+    Leaf(u64),
+}
+
+impl Child {
+    #[inline]
+    pub(super) fn decode(word: u64) -> Child {
+        if word & 1 == 1 { Child::Inner(word & !1) } else { Child::Leaf(word) }
+    }
+}
+
+/// The child word of an inner node.
+#[inline]
+pub(super) fn inner_word(reference: u64) -> u64 {
+    reference | 1
+}
+
+/// Where a tree's inner nodes live.
+pub trait Placement: Sized + Send + Sync + 'static {
+    /// How it is called.
+    const NAME: &'static str;
+    /// How it is written in headers.
+    const NUMBER: u8;
+    /// Whether inner nodes are in the pool.
+    const PERSISTENT: bool;
+    /// No nodes yet, of so many bytes each.
+    fn new(node_bytes: usize) -> Self;
+    /// The node with this reference, which was read from a sound one. An error if none can be there.
+    fn node<'a>(&'a self, pool: &'a Pool, reference: u64) -> Result<Node<'a>>;
+    /// A node's latch; `own` is the word for it in the node.
+    fn latch<'a>(&'a self, node: Node<'a>, reference: u64, own: usize) -> &'a AtomicU64;
+    /// A node that nobody else has, once the publication is published.
+    fn allocate<'p>(&'p self, pool: &'p Pool, with: &mut Publication<'p>) -> Result<u64>;
+    /// Gives a node back that no other refers to.
+    fn free(&self, reference: u64, with: &mut Publication<'_>);
+    /// Bytes of DRAM in use by nodes.
+    fn bytes(&self) -> usize;
+}
+
+/// An error unless a node of so many bytes can be at an offset: damage is found here, not by a stray access later.
+#[inline]
+pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()> {
+    let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= pool.bytes());
+    if offset == 0 || !offset.is_multiple_of(64) || !fits {
+        return Err(Error::Corrupt {
+            offset,
+            what: "a reference leads there, and no node can be there".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Inner nodes in the pool: nothing to rebuild.
+pub struct Persistent {
+    node_bytes: usize,
+    latches: LatchStripes,
+}
+
+impl Placement for Persistent {
+    const NAME: &'static str = "persistent";
+    const NUMBER: u8 = 1;
+    const PERSISTENT: bool = true;
+
+    fn new(node_bytes: usize) -> Persistent {
+        Persistent { node_bytes, latches: LatchStripes::new() }
+    }
+
+    #[inline]
+    fn node<'a>(&'a self, pool: &'a Pool, reference: u64) -> Result<Node<'a>> {
+        check_offset(pool, reference, self.node_bytes)?;
+        Ok(Node::new(pool.words(reference, self.node_bytes / 8), reference))
+    }
+
+    #[inline]
+    fn latch<'a>(&'a self, _node: Node<'a>, reference: u64, _own: usize) -> &'a AtomicU64 {
+        self.latches.numbered(reference / self.node_bytes as u64)
+    }
+
+    fn allocate<'p>(&'p self, pool: &'p Pool, with: &mut Publication<'p>) -> Result<u64> {
+        Ok(with.allocate(pool.reserve(self.node_bytes)?))
+    }
+
+    fn free(&self, reference: u64, with: &mut Publication<'_>) {
+        with.free(reference);
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Chunks double in size, so their number is small and nodes never move.
+const CHUNKS: usize = 24;
+const FIRST_CHUNK: usize = 64;
+const LINE_WORDS: usize = 8;
+
+/// Inner nodes in DRAM.
+pub struct Dram {
+    node_words: usize,
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    next: AtomicU32,
+    free: Mutex<Vec<u32>>,
+}
+
+/// Words of nodes, from the first that starts a cache line on.
+struct Chunk {
+    words: Box<[AtomicU64]>,
+    first: usize,
+}
+
+impl Chunk {
+    fn new(words: usize) -> Chunk {
+        let words: Box<[AtomicU64]> = (0..words + LINE_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let misplaced = (words.as_ptr() as usize / 8) % LINE_WORDS;
+        Chunk { words, first: (LINE_WORDS - misplaced) % LINE_WORDS }
+    }
+}
+
+impl Dram {
+    #[inline]
+    fn place(id: u32) -> (usize, usize) {
+        let shifted = id as usize + FIRST_CHUNK;
+        let chunk = (shifted.ilog2() - FIRST_CHUNK.ilog2()) as usize;
+        (chunk, shifted - (FIRST_CHUNK << chunk))
+    }
+}
+
+impl Placement for Dram {
+    const NAME: &'static str = "DRAM";
+    const NUMBER: u8 = 2;
+    const PERSISTENT: bool = false;
+
+    fn new(node_bytes: usize) -> Dram {
+        Dram {
+            node_words: node_bytes / 8,
+            chunks: std::array::from_fn(|_| OnceLock::new()),
+            next: AtomicU32::new(0),
+            free: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    fn node<'a>(&'a self, _pool: &'a Pool, reference: u64) -> Result<Node<'a>> {
+        let (chunk, index) = Self::place((reference / 2) as u32);
+        let chunk = self.chunks[chunk].get().expect("references name nodes that were allocated");
+        let first = chunk.first + index * self.node_words;
+        Ok(Node::new(&chunk.words[first..first + self.node_words], reference))
+    }
+
+    #[inline]
+    fn latch<'a>(&'a self, node: Node<'a>, _reference: u64, own: usize) -> &'a AtomicU64 {
+        &node.words()[own]
+    }
+
+    fn allocate<'p>(&'p self, _pool: &'p Pool, _with: &mut Publication<'p>) -> Result<u64> {
+        let recycled = self.free.lock().pop();
+        let id = recycled.unwrap_or_else(|| self.next.fetch_add(1, Relaxed));
+        let (chunk, _) = Self::place(id);
+        assert!(chunk < CHUNKS, "a tree has at most {} inner nodes in DRAM", FIRST_CHUNK << CHUNKS);
+        self.chunks[chunk].get_or_init(|| Chunk::new((FIRST_CHUNK << chunk) * self.node_words));
+        Ok(u64::from(id) * 2)
+    }
+
+    fn free(&self, reference: u64, _with: &mut Publication<'_>) {
+        self.free.lock().push((reference / 2) as u32);
+    }
+
+    fn bytes(&self) -> usize {
+        (self.next.load(Relaxed) as usize - self.free.lock().len()) * self.node_words * 8
+    }
+}

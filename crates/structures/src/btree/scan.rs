@@ -1,0 +1,172 @@
+//! Ordered scans, both ways.
+//!
+//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+
+use super::{BTree, Placement};
+use crate::error::{Error, Result};
+use crate::latch;
+use crate::node::{Entries, FixedKey, Layout};
+use std::ops::RangeInclusive;
+
+/// Entries that an iterator fetches at a time, roughly; the first time fewer.
+const BATCH_ENTRIES_MAX: usize = 1024;
+const BATCH_ENTRIES_FIRST: usize = 64;
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// Appends the entries of a range in ascending order, a leaf at a time until there are at least `enough`. Returns
+    /// the range that is left, if any. Cost: one descent, then the leaves in a row.
+    pub fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let _pinned = self.pool.pin();
+        let wanted = entries.len() + enough;
+        let (mut from, to) = range.into_inner();
+        let shape = L::shape::<K>();
+        let mut spins = 0;
+        'descend: while from <= to {
+            let found = self.descend(from)?;
+            let (mut leaf, mut version, mut before_low) = (found.leaf, found.version, None);
+            loop {
+                let node = self.leaf(leaf)?;
+                let before = entries.len();
+                L::append_sorted(node, entries);
+                let (low, next) = (node.load_key::<K>(shape.spare), node.load(shape.next));
+                if !latch::validate(self.leaf_latch(leaf), version) {
+                    entries.truncate(before);
+                    latch::pause(&mut spins);
+                    continue 'descend;
+                }
+                if before_low.is_some_and(|before| before >= low) {
+                    let what = "its low key is not above that of the leaf before".to_string();
+                    return Err(Error::Corrupt { offset: leaf, what });
+                }
+                before_low = Some(low);
+                let is_last = cut(entries, before, &from, &to);
+                if let Some((greatest, _)) = entries[before..].last() {
+                    match greatest.next() {
+                        Some(next) => from = next,
+                        None => return Ok(None),
+                    }
+                }
+                if is_last || next == 0 {
+                    return Ok(None);
+                }
+                if entries.len() >= wanted {
+                    return Ok((from <= to).then_some(from..=to));
+                }
+                // The next leaf's version first, then this one's again: it was the next at that moment.
+                self.leaf(next)?;
+                let next_version = latch::read(self.leaf_latch(next));
+                if !latch::validate(self.leaf_latch(leaf), version) {
+                    continue 'descend;
+                }
+                (leaf, version) = (next, next_version);
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`BTree::scan`], in descending order. Cost: a descent for every leaf.
+    pub fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let _pinned = self.pool.pin();
+        let wanted = entries.len() + enough;
+        let (from, mut to) = range.into_inner();
+        let mut spins = 0;
+        while from <= to {
+            if entries.len() >= wanted {
+                return Ok(Some(from..=to));
+            }
+            let found = self.descend(to)?;
+            let before = entries.len();
+            L::append_sorted(self.leaf(found.leaf)?, entries);
+            if !latch::validate(self.leaf_latch(found.leaf), found.version) {
+                entries.truncate(before);
+                latch::pause(&mut spins);
+                continue;
+            }
+            cut(entries, before, &from, &to);
+            entries[before..].reverse();
+            match found.low.and_then(K::previous) {
+                Some(below) => to = below,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Iterates over a range, from either end (not both).
+    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, K, L, I, P> {
+        Range {
+            tree: self,
+            left: Some(range),
+            entries: Entries::new().into_iter(),
+            batch: BATCH_ENTRIES_FIRST,
+            is_descending: None,
+        }
+    }
+}
+
+/// Cuts the sorted entries from a place on to a range; says whether there was one above it.
+fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
+    let above = before + entries[before..].partition_point(|(key, _)| key <= to);
+    let is_last = above < entries.len();
+    entries.truncate(above);
+    let below = entries[before..].partition_point(|(key, _)| key < from);
+    entries.drain(before..before + below);
+    is_last
+}
+
+/// An iterator over a range of a tree; fetches some leaves at a time, and holds nothing in between.
+pub struct Range<'t, K: FixedKey, L: Layout, I: Layout, P: Placement> {
+    tree: &'t BTree<K, L, I, P>,
+    left: Option<RangeInclusive<K>>,
+    entries: std::vec::IntoIter<(K, u64)>,
+    batch: usize,
+    is_descending: Option<bool>,
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Range<'_, K, L, I, P> {
+    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
+        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Some(Ok(entry));
+            }
+            let range = self.left.take()?;
+            let mut entries = Entries::new();
+            let fetched = if descending {
+                self.tree.scan_back(range, self.batch, &mut entries)
+            } else {
+                self.tree.scan(range, self.batch, &mut entries)
+            };
+            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
+            match fetched {
+                Ok(left) => self.left = left,
+                Err(error) => return Some(Err(error)),
+            }
+            self.entries = entries.into_iter();
+        }
+    }
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Iterator for Range<'_, K, L, I, P> {
+    type Item = Result<(K, u64)>;
+
+    fn next(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(false)
+    }
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> DoubleEndedIterator for Range<'_, K, L, I, P> {
+    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(true)
+    }
+}

@@ -1,0 +1,209 @@
+//! Splits, and what inner nodes are told of them.
+//!
+//! All nodes that a step touches are latched before the first changes and let go after the last has: a reader sees
+//! them all before or all after, or starts again.
+
+use super::placement::{Child, inner_word};
+use super::{BTree, LEVELS_MAX, Latched, Placement};
+use crate::error::{Error, Result};
+use crate::latch;
+use crate::node::{FixedKey, Layout, Medium, Node, Shape};
+use entresol_memory::Publication;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The inner nodes from the root to above a leaf.
+pub(super) type Path = SmallVec<[u64; 8]>;
+
+/// Latches of inner nodes that this thread holds; dropping them lets go.
+pub(super) struct InnerLatches<'t>(SmallVec<[&'t AtomicU64; 4]>);
+
+impl Drop for InnerLatches<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|latch| latch::unlock(latch));
+    }
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// The way to a key's leaf. The caller holds `structure`.
+    pub(super) fn path_to(&self, key: K) -> Result<Path> {
+        let mut path = Path::new();
+        let mut word = self.root.load(Ordering::Acquire);
+        while let Child::Inner(reference) = Child::decode(word) {
+            if path.len() == LEVELS_MAX {
+                let what = format!("it has more than {LEVELS_MAX} levels");
+                return Err(Error::Corrupt { offset: self.header, what });
+            }
+            path.push(reference);
+            word = Self::child_for(self.inner(reference)?, key).0;
+        }
+        Ok(path)
+    }
+
+    /// Latches inner nodes, and the root if asked. The caller holds `structure`, so nobody else does.
+    pub(super) fn latch_inner(&self, references: &[u64], with_root: bool) -> Result<InnerLatches<'_>> {
+        let mut latches: SmallVec<[&AtomicU64; 4]> = SmallVec::new();
+        if with_root {
+            latches.push(&self.root_latch);
+        }
+        for reference in references {
+            let latch = self.inner_latch(self.inner(*reference)?, *reference);
+            // Persistent nodes share latches.
+            if !latches.iter().any(|other| std::ptr::eq(*other, latch)) {
+                latches.push(latch);
+            }
+        }
+        latches.iter().for_each(|latch| latch::lock_alone(latch));
+        Ok(InnerLatches(latches))
+    }
+
+    /// Publishes what happened to leaves together with a change of inner nodes, or, if those are in DRAM, before it.
+    /// The change returns the new root, if there is one.
+    pub(super) fn publish_with_inner<'p>(
+        &'p self,
+        mut with: Publication<'p>,
+        change: impl FnOnce(&mut Publication<'p>) -> Result<Option<u64>>,
+    ) -> Result<()> {
+        let root = if P::PERSISTENT {
+            let root = change(&mut with)?;
+            with.publish()?;
+            root
+        } else {
+            if !with.is_empty() {
+                with.publish()?;
+            }
+            change(&mut self.pool.publication())?
+        };
+        if let Some(root) = root {
+            self.root.store(root, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Adds a separator and the child to its right, to the parent or as a new root. Returns the new root's word.
+    pub(super) fn link<'p>(
+        &'p self,
+        parent: Option<u64>,
+        left: u64,
+        (separator, right): (K, u64),
+        with: &mut Publication<'p>,
+    ) -> Result<Option<u64>> {
+        if let Some(parent) = parent {
+            I::insert(self.inner(parent)?, separator, right, &mut self.inner_medium(with))?;
+            return Ok(None);
+        }
+        let reference = self.placement.allocate(&self.pool, with)?;
+        self.fill_inner(self.inner(reference)?, left, &[(separator, right)], 0);
+        Ok(Some(self.new_root(inner_word(reference), with)))
+    }
+
+    /// Makes a node that nobody reaches yet an inner node.
+    pub(super) fn fill_inner(&self, node: Node<'_>, leftmost: u64, entries: &[(K, u64)], next: u64) {
+        let shape = I::shape::<K>();
+        I::fill(node, entries);
+        node.store(shape.spare, leftmost);
+        node.store(shape.next, next);
+        if P::PERSISTENT {
+            self.flush_filled(node, shape, entries.len());
+        }
+    }
+
+    /// Makes a node that nobody reaches yet a leaf.
+    pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: u64) {
+        let shape = L::shape::<K>();
+        L::fill(node, entries);
+        node.store_key(shape.spare, low);
+        node.store(shape.next, next);
+        self.flush_filled(node, shape, entries.len());
+    }
+
+    /// Flushes the parts of a filled node that say something.
+    fn flush_filled(&self, node: Node<'_>, shape: &Shape, entries: usize) {
+        self.pool.flush_ranges([
+            (node.word_offset(0), shape.keys * 8),
+            (node.word_offset(shape.keys), entries * K::WORDS * 8),
+            (node.word_offset(shape.values), entries * 8),
+        ]);
+    }
+
+    /// Names the root in the header; returns its word.
+    pub(super) fn new_root(&self, word: u64, with: &mut Publication<'_>) -> u64 {
+        if P::PERSISTENT {
+            with.set(self.root_word_offset(), word);
+        }
+        word
+    }
+
+    /// Splits full inner nodes above a key's leaf until one more child fits. The caller holds `structure`.
+    pub(super) fn make_room(&self, key: K, at_end: bool) -> Result<Path> {
+        loop {
+            let path = self.path_to(key)?;
+            let mut full = 0;
+            for reference in path.iter().rev() {
+                if !I::is_full::<K>(self.inner(*reference)?) {
+                    break;
+                }
+                full += 1;
+            }
+            if full == 0 {
+                return Ok(path);
+            }
+            self.split_inner(&path, path.len() - full, at_end)?;
+        }
+    }
+
+    /// Splits a full inner node whose parent has room.
+    fn split_inner(&self, path: &Path, level: usize, at_end: bool) -> Result<()> {
+        let shape = I::shape::<K>();
+        let reference = path[level];
+        let parent = level.checked_sub(1).map(|above| path[above]);
+        let node = self.inner(reference)?;
+        let entries = I::sorted::<K>(node);
+        let keep = split_place(entries.len(), at_end).min(entries.len() - 2);
+        let (separator, leftmost) = entries[keep];
+        let touched: Path = parent.into_iter().chain([reference]).collect();
+        let _latches = self.latch_inner(&touched, parent.is_none())?;
+        self.publish_with_inner(self.pool.publication(), |with| {
+            let right = self.placement.allocate(&self.pool, with)?;
+            let next = if I::LINKS_INNER { node.load(shape.next) } else { 0 };
+            self.fill_inner(self.inner(right)?, leftmost, &entries[keep + 1..], next);
+            let mut medium = self.inner_medium(with);
+            I::truncate::<K>(node, keep, &mut medium)?;
+            if I::LINKS_INNER {
+                medium.set(node, shape.next, inner_word(right));
+            }
+            self.link(parent, inner_word(reference), (separator, inner_word(right)), with)
+        })
+    }
+
+    /// Moves the upper half of a full, latched leaf to a new one.
+    pub(super) fn split_leaf(&self, latched: &Latched<'_>, key: K) -> Result<()> {
+        let shape = L::shape::<K>();
+        let node = latched.node;
+        let entries = L::sorted::<K>(node);
+        // A damaged leaf may be full of nothing.
+        let Some((greatest, _)) = entries.last().filter(|_| entries.len() > 1) else {
+            let what = "it has no room and no entries".to_string();
+            return Err(Error::Corrupt { offset: latched.offset, what });
+        };
+        let at_end = node.load(shape.next) == 0 && *greatest < key;
+        let _structure = self.structure.lock();
+        let path = self.make_room(key, at_end)?;
+        let keep = split_place(entries.len(), at_end);
+        let separator = entries[keep].0;
+        let mut with = self.pool.publication();
+        let fresh = self.pool.reserve(L::BYTES)?;
+        self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(shape.next));
+        let right = with.allocate(fresh);
+        L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut with))?;
+        with.set(node.word_offset(shape.next), right);
+        let parent = path.last().copied();
+        let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
+        self.publish_with_inner(with, |with| self.link(parent, latched.offset, (separator, right), with))
+    }
+}
+
+/// Entries that stay in the left node. Keys that come in order fill the node; nothing will come to it any more.
+fn split_place(entries: usize, at_end: bool) -> usize {
+    if at_end { entries - entries.div_ceil(10) } else { entries / 2 }
+}

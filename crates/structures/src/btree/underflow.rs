@@ -1,0 +1,293 @@
+//! Merging and balancing nodes with few entries, and giving up roots with one child.
+//!
+//! A node is joined with a neighbour below the same parent. If that neighbour is busy, or there is none, the node
+//! stays as it is until the next time: a node with few entries is a sound one.
+
+use super::placement::{Child, inner_word};
+use super::structure::Path;
+use super::{BTree, Latched, Placement};
+use crate::error::{Error, Result};
+use crate::latch;
+use crate::node::{self, Entries, FixedKey, Layout, Medium, Node};
+use entresol_memory::Publication;
+use std::sync::atomic::Ordering;
+
+/// Two neighbours below one parent, by their child words, and the separator between them.
+struct Pair<K> {
+    left: u64,
+    right: u64,
+    separator: K,
+}
+
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+    /// A child and its left neighbour, or its right one if it is the leftmost. None if it is alone.
+    fn pair_around(&self, parent: u64, child: u64) -> Result<Option<Pair<K>>> {
+        let node = self.inner(parent)?;
+        let entries = I::sorted::<K>(node);
+        let leftmost = node.load(I::shape::<K>().spare);
+        let words = || std::iter::once(leftmost).chain(entries.iter().map(|(_, word)| *word));
+        let Some(index) = words().position(|word| word == child) else {
+            let what = format!("the child {child:#x} is not below the node that leads to it");
+            return Err(Error::Corrupt { offset: self.header, what });
+        };
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let right = index.max(1);
+        let left = words().nth(right - 1).expect("it is before one that is there");
+        let (separator, right) = entries[right - 1];
+        Ok(Some(Pair { left, right, separator }))
+    }
+
+    /// Takes a separator and the child to its right out of a latched inner node.
+    fn unlink<'p>(&'p self, parent: u64, separator: K, with: &mut Publication<'p>) -> Result<Option<u64>> {
+        let node = self.inner(parent)?;
+        let slot = I::find(node, separator).expect("the separator was just read");
+        I::erase::<K>(node, slot, &mut self.inner_medium(with))?;
+        Ok(None)
+    }
+
+    /// Replaces a separator and the child to its right in a latched inner node.
+    fn relink<'p>(
+        &'p self,
+        parent: u64,
+        separator: K,
+        entry: (K, u64),
+        with: &mut Publication<'p>,
+    ) -> Result<Option<u64>> {
+        let node = self.inner(parent)?;
+        let slot = I::find(node, separator).expect("the separator was just read");
+        I::replace(node, slot, entry, &mut self.inner_medium(with))?;
+        Ok(None)
+    }
+
+    /// Joins a latched leaf with few entries with a neighbour.
+    pub(super) fn leaf_underflow(&self, latched: Latched<'_>, key: K) -> Result<()> {
+        let _structure = self.structure.lock();
+        let path = self.path_to(key)?;
+        // The root may have few entries.
+        let Some(&parent) = path.last() else { return Ok(()) };
+        let Some(pair) = self.pair_around(parent, latched.offset)? else { return Ok(()) };
+        let other = if pair.left == latched.offset { pair.right } else { pair.left };
+        let neighbour = self.leaf(other)?;
+        let latch = self.leaf_latch(other);
+        let shared = std::ptr::eq(latch, latched.latch);
+        if !shared && !latch::try_lock(latch) {
+            return Ok(());
+        }
+        // Made only if it was locked: dropping it lets go.
+        let _other = (!shared).then(|| Latched { node: neighbour, offset: other, latch });
+        let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
+        if left.load(L::shape::<K>().next) != pair.right {
+            let what = format!("its next leaf is not {:#x}, as the node above says", pair.right);
+            return Err(Error::Corrupt { offset: pair.left, what });
+        }
+        let inner = self.latch_inner(&[parent], false)?;
+        if L::count::<K>(left) + L::count::<K>(right) <= L::shape::<K>().capacity {
+            self.merge_leaves(parent, &pair, left, right)?;
+        } else if L::SHIFTS_BLOCKS {
+            self.balance_leaves(parent, &pair, left, right)?;
+        } else {
+            self.rewrite_leaves(parent, &pair, left, right)?;
+        }
+        drop(inner);
+        self.inner_underflow(key)
+    }
+
+    /// The left leaf takes all of the right one, which is freed.
+    fn merge_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+        let next = L::shape::<K>().next;
+        let mut with = self.pool.publication();
+        node::merge::<L, K>(left, right, &mut Medium::Pool(&self.pool, &mut with))?;
+        with.set(left.word_offset(next), right.load(next));
+        with.free(pair.right);
+        self.publish_with_inner(with, |with| self.unlink(parent, pair.separator, with))
+    }
+
+    /// Entries move between the leaves, and the separator with them.
+    fn balance_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+        let mut with = self.pool.publication();
+        let medium = &mut Medium::Pool(&self.pool, &mut with);
+        let Some(separator) = node::balance::<L, K>(left, right, medium)? else { return Ok(()) };
+        for i in 0..K::WORDS {
+            with.set(right.word_offset(L::shape::<K>().spare + i), separator.word(i));
+        }
+        let entry = (separator, pair.right);
+        self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
+    }
+
+    /// As [`BTree::balance_leaves`], with a fresh right leaf: for layouts that take nothing out in front.
+    fn rewrite_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+        let shape = L::shape::<K>();
+        let mut all = L::sorted::<K>(left);
+        let before = all.len();
+        L::append_sorted(right, &mut all);
+        let keep = all.len() / 2;
+        let separator = all[keep].0;
+        let mut with = self.pool.publication();
+        let fresh = self.pool.reserve(L::BYTES)?;
+        self.fill_leaf(self.leaf(fresh.offset())?, &all[keep..], separator, right.load(shape.next));
+        let fresh = with.allocate(fresh);
+        with.free(pair.right);
+        let medium = &mut Medium::Pool(&self.pool, &mut with);
+        if keep > before {
+            L::append(left, &all[before..keep], medium)?;
+        } else {
+            L::truncate::<K>(left, keep, medium)?;
+        }
+        with.set(left.word_offset(shape.next), fresh);
+        let entry = (separator, fresh);
+        self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
+    }
+
+    /// Joins inner nodes with few entries above a key's leaf, from the bottom up.
+    fn inner_underflow(&self, key: K) -> Result<()> {
+        let entries_min = self.entries_min::<I>();
+        let mut below = usize::MAX;
+        loop {
+            let mut path = self.path_to(key)?;
+            if self.give_up_root(&path)? {
+                below = below.saturating_sub(1);
+                path.remove(0);
+            }
+            let mut few = None;
+            for (level, reference) in path.iter().enumerate().skip(1) {
+                if level < below && I::count::<K>(self.inner(*reference)?) < entries_min {
+                    few = Some(level);
+                }
+            }
+            let Some(level) = few else { return Ok(()) };
+            self.join_inner(&path, level)?;
+            below = level;
+            if level == 1 {
+                // The root may have lost its last separator.
+                self.give_up_root(&self.path_to(key)?)?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the only child of an inner root the root.
+    fn give_up_root(&self, path: &Path) -> Result<bool> {
+        let Some(&reference) = path.first() else { return Ok(false) };
+        let node = self.inner(reference)?;
+        if I::count::<K>(node) > 0 {
+            return Ok(false);
+        }
+        let child = node.load(I::shape::<K>().spare);
+        let _latches = self.latch_inner(&[reference], true)?;
+        self.publish_with_inner(self.pool.publication(), |with| {
+            self.placement.free(reference, with);
+            Ok(Some(self.new_root(child, with)))
+        })?;
+        Ok(true)
+    }
+
+    /// Merges or balances an inner node with a neighbour.
+    fn join_inner(&self, path: &Path, level: usize) -> Result<()> {
+        let parent = path[level - 1];
+        let Some(pair) = self.pair_around(parent, inner_word(path[level]))? else { return Ok(()) };
+        let (Child::Inner(left), Child::Inner(right)) = (Child::decode(pair.left), Child::decode(pair.right))
+        else {
+            let what = "an inner node has a leaf beside it".to_string();
+            return Err(Error::Corrupt { offset: self.header, what });
+        };
+        let _latches = self.latch_inner(&[left, right, parent], false)?;
+        // All entries, with the separator between the nodes pulled down.
+        let mut all = I::sorted::<K>(self.inner(left)?);
+        let before = all.len();
+        all.push((pair.separator, self.inner(right)?.load(I::shape::<K>().spare)));
+        I::append_sorted(self.inner(right)?, &mut all);
+        if all.len() <= I::shape::<K>().capacity {
+            return self.merge_inner(parent, &pair, (left, right), &all[before..]);
+        }
+        let keep = all.len() / 2;
+        if keep == before {
+            return Ok(());
+        }
+        if I::SHIFTS_BLOCKS {
+            self.balance_inner(parent, &pair, (left, right), &all, before)
+        } else {
+            self.rewrite_inner(parent, &pair, (left, right), &all, before)
+        }
+    }
+
+    fn merge_inner(
+        &self,
+        parent: u64,
+        pair: &Pair<K>,
+        (left, right): (u64, u64),
+        moved: &[(K, u64)],
+    ) -> Result<()> {
+        let next = I::shape::<K>().next;
+        let (left, from) = (self.inner(left)?, self.inner(right)?);
+        self.publish_with_inner(self.pool.publication(), |with| {
+            let mut medium = self.inner_medium(with);
+            I::append(left, moved, &mut medium)?;
+            if I::LINKS_INNER {
+                medium.set(left, next, from.load(next));
+            }
+            self.placement.free(right, with);
+            self.unlink(parent, pair.separator, with)
+        })
+    }
+
+    /// Moves entries through the parent: the middle one of all becomes the separator.
+    fn balance_inner(
+        &self,
+        parent: u64,
+        pair: &Pair<K>,
+        (left, right): (u64, u64),
+        all: &Entries<K>,
+        before: usize,
+    ) -> Result<()> {
+        let keep = all.len() / 2;
+        let (separator, leftmost) = all[keep];
+        let (left, right) = (self.inner(left)?, self.inner(right)?);
+        self.publish_with_inner(self.pool.publication(), |with| {
+            let mut medium = self.inner_medium(with);
+            if keep > before {
+                I::append(left, &all[before..keep], &mut medium)?;
+                I::drop_first::<K>(right, keep - before, &mut medium)?;
+            } else {
+                I::truncate::<K>(left, keep, &mut medium)?;
+                I::prepend(right, &all[keep + 1..=before], &mut medium)?;
+            }
+            medium.set(right, I::shape::<K>().spare, leftmost);
+            self.relink(parent, pair.separator, (separator, pair.right), with)
+        })
+    }
+
+    /// As [`BTree::balance_inner`], with a fresh right node.
+    fn rewrite_inner(
+        &self,
+        parent: u64,
+        pair: &Pair<K>,
+        (left, right): (u64, u64),
+        all: &Entries<K>,
+        before: usize,
+    ) -> Result<()> {
+        let keep = all.len() / 2;
+        let (separator, leftmost) = all[keep];
+        let next = I::shape::<K>().next;
+        let (left, from) = (self.inner(left)?, self.inner(right)?);
+        self.publish_with_inner(self.pool.publication(), |with| {
+            let fresh = self.placement.allocate(&self.pool, with)?;
+            self.fill_inner(self.inner(fresh)?, leftmost, &all[keep + 1..], from.load(next));
+            let mut medium = self.inner_medium(with);
+            if keep > before {
+                I::append(left, &all[before..keep], &mut medium)?;
+            } else {
+                I::truncate::<K>(left, keep, &mut medium)?;
+            }
+            medium.set(left, next, inner_word(fresh));
+            self.placement.free(right, with);
+            self.relink(parent, pair.separator, (separator, inner_word(fresh)), with)
+        })
+    }
+
+    /// The root's word; for checks.
+    pub(super) fn root_word(&self) -> u64 {
+        self.root.load(Ordering::Acquire)
+    }
+}

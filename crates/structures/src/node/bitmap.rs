@@ -1,0 +1,259 @@
+//! The bitmap and the hashing layout (dissertation 3.2.2, figure 3.2 b and d): entries in any order, a bit for each
+//! valid one; hashing adds a byte of hash for each, so that a search looks at few keys (FPTree, algorithms 1, 2).
+//!
+//! Order of stores:
+//! - insert: entry (and hash), flush, fence; then the bit;
+//! - erase, truncate, drop first: bits;
+//! - append, prepend: entries, flush, fence; then the bits.
+//!
+//! A crash leaves an entry whole or not at all.
+
+use super::bits::{self, Map};
+use super::shape::{Front, WORD_OF_STATE};
+use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use crate::error::Result;
+use crate::simd::matching_bytes;
+
+/// Unsorted entries with a bitmap; nodes of `BYTES`.
+#[derive(Debug)]
+pub struct Bitmap<const BYTES: usize>;
+
+/// Unsorted entries with a bitmap and fingerprints; nodes of `BYTES`.
+#[derive(Debug)]
+pub struct Hashing<const BYTES: usize>;
+
+const BITS: Front = Front { bit_per_entry: true, ..WORD_OF_STATE };
+const BITS_AND_BYTES: Front = Front { bit_per_entry: true, byte_per_entry: true, ..WORD_OF_STATE };
+
+/// The word with a slot's fingerprint after that slot's has changed.
+fn with_fingerprint(word: u64, slot: usize, fingerprint: u8) -> u64 {
+    let shift = slot % 8 * 8;
+    word & !(0xFF << shift) | u64::from(fingerprint) << shift
+}
+
+/// What both layouts do alike. `HASHED`: there is a fingerprint beside every key.
+struct Unordered<const HASHED: bool>;
+
+impl<const HASHED: bool> Unordered<HASHED> {
+    /// Stores an entry into a free slot.
+    fn store<K: FixedKey>(node: Node<'_>, shape: &Shape, slot: usize, (key, value): (K, u64)) {
+        node.store_entry(shape, slot, key, value);
+        if HASHED {
+            let word = shape.bytes + slot / 8;
+            node.store(word, with_fingerprint(node.load(word), slot, key.fingerprint()));
+        }
+    }
+
+    fn fill<K: FixedKey>(node: Node<'_>, shape: &Shape, entries: &[(K, u64)]) {
+        (0..shape.next).for_each(|word| node.store(word, 0));
+        for (slot, entry) in entries.iter().enumerate() {
+            Self::store(node, shape, slot, *entry);
+        }
+        Map::of(0..entries.len()).store(node, shape);
+    }
+
+    fn insert<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K, value: u64, medium: &mut Medium<'_, '_>) {
+        let mut map = Map::load(node, shape);
+        let slot = map.free_slot(shape).expect("the caller has seen that there is room");
+        for i in 0..K::WORDS {
+            medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+        }
+        medium.write(node, shape.values + slot, value);
+        if HASHED {
+            let word = shape.bytes + slot / 8;
+            medium.write(node, word, with_fingerprint(node.load(word), slot, key.fingerprint()));
+        }
+        map.insert(slot);
+        map.commit(node, shape, medium);
+    }
+
+    /// Keeps the entries with these places in key order.
+    fn keep<K: FixedKey>(
+        node: Node<'_>,
+        shape: &Shape,
+        kept: impl FnOnce(usize) -> std::ops::Range<usize>,
+        medium: &mut Medium<'_, '_>,
+    ) {
+        let sorted = bits::sorted_slots::<K>(node, shape);
+        let kept = kept(sorted.len());
+        Map::of(sorted[kept].iter().map(|(_, slot)| *slot)).commit(node, shape, medium);
+    }
+
+    fn add<K: FixedKey>(node: Node<'_>, shape: &Shape, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) {
+        let mut map = Map::load(node, shape);
+        for entry in entries {
+            let slot = map.free_slot(shape).expect("the caller has seen that there is room");
+            Self::store(node, shape, slot, *entry);
+            map.insert(slot);
+            medium.flush(node, shape.keys + slot * K::WORDS, K::WORDS);
+            medium.flush(node, shape.values + slot, 1);
+        }
+        if HASHED && !entries.is_empty() {
+            medium.flush(node, shape.bytes, shape.byte_words);
+        }
+        map.commit(node, shape, medium);
+    }
+
+    fn copy_upper<K: FixedKey>(from: Node<'_>, shape: &Shape, keep: usize, fresh: Node<'_>) {
+        (0..shape.words).for_each(|word| fresh.store(word, from.load(word)));
+        let sorted = bits::sorted_slots::<K>(from, shape);
+        Map::of(sorted[keep..].iter().map(|(_, slot)| *slot)).store(fresh, shape);
+    }
+}
+
+macro_rules! unordered_layout {
+    ($layout:ident, $name:literal, $number:literal, $front:expr, $hashed:literal, $find:path, $check:path) => {
+        impl<const BYTES: usize> Layout for $layout<BYTES> {
+            const NAME: &'static str = $name;
+            const NUMBER: u8 = $number;
+            const BYTES: usize = BYTES;
+
+            #[inline]
+            fn shape<K: FixedKey>() -> &'static Shape {
+                const { &Shape::new(BYTES, K::WORDS, $front) }
+            }
+
+            fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
+                Unordered::<$hashed>::fill(node, Self::shape::<K>(), entries);
+            }
+
+            #[inline]
+            fn count<K: FixedKey>(node: Node<'_>) -> usize {
+                bits::count(node, Self::shape::<K>())
+            }
+
+            #[inline]
+            fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+                $find(node, Self::shape::<K>(), key)
+            }
+
+            fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+                bits::floor(node, Self::shape::<K>(), key)
+            }
+
+            fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
+                let shape = Self::shape::<K>();
+                bits::for_each(node, shape, |slot| visit(node.key(shape, slot), node.value(shape, slot)));
+            }
+
+            fn insert<K: FixedKey>(
+                node: Node<'_>,
+                key: K,
+                value: u64,
+                medium: &mut Medium<'_, '_>,
+            ) -> Result<()> {
+                Unordered::<$hashed>::insert(node, Self::shape::<K>(), key, value, medium);
+                Ok(())
+            }
+
+            fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+                let shape = Self::shape::<K>();
+                let mut map = Map::load(node, shape);
+                map.remove(slot);
+                map.commit(node, shape, medium);
+                Ok(())
+            }
+
+            fn replace<K: FixedKey>(
+                node: Node<'_>,
+                slot: usize,
+                (key, value): (K, u64),
+                medium: &mut Medium<'_, '_>,
+            ) -> Result<()> {
+                let shape = Self::shape::<K>();
+                for i in 0..K::WORDS {
+                    medium.set(node, shape.keys + slot * K::WORDS + i, key.word(i));
+                }
+                medium.set(node, shape.values + slot, value);
+                if $hashed {
+                    let word = shape.bytes + slot / 8;
+                    medium.set(node, word, with_fingerprint(node.load(word), slot, key.fingerprint()));
+                }
+                Ok(())
+            }
+
+            fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+                Unordered::<$hashed>::keep::<K>(node, Self::shape::<K>(), |_| 0..keep, medium);
+                Ok(())
+            }
+
+            fn append<K: FixedKey>(
+                node: Node<'_>,
+                entries: &[(K, u64)],
+                medium: &mut Medium<'_, '_>,
+            ) -> Result<()> {
+                Unordered::<$hashed>::add(node, Self::shape::<K>(), entries, medium);
+                Ok(())
+            }
+
+            fn prepend<K: FixedKey>(
+                node: Node<'_>,
+                entries: &[(K, u64)],
+                medium: &mut Medium<'_, '_>,
+            ) -> Result<()> {
+                Unordered::<$hashed>::add(node, Self::shape::<K>(), entries, medium);
+                Ok(())
+            }
+
+            fn drop_first<K: FixedKey>(
+                node: Node<'_>,
+                count: usize,
+                medium: &mut Medium<'_, '_>,
+            ) -> Result<()> {
+                Unordered::<$hashed>::keep::<K>(node, Self::shape::<K>(), |all| count..all, medium);
+                Ok(())
+            }
+
+            fn copy_upper<K: FixedKey>(from: Node<'_>, keep: usize, fresh: Node<'_>) -> bool {
+                Unordered::<$hashed>::copy_upper::<K>(from, Self::shape::<K>(), keep, fresh);
+                true
+            }
+
+            fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
+                $check(node, Self::shape::<K>())
+            }
+        }
+    };
+}
+
+unordered_layout!(Bitmap, "bitmap", 3, BITS, false, find_with_bits, check_bitmap::<K>);
+unordered_layout!(Hashing, "hashing", 5, BITS_AND_BYTES, true, find_with_hash, check_hashing::<K>);
+
+/// Linear search with bit check.
+#[inline]
+fn find_with_bits<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<usize> {
+    (0..shape.state_words).find_map(|word| {
+        let bits = bits::map_word(node, shape, word);
+        let place = search::linear_with_bits(bits, key, |i| node.key(shape, word * 64 + i));
+        place.map(|place| word * 64 + place)
+    })
+}
+
+/// Hash probe: compares the fingerprints of 64 entries at a time, then the keys of those that match.
+#[inline]
+fn find_with_hash<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<usize> {
+    let fingerprint = key.fingerprint();
+    (0..shape.state_words).find_map(|word| {
+        // The last line of fingerprints may reach into the words behind them; their bits are not in the map.
+        let line = node.words()[shape.bytes + word * 8..].first_chunk().expect("entries come behind");
+        let bits = matching_bytes(line, fingerprint) & bits::map_word(node, shape, word);
+        let place = search::linear_with_bits(bits, key, |i| node.key(shape, word * 64 + i));
+        place.map(|place| word * 64 + place)
+    })
+}
+
+fn check_bitmap<K: FixedKey>(node: Node<'_>, shape: &Shape) -> std::result::Result<(), String> {
+    bits::check::<K>(node, shape, 0)
+}
+
+fn check_hashing<K: FixedKey>(node: Node<'_>, shape: &Shape) -> std::result::Result<(), String> {
+    check_bitmap::<K>(node, shape)?;
+    let mut wrong = None;
+    bits::for_each(node, shape, |slot| {
+        let stored = (node.load(shape.bytes + slot / 8) >> (slot % 8 * 8)) as u8;
+        if stored != node.key::<K>(shape, slot).fingerprint() {
+            wrong = Some(slot);
+        }
+    });
+    wrong.map_or(Ok(()), |slot| Err(format!("the fingerprint in slot {slot} is not its key's")))
+}

@@ -1,0 +1,132 @@
+//! Bitmaps of valid entries, of up to four words.
+
+use super::{FixedKey, Medium, Node, Shape};
+
+/// Words of the largest node's bitmap.
+const MAP_WORDS: usize = 4;
+
+/// A bitmap outside of its node: bit `i` says that slot `i` holds an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Map([u64; MAP_WORDS]);
+
+/// The bits of slots that exist in a word of the bitmap.
+#[inline]
+pub(super) const fn mask(shape: &Shape, word: usize) -> u64 {
+    let slots = shape.capacity.saturating_sub(word * 64);
+    if slots >= 64 { u64::MAX } else { (1 << slots) - 1 }
+}
+
+/// One word of the bitmap.
+#[inline]
+pub(super) fn map_word(node: Node<'_>, shape: &Shape, word: usize) -> u64 {
+    node.load(word) & mask(shape, word)
+}
+
+/// Entries that count.
+#[inline]
+pub(super) fn count(node: Node<'_>, shape: &Shape) -> usize {
+    (0..shape.state_words).map(|word| map_word(node, shape, word).count_ones() as usize).sum()
+}
+
+/// The slots whose bits are set.
+#[inline]
+pub(super) fn for_each(node: Node<'_>, shape: &Shape, mut visit: impl FnMut(usize)) {
+    for word in 0..shape.state_words {
+        let mut bits = map_word(node, shape, word);
+        while bits != 0 {
+            visit(word * 64 + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// The slot of the greatest key that is not greater.
+pub(super) fn floor<K: FixedKey>(node: Node<'_>, shape: &Shape, wanted: K) -> Option<usize> {
+    let mut best: Option<(K, usize)> = None;
+    for_each(node, shape, |slot| {
+        let key = node.key::<K>(shape, slot);
+        if key <= wanted && best.is_none_or(|(greatest, _)| greatest < key) {
+            best = Some((key, slot));
+        }
+    });
+    best.map(|(_, slot)| slot)
+}
+
+/// Entries with their slots, sorted.
+pub(super) fn sorted_slots<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Vec<(K, usize)> {
+    let mut slots = Vec::with_capacity(shape.capacity);
+    for_each(node, shape, |slot| slots.push((node.key::<K>(shape, slot), slot)));
+    slots.sort_unstable_by_key(|(key, _)| *key);
+    slots
+}
+
+impl Map {
+    pub(super) fn empty() -> Map {
+        Map([0; MAP_WORDS])
+    }
+
+    pub(super) fn load(node: Node<'_>, shape: &Shape) -> Map {
+        let mut map = Map::empty();
+        for word in 0..shape.state_words.min(MAP_WORDS) {
+            map.0[word] = map_word(node, shape, word);
+        }
+        map
+    }
+
+    /// The map of these slots.
+    pub(super) fn of(slots: impl Iterator<Item = usize>) -> Map {
+        let mut map = Map::empty();
+        slots.for_each(|slot| map.insert(slot));
+        map
+    }
+
+    pub(super) fn insert(&mut self, slot: usize) {
+        self.0[slot / 64] |= 1 << (slot % 64);
+    }
+
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.0[slot / 64] &= !(1 << (slot % 64));
+    }
+
+    pub(super) fn word(&self, word: usize) -> u64 {
+        self.0[word]
+    }
+
+    /// The first free slot.
+    pub(super) fn free_slot(&self, shape: &Shape) -> Option<usize> {
+        (0..shape.state_words).find_map(|word| {
+            let free = !self.0[word] & mask(shape, word);
+            (free != 0).then(|| word * 64 + free.trailing_zeros() as usize)
+        })
+    }
+
+    /// Commits what differs from the node's map.
+    pub(super) fn commit(&self, node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
+        for word in 0..shape.state_words {
+            if self.0[word] != node.load(word) {
+                medium.set(node, word, self.0[word]);
+            }
+        }
+    }
+
+    /// Stores the map into a node that nobody reaches yet.
+    pub(super) fn store(&self, node: Node<'_>, shape: &Shape) {
+        (0..shape.state_words).for_each(|word| node.store(word, self.0[word]));
+    }
+}
+
+/// What is wrong with the bitmap: bits of slots that do not exist, beside `further`, or keys that stand twice.
+pub(super) fn check<K: FixedKey>(node: Node<'_>, shape: &Shape, further: u64) -> Result<(), String> {
+    for word in 0..shape.state_words {
+        let last = word + 1 == shape.state_words;
+        let allowed = mask(shape, word) | if last { further } else { 0 };
+        if node.load(word) & !allowed != 0 {
+            return Err(format!("its bitmap {:#x} names slots that are not there", node.load(word)));
+        }
+    }
+    let sorted = sorted_slots::<K>(node, shape);
+    match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(format!("slots {} and {} hold the same key", pair[0].1, pair[1].1)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,216 @@
+//! The FAST layout: sorted entries that shift by one with 8-byte stores (FAST and FAIR, Hwang et al. 2018, as the
+//! dissertation describes it in 3.1.1). An entry may stand twice, side by side; *the right one of equal keys counts*,
+//! and every reader knows that.
+//!
+//! The paper leaves the order of stores within a cache line to the processor. Here every word is ordered: a pool's
+//! journal and the crash checker know nothing of lines, and a flush that comes between two stores of one line is
+//! allowed to keep the second only. Keys have one word: a longer one could be seen half shifted.
+//!
+//! Order of stores (each flushed and fenced before the next):
+//! - insert: the last entry is copied behind itself; the number of entries; then from the back, for each entry,
+//!   value and key one slot on; value of the new entry. Commit: its key, which until then was its right neighbour's.
+//! - insert at the end: entry; commit: the number;
+//! - erase: commit: the key becomes its right neighbour's, or the number;
+//! - before any other change, an entry that stands twice is taken out: from it on, each value and then each next key
+//!   one slot back; then the number;
+//! - truncate, append: as erase and insert at the end. Entries in front are not added or dropped in place.
+//!
+//! A crash leaves at most one entry twice. The flush after an erase is the publication's, and so is its order before
+//! all that follows: forgetting it is a published bug of the original.
+
+use super::shape::WORD_OF_STATE;
+use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use crate::error::Result;
+
+/// Sorted entries, shifted in place; nodes of `BYTES`. For keys of one word.
+#[derive(Debug)]
+pub struct Fast<const BYTES: usize>;
+
+const STATE: usize = 0;
+
+/// Slots in use, cut to what can be.
+#[inline]
+fn slots(node: Node<'_>, shape: &Shape) -> usize {
+    (node.load(STATE) as usize).min(shape.capacity)
+}
+
+/// The first of two slots with the same key.
+fn twin<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Option<usize> {
+    (1..slots(node, shape)).find(|i| node.key::<K>(shape, i - 1) == node.key::<K>(shape, *i)).map(|i| i - 1)
+}
+
+/// Takes out an entry that stands twice. Changes nothing that a reader sees.
+fn tidy<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
+    let Some(first) = twin::<K>(node, shape) else { return };
+    let count = slots(node, shape);
+    for slot in first..count - 1 {
+        medium.step(node, shape.values + slot, node.value(shape, slot + 1));
+        if slot + 2 < count {
+            medium.step(node, shape.keys + slot + 1, node.load(shape.keys + slot + 2));
+        }
+    }
+    medium.step(node, STATE, count as u64 - 1);
+}
+
+impl<const BYTES: usize> Layout for Fast<BYTES> {
+    const NAME: &'static str = "fast";
+    const NUMBER: u8 = 6;
+    const BYTES: usize = BYTES;
+    const LINKS_INNER: bool = true;
+    const SHIFTS_BLOCKS: bool = false;
+
+    #[inline]
+    fn shape<K: FixedKey>() -> &'static Shape {
+        const {
+            assert!(K::WORDS == 1, "a key of several words could be seen half shifted");
+            &Shape::new(BYTES, K::WORDS, WORD_OF_STATE)
+        }
+    }
+
+    fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
+        let shape = Self::shape::<K>();
+        (0..shape.next).for_each(|word| node.store(word, 0));
+        for (slot, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, slot, *key, *value);
+        }
+        node.store(STATE, entries.len() as u64);
+    }
+
+    fn count<K: FixedKey>(node: Node<'_>) -> usize {
+        let shape = Self::shape::<K>();
+        let twins =
+            (1..slots(node, shape)).filter(|i| node.key::<K>(shape, i - 1) == node.key::<K>(shape, *i));
+        slots(node, shape) - twins.count()
+    }
+
+    /// Counts an entry that stands twice as two: there may be room for one more after all.
+    #[inline]
+    fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
+        let shape = Self::shape::<K>();
+        slots(node, shape) == shape.capacity
+    }
+
+    #[inline]
+    fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let slot = Self::floor(node, key)?;
+        (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
+    }
+
+    /// Binary search ends at the right one of equal keys, the one that counts.
+    #[inline]
+    fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let shape = Self::shape::<K>();
+        search::binary(slots(node, shape), key, |i| node.key(shape, i)).checked_sub(1)
+    }
+
+    fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
+        let shape = Self::shape::<K>();
+        let count = slots(node, shape);
+        for slot in 0..count {
+            let key = node.key::<K>(shape, slot);
+            if slot + 1 == count || node.key::<K>(shape, slot + 1) != key {
+                visit(key, node.value(shape, slot));
+            }
+        }
+    }
+
+    fn append_sorted<K: FixedKey>(node: Node<'_>, entries: &mut super::Entries<K>) {
+        Self::iterate(node, |key, value| entries.push((key, value)));
+    }
+
+    fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        tidy::<K>(node, shape, medium);
+        let count = slots(node, shape);
+        let place = search::binary(count, key, |i| node.key(shape, i));
+        if place == count {
+            medium.write(node, shape.keys + place, key.word(0));
+            medium.write(node, shape.values + place, value);
+            medium.set(node, STATE, count as u64 + 1);
+            return Ok(());
+        }
+        node.copy_entry::<K>(shape, count - 1, count);
+        medium.flush(node, shape.keys + count, 1);
+        medium.flush(node, shape.values + count, 1);
+        medium.fence();
+        medium.step(node, STATE, count as u64 + 1);
+        for slot in (place..count - 1).rev() {
+            medium.step(node, shape.values + slot + 1, node.value(shape, slot));
+            medium.step(node, shape.keys + slot + 1, node.load(shape.keys + slot));
+        }
+        medium.write(node, shape.values + place, value);
+        medium.set(node, shape.keys + place, key.word(0));
+        Ok(())
+    }
+
+    fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let key = node.key::<K>(shape, slot);
+        tidy::<K>(node, shape, medium);
+        let slot = Self::find(node, key).expect("tidying keeps every key");
+        let count = slots(node, shape);
+        if slot + 1 == count {
+            medium.set(node, STATE, count as u64 - 1);
+        } else {
+            medium.set(node, shape.keys + slot, node.load(shape.keys + slot + 1));
+        }
+        Ok(())
+    }
+
+    fn replace<K: FixedKey>(
+        node: Node<'_>,
+        slot: usize,
+        (key, value): (K, u64),
+        medium: &mut Medium<'_, '_>,
+    ) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let before = node.key::<K>(shape, slot);
+        tidy::<K>(node, shape, medium);
+        let slot = Self::find(node, before).expect("tidying keeps every key");
+        medium.set(node, shape.keys + slot, key.word(0));
+        medium.set(node, shape.values + slot, value);
+        Ok(())
+    }
+
+    fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        tidy::<K>(node, Self::shape::<K>(), medium);
+        medium.set(node, STATE, keep as u64);
+        Ok(())
+    }
+
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        tidy::<K>(node, shape, medium);
+        let count = slots(node, shape);
+        for (i, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, count + i, *key, *value);
+        }
+        medium.flush(node, shape.keys + count, entries.len());
+        medium.flush(node, shape.values + count, entries.len());
+        medium.set(node, STATE, (count + entries.len()) as u64);
+        Ok(())
+    }
+
+    fn prepend<K: FixedKey>(_: Node<'_>, _: &[(K, u64)], _: &mut Medium<'_, '_>) -> Result<()> {
+        unreachable!("the caller asks SHIFTS_BLOCKS first")
+    }
+
+    fn drop_first<K: FixedKey>(_: Node<'_>, _: usize, _: &mut Medium<'_, '_>) -> Result<()> {
+        unreachable!("the caller asks SHIFTS_BLOCKS first")
+    }
+
+    fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
+        let shape = Self::shape::<K>();
+        if node.load(STATE) > shape.capacity as u64 {
+            return Err(format!("it says that it has {} entries", node.load(STATE)));
+        }
+        let keys: Vec<K> = (0..slots(node, shape)).map(|slot| node.key(shape, slot)).collect();
+        if let Some(slot) = keys.windows(2).position(|pair| pair[0] > pair[1]) {
+            return Err(format!("the keys in slots {slot} and {} are not in order", slot + 1));
+        }
+        if keys.windows(2).filter(|pair| pair[0] == pair[1]).count() > 1 {
+            return Err("more than one entry stands twice".to_string());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Keys of a fixed number of words.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A key that is one or two words, compared as a number. For byte strings take them as big-endian numbers: the
+/// order is the same.
+pub trait FixedKey: Copy + Ord + Debug + Send + Sync + 'static {
+    /// Words of a key.
+    const WORDS: usize;
+    /// The smallest key.
+    const MIN: Self;
+    /// Reads a key from its words, the most significant first.
+    fn load(words: &[AtomicU64]) -> Self;
+    /// One of its words.
+    fn word(self, index: usize) -> u64;
+    /// One byte of hash.
+    fn fingerprint(self) -> u8;
+    /// The next smaller key.
+    fn previous(self) -> Option<Self>;
+    /// The next greater key.
+    fn next(self) -> Option<Self>;
+    /// Where it lies among all keys; for interpolation.
+    fn as_number(self) -> u128;
+}
+
+/// A multiplicative hash; the top byte is well mixed.
+#[inline]
+fn mix(word: u64) -> u64 {
+    (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+impl FixedKey for u64 {
+    const WORDS: usize = 1;
+    const MIN: u64 = 0;
+
+    #[inline]
+    fn load(words: &[AtomicU64]) -> u64 {
+        words[0].load(Relaxed)
+    }
+
+    #[inline]
+    fn word(self, _index: usize) -> u64 {
+        self
+    }
+
+    #[inline]
+    fn fingerprint(self) -> u8 {
+        (mix(self) >> 56) as u8
+    }
+
+    fn previous(self) -> Option<u64> {
+        self.checked_sub(1)
+    }
+
+    fn next(self) -> Option<u64> {
+        self.checked_add(1)
+    }
+
+    fn as_number(self) -> u128 {
+        u128::from(self)
+    }
+}
+
+impl FixedKey for u128 {
+    const WORDS: usize = 2;
+    const MIN: u128 = 0;
+
+    #[inline]
+    fn load(words: &[AtomicU64]) -> u128 {
+        u128::from(words[0].load(Relaxed)) << 64 | u128::from(words[1].load(Relaxed))
+    }
+
+    #[inline]
+    fn word(self, index: usize) -> u64 {
+        if index == 0 { (self >> 64) as u64 } else { self as u64 }
+    }
+
+    #[inline]
+    fn fingerprint(self) -> u8 {
+        (mix(mix((self >> 64) as u64) ^ self as u64) >> 56) as u8
+    }
+
+    fn previous(self) -> Option<u128> {
+        self.checked_sub(1)
+    }
+
+    fn next(self) -> Option<u128> {
+        self.checked_add(1)
+    }
+
+    fn as_number(self) -> u128 {
+        self
+    }
+}

@@ -1,0 +1,74 @@
+//! Where a node lives: what its changes have to do to be failure-atomic there.
+
+use super::Node;
+use crate::error::Result;
+use entresol_memory::{Pool, Publication};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Takes a node's changes to a pool, or to DRAM, where nothing survives and nothing needs an order.
+pub enum Medium<'m, 'p> {
+    /// Persistent: what [commits](Medium::set) goes into the publication.
+    Pool(&'p Pool, &'m mut Publication<'p>),
+    /// DRAM: every store happens at once.
+    Dram,
+}
+
+impl Medium<'_, '_> {
+    /// Stores a word that does not count before the commit. The last of a preparation: it may be stored only when
+    /// the commit is.
+    #[inline]
+    pub(crate) fn write(&mut self, node: Node<'_>, word: usize, value: u64) {
+        match self {
+            Medium::Pool(_, with) => with.write(node.word_offset(word), value),
+            Medium::Dram => node.words()[word].store(value, Relaxed),
+        }
+    }
+
+    /// Changes a word with the commit.
+    #[inline]
+    pub(crate) fn set(&mut self, node: Node<'_>, word: usize, value: u64) {
+        match self {
+            Medium::Pool(_, with) => with.set(node.word_offset(word), value),
+            Medium::Dram => node.words()[word].store(value, Release),
+        }
+    }
+
+    /// Starts to make words that were stored durable; they are before the commit.
+    #[inline]
+    pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize) {
+        if let Medium::Pool(pool, _) = self {
+            pool.flush(node.word_offset(word), count * 8);
+        }
+    }
+
+    /// Orders what was flushed before all that follows.
+    #[inline]
+    pub(crate) fn fence(&mut self) {
+        if let Medium::Pool(pool, _) = self {
+            pool.fence();
+        }
+    }
+
+    /// Stores a word and orders it before all that follows: a step of a preparation.
+    #[inline]
+    pub(crate) fn step(&mut self, node: Node<'_>, word: usize, value: u64) {
+        node.words()[word].store(value, Release);
+        self.flush(node, word, 1);
+        self.fence();
+    }
+
+    /// Changes several words at once, now: a preparation that cannot be ordered one word at a time.
+    pub(crate) fn exchange(&mut self, node: Node<'_>, words: &[(usize, u64)]) -> Result<()> {
+        match self {
+            Medium::Pool(pool, _) => {
+                let mut together = pool.publication();
+                words.iter().for_each(|(word, value)| together.set(node.word_offset(*word), *value));
+                together.publish()?;
+            }
+            Medium::Dram => {
+                words.iter().for_each(|(word, value)| node.words()[*word].store(*value, Release));
+            }
+        }
+        Ok(())
+    }
+}

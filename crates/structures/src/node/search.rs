@@ -1,0 +1,115 @@
+//! Search primitives over numbered keys (dissertation 3.3, *fine-granular access*).
+//!
+//! All but the linear ones take sorted keys: `key_at` is called with `0..count`. They return how many keys are not
+//! greater than the wanted one, so the greatest such key is the one before. Whatever `key_at` returns, they end and
+//! stay in range.
+
+use super::FixedKey;
+
+/// The place of a key among keys in any order.
+#[inline]
+pub fn linear<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> Option<usize> {
+    (0..count).find(|i| key_at(*i) == key)
+}
+
+/// The place of a key among the places whose bits are set: linear search with bit check.
+#[inline]
+pub fn linear_with_bits<K: FixedKey>(mut bits: u64, key: K, key_at: impl Fn(usize) -> K) -> Option<usize> {
+    while bits != 0 {
+        let place = bits.trailing_zeros() as usize;
+        if key_at(place) == key {
+            return Some(place);
+        }
+        bits &= bits - 1;
+    }
+    None
+}
+
+/// Binary search, directly or through an indirection. Takes as many steps for every key, without a branch that
+/// depends on one.
+#[inline]
+pub fn binary<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
+    let (mut base, mut size) = (0, count);
+    while size > 1 {
+        let half = size / 2;
+        base = if key_at(base + half - 1) <= key { base + half } else { base };
+        size -= half;
+    }
+    base + usize::from(size == 1 && key_at(base) <= key)
+}
+
+/// Exponential search from the start: for keys that are near it.
+pub fn exponential<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
+    let mut bound = 1;
+    while bound <= count && key_at(bound - 1) <= key {
+        bound *= 2;
+    }
+    // The keys before `bound / 2` are not greater; the one before `bound` is, if it is there.
+    let from = bound / 2;
+    from + binary(bound.min(count + 1) - 1 - from.min(count), key, |i| key_at(from + i))
+}
+
+/// Interpolation search: few steps where keys are spread evenly, and never more than a handful above binary search,
+/// which takes over when guesses do not help.
+pub fn interpolation<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
+    const GUESSES: usize = 4;
+    let (mut from, mut to) = (0, count);
+    for _ in 0..GUESSES {
+        if to - from < 4 {
+            break;
+        }
+        let (low, high) = (key_at(from), key_at(to - 1));
+        if key < low {
+            return from;
+        }
+        if high <= key {
+            return to;
+        }
+        let span = high.as_number() - low.as_number();
+        let share = (key.as_number() - low.as_number()) as f64 / span as f64;
+        let guess = from + (((to - 1 - from) as f64 * share) as usize).min(to - 1 - from);
+        if key_at(guess) <= key {
+            from = guess + 1;
+        } else {
+            to = guess;
+        }
+    }
+    from + binary(to - from, key, |i| key_at(from + i))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn all_primitives_agree(mut keys in prop::collection::vec(0u64..300, 0..80), wanted in 0u64..300, scale in 0u32..40) {
+            keys.sort_unstable();
+            let keys: Vec<u64> = keys.into_iter().map(|key| key << scale).collect();
+            let wanted = wanted << scale;
+            let expected = keys.partition_point(|key| *key <= wanted);
+            let at = |i: usize| keys[i];
+            prop_assert_eq!(binary(keys.len(), wanted, at), expected);
+            prop_assert_eq!(exponential(keys.len(), wanted, at), expected);
+            prop_assert_eq!(interpolation(keys.len(), wanted, at), expected);
+            let found = linear(keys.len(), wanted, at);
+            prop_assert_eq!(found.is_some(), expected > 0 && keys[expected - 1] == wanted);
+            let bits = if keys.len() >= 64 { u64::MAX } else { (1 << keys.len()) - 1 };
+            if keys.len() <= 64 {
+                prop_assert_eq!(linear_with_bits(bits, wanted, at), found);
+            }
+        }
+
+        #[test]
+        fn any_words_are_searched_without_panic(keys in prop::collection::vec(any::<u64>(), 1..80), wanted: u64) {
+            for found in [
+                binary(keys.len(), wanted, |i| keys[i]),
+                exponential(keys.len(), wanted, |i| keys[i]),
+            ] {
+                prop_assert!(found <= keys.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The sorted layout (dissertation 3.2.2, figure 3.2 a), failure-atomic without a log: the free slots are not at the
+//! end but form a *gap* that moves.
+//!
+//! ```text
+//!  slots   0 ... gap.start ... gap.end ... capacity
+//!          │ lower entries │  free   │ upper entries │      state word: gap.start, gap.end
+//! ```
+//!
+//! In place, shifting entries by one overwrites the only copy of each, so it would need a before or after image
+//! (dissertation 3.3.4). Entries that move across the gap are copied into free slots, and one store of the state word
+//! makes the copies count instead. A gap of `g` slots lets `g` entries move for two fences; the entry that is
+//! inserted rides along. Nodes that are searched are mostly not full, so an insert mostly has two fences, as in
+//! the unsorted layouts, and moves a third of the entries instead of half.
+//!
+//! Order of stores:
+//! - a move: copies into the gap, flush, fence; state word, flush, fence; repeated while the gap is too small;
+//! - insert: the rest of the move and the entry, flush, fence; then the state word;
+//! - erase: the entries between the gap and it, flush, fence; then the state word, by which the gap takes it in;
+//! - truncate, drop first: the gap moves there; then the state word;
+//! - append, prepend: the gap moves to the end or to the start; entries, flush, fence; then the state word.
+//!
+//! A crash in between leaves the gap somewhere else.
+
+use super::shape::WORD_OF_STATE;
+use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use crate::error::Result;
+
+/// Sorted entries with a gap; nodes of `BYTES`. Read with binary search.
+#[derive(Debug)]
+pub struct Sorted<const BYTES: usize>;
+
+const STATE: usize = 0;
+
+/// The free slots: `start..end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Gap {
+    start: usize,
+    end: usize,
+}
+
+impl Gap {
+    /// As the node says, cut to what can be.
+    #[inline]
+    fn load(node: Node<'_>, shape: &Shape) -> Gap {
+        let word = node.load(STATE);
+        let end = (word >> 16 & 0xFFFF) as usize;
+        let end = end.min(shape.capacity);
+        Gap { start: ((word & 0xFFFF) as usize).min(end), end }
+    }
+
+    fn encode(self) -> u64 {
+        self.start as u64 | (self.end as u64) << 16
+    }
+
+    #[inline]
+    fn width(self) -> usize {
+        self.end - self.start
+    }
+
+    #[inline]
+    fn count(self, shape: &Shape) -> usize {
+        shape.capacity - self.width()
+    }
+
+    /// The slot of the entry with this place in key order.
+    #[inline]
+    fn slot(self, place: usize) -> usize {
+        if place < self.start { place } else { place + self.width() }
+    }
+
+    /// The place in key order of an entry.
+    fn place(self, slot: usize) -> usize {
+        if slot < self.start { slot } else { slot - self.width() }
+    }
+}
+
+fn flush_slots<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    first: usize,
+    count: usize,
+    medium: &mut Medium<'_, '_>,
+) {
+    if count > 0 {
+        medium.flush(node, shape.keys + first * K::WORDS, count * K::WORDS);
+        medium.flush(node, shape.values + first, count);
+    }
+}
+
+/// Copies the `count` entries beside the gap into its other side, on the way to `place`, and flushes them. Returns
+/// the gap as it will be.
+fn copy_across<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    gap: Gap,
+    place: usize,
+    count: usize,
+    medium: &mut Medium<'_, '_>,
+) -> Gap {
+    if place < gap.start {
+        let after = Gap { start: gap.start - count, end: gap.end - count };
+        for i in 0..count {
+            node.copy_entry::<K>(shape, after.start + i, after.end + i);
+        }
+        flush_slots::<K>(node, shape, after.end, count, medium);
+        after
+    } else {
+        for i in 0..count {
+            node.copy_entry::<K>(shape, gap.end + i, gap.start + i);
+        }
+        flush_slots::<K>(node, shape, gap.start, count, medium);
+        Gap { start: gap.start + count, end: gap.end + count }
+    }
+}
+
+/// Moves the gap until it is at most `distance_max` entries away from `place`.
+fn approach<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    place: usize,
+    distance_max: usize,
+    medium: &mut Medium<'_, '_>,
+) -> Gap {
+    let mut gap = Gap::load(node, shape);
+    if gap.width() == 0 {
+        // No gap is anywhere.
+        return Gap { start: place, end: place };
+    }
+    while gap.start.abs_diff(place) > distance_max {
+        let count = (gap.start.abs_diff(place) - distance_max).min(gap.width());
+        let after = copy_across::<K>(node, shape, gap, place, count, medium);
+        medium.fence();
+        medium.step(node, STATE, after.encode());
+        gap = after;
+    }
+    gap
+}
+
+impl<const BYTES: usize> Layout for Sorted<BYTES> {
+    const NAME: &'static str = "sorted";
+    const NUMBER: u8 = 1;
+    const BYTES: usize = BYTES;
+
+    #[inline]
+    fn shape<K: FixedKey>() -> &'static Shape {
+        const { &Shape::new(BYTES, K::WORDS, WORD_OF_STATE) }
+    }
+
+    fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
+        let shape = Self::shape::<K>();
+        (0..shape.next).for_each(|word| node.store(word, 0));
+        for (slot, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, slot, *key, *value);
+        }
+        node.store(STATE, Gap { start: entries.len(), end: shape.capacity }.encode());
+    }
+
+    #[inline]
+    fn count<K: FixedKey>(node: Node<'_>) -> usize {
+        let shape = Self::shape::<K>();
+        Gap::load(node, shape).count(shape)
+    }
+
+    #[inline]
+    fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let slot = Self::floor(node, key)?;
+        (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
+    }
+
+    #[inline]
+    fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let shape = Self::shape::<K>();
+        let gap = Gap::load(node, shape);
+        let place = search::binary(gap.count(shape), key, |i| node.key(shape, gap.slot(i)));
+        place.checked_sub(1).map(|before| gap.slot(before))
+    }
+
+    fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
+        let shape = Self::shape::<K>();
+        let gap = Gap::load(node, shape);
+        for slot in (0..gap.start).chain(gap.end..shape.capacity) {
+            visit(node.key(shape, slot), node.value(shape, slot));
+        }
+    }
+
+    fn append_sorted<K: FixedKey>(node: Node<'_>, entries: &mut super::Entries<K>) {
+        Self::iterate(node, |key, value| entries.push((key, value)));
+    }
+
+    fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let gap = Gap::load(node, shape);
+        let place = search::binary(gap.count(shape), key, |i| node.key(shape, gap.slot(i)));
+        // What moves last and the entry itself take the gap together.
+        let gap = approach::<K>(node, shape, place, gap.width() - 1, medium);
+        let moved = gap.start.abs_diff(place);
+        let after = copy_across::<K>(node, shape, gap, place, moved, medium);
+        // The entry goes to the side where the gap has been free all along.
+        let (slot, after) = if place < gap.start {
+            (after.end - 1, Gap { start: after.start, end: after.end - 1 })
+        } else {
+            (after.start, Gap { start: after.start + 1, end: after.end })
+        };
+        for i in 0..K::WORDS {
+            medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+        }
+        medium.write(node, shape.values + slot, value);
+        medium.set(node, STATE, after.encode());
+        Ok(())
+    }
+
+    fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let gap = Gap::load(node, shape);
+        let place = gap.place(slot);
+        let after = if gap.width() == 0 {
+            Gap { start: place, end: place + 1 }
+        } else if place < gap.start {
+            // The gap comes to the end of the entry, which it then takes in.
+            let gap = approach::<K>(node, shape, place + 1, gap.width(), medium);
+            let moved = gap.start - (place + 1);
+            let after = copy_across::<K>(node, shape, gap, place + 1, moved, medium);
+            Gap { start: after.start - 1, end: after.end }
+        } else {
+            let gap = approach::<K>(node, shape, place, gap.width(), medium);
+            let after = copy_across::<K>(node, shape, gap, place, place - gap.start, medium);
+            Gap { start: after.start, end: after.end + 1 }
+        };
+        medium.set(node, STATE, after.encode());
+        Ok(())
+    }
+
+    fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        approach::<K>(node, shape, keep, 0, medium);
+        medium.set(node, STATE, Gap { start: keep, end: shape.capacity }.encode());
+        Ok(())
+    }
+
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let gap = approach::<K>(node, shape, Self::count::<K>(node), 0, medium);
+        for (i, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, gap.start + i, *key, *value);
+        }
+        flush_slots::<K>(node, shape, gap.start, entries.len(), medium);
+        medium.set(node, STATE, Gap { start: gap.start + entries.len(), end: gap.end }.encode());
+        Ok(())
+    }
+
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let gap = approach::<K>(node, shape, 0, 0, medium);
+        let first = gap.end - entries.len();
+        for (i, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, first + i, *key, *value);
+        }
+        flush_slots::<K>(node, shape, first, entries.len(), medium);
+        medium.set(node, STATE, Gap { start: 0, end: first }.encode());
+        Ok(())
+    }
+
+    fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let gap = approach::<K>(node, shape, count, 0, medium);
+        medium.set(node, STATE, Gap { start: 0, end: gap.end }.encode());
+        Ok(())
+    }
+
+    fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
+        let shape = Self::shape::<K>();
+        let gap = Gap::load(node, shape);
+        if node.load(STATE) != gap.encode() {
+            return Err(format!("its state {:#x} names a gap that cannot be", node.load(STATE)));
+        }
+        let entries = Self::sorted::<K>(node);
+        match entries.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            Some(place) => Err(format!("the keys at places {place} and {} are not in order", place + 1)),
+            None => Ok(()),
+        }
+    }
+}

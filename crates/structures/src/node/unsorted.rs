@@ -1,0 +1,244 @@
+//! The unsorted layout (dissertation 3.2.2, figure 3.2 a): entries in the order in which they came, and their number.
+//!
+//! Erasing moves the last entry into the free slot (dissertation E8), which in place would show an entry half moved.
+//! So the state word also names one slot as a *hole*: naming it is the erase. The next insert fills it; the next erase
+//! first moves the last entry there.
+//!
+//! Order of stores:
+//! - insert: entry into the hole or behind the last, flush, fence; then the state word;
+//! - erase: if there is a hole, the last entry is copied into it, flush, fence; then the state word, which shortens the
+//!   node and names the new hole;
+//! - append, prepend: the hole is filled so; entries behind the last, flush, fence; then the state word;
+//! - truncate, drop first: entries change places, two by two, in publications of their own (there is no free slot to
+//!   order it by, and no bit to leave one out); then the state word.
+//!
+//! A crash leaves entries in other places.
+
+use super::shape::WORD_OF_STATE;
+use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use crate::error::Result;
+use entresol_memory::PUBLICATION_WORDS_MAX;
+
+/// Unsorted entries with a hole; nodes of `BYTES`. Read with linear search.
+#[derive(Debug)]
+pub struct Unsorted<const BYTES: usize>;
+
+const STATE: usize = 0;
+
+/// Slots in use, one of which may be a hole.
+#[derive(Clone, Copy)]
+struct Used {
+    slots: usize,
+    hole: Option<usize>,
+}
+
+impl Used {
+    /// As the node says, cut to what can be.
+    #[inline]
+    fn load(node: Node<'_>, shape: &Shape) -> Used {
+        let word = node.load(STATE);
+        let slots = ((word & 0xFFFF) as usize).min(shape.capacity);
+        let hole = ((word >> 16 & 0xFFFF) as usize).checked_sub(1).filter(|hole| *hole < slots);
+        Used { slots, hole }
+    }
+
+    fn encode(self) -> u64 {
+        self.slots as u64 | self.hole.map_or(0, |hole| hole as u64 + 1) << 16
+    }
+
+    #[inline]
+    fn entries(self) -> usize {
+        self.slots - usize::from(self.hole.is_some())
+    }
+
+    /// The same without holes at the end.
+    fn trimmed(self) -> Used {
+        match self.hole {
+            Some(hole) if hole + 1 == self.slots => Used { slots: self.slots - 1, hole: None },
+            _ => self,
+        }
+    }
+
+    /// The slots that hold entries.
+    #[inline]
+    fn valid(self) -> impl Iterator<Item = usize> {
+        let hole = self.hole.unwrap_or(usize::MAX);
+        (0..self.slots).filter(move |slot| *slot != hole)
+    }
+}
+
+fn write_entry<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    slot: usize,
+    (key, value): (K, u64),
+    medium: &mut Medium<'_, '_>,
+) {
+    for i in 0..K::WORDS {
+        medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+    }
+    medium.write(node, shape.values + slot, value);
+}
+
+/// Moves the last entry into the hole, if there is one.
+fn fill_hole<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) -> usize {
+    let used = Used::load(node, shape);
+    let Some(hole) = used.hole else { return used.slots };
+    let last = used.slots - 1;
+    if hole != last {
+        node.copy_entry::<K>(shape, last, hole);
+        medium.flush(node, shape.keys + hole * K::WORDS, K::WORDS);
+        medium.flush(node, shape.values + hole, 1);
+        medium.fence();
+    }
+    medium.step(node, STATE, Used { slots: last, hole: None }.encode());
+    last
+}
+
+/// Brings the entries with these places in key order to the front, and keeps only those.
+fn keep<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    kept: impl FnOnce(usize) -> std::ops::Range<usize>,
+    medium: &mut Medium<'_, '_>,
+) -> Result<()> {
+    let count = fill_hole::<K>(node, shape, medium);
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_unstable_by_key(|slot| node.key::<K>(shape, *slot));
+    let kept = kept(count);
+    let mut stays = vec![false; count];
+    order[kept.clone()].iter().for_each(|slot| stays[*slot] = true);
+    let leaving = (0..kept.len()).filter(|slot| !stays[*slot]);
+    let coming = (kept.len()..count).filter(|slot| stays[*slot]);
+    let pairs: Vec<(usize, usize)> = leaving.zip(coming).collect();
+    for pairs in pairs.chunks(PUBLICATION_WORDS_MAX / (2 * (K::WORDS + 1))) {
+        let mut words = Vec::with_capacity(PUBLICATION_WORDS_MAX);
+        for &(a, b) in pairs {
+            for (to, from) in [(a, b), (b, a)] {
+                let key = node.key::<K>(shape, from);
+                words.extend((0..K::WORDS).map(|i| (shape.keys + to * K::WORDS + i, key.word(i))));
+                words.push((shape.values + to, node.value(shape, from)));
+            }
+        }
+        medium.exchange(node, &words)?;
+    }
+    medium.set(node, STATE, Used { slots: kept.len(), hole: None }.encode());
+    Ok(())
+}
+
+impl<const BYTES: usize> Layout for Unsorted<BYTES> {
+    const NAME: &'static str = "unsorted";
+    const NUMBER: u8 = 2;
+    const BYTES: usize = BYTES;
+
+    #[inline]
+    fn shape<K: FixedKey>() -> &'static Shape {
+        const { &Shape::new(BYTES, K::WORDS, WORD_OF_STATE) }
+    }
+
+    fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
+        let shape = Self::shape::<K>();
+        (0..shape.next).for_each(|word| node.store(word, 0));
+        for (slot, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, slot, *key, *value);
+        }
+        node.store(STATE, Used { slots: entries.len(), hole: None }.encode());
+    }
+
+    #[inline]
+    fn count<K: FixedKey>(node: Node<'_>) -> usize {
+        Used::load(node, Self::shape::<K>()).entries()
+    }
+
+    #[inline]
+    fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let shape = Self::shape::<K>();
+        let used = Used::load(node, shape);
+        let found = search::linear(used.slots, key, |slot| node.key(shape, slot))?;
+        if used.hole != Some(found) {
+            return Some(found);
+        }
+        // What was erased may have come back behind the hole.
+        let behind = found + 1;
+        search::linear(used.slots - behind, key, |i| node.key(shape, behind + i)).map(|i| behind + i)
+    }
+
+    fn floor<K: FixedKey>(node: Node<'_>, wanted: K) -> Option<usize> {
+        let shape = Self::shape::<K>();
+        let keys = Used::load(node, shape).valid().map(|slot| (node.key::<K>(shape, slot), slot));
+        keys.filter(|(key, _)| *key <= wanted).max_by_key(|(key, _)| *key).map(|(_, slot)| slot)
+    }
+
+    fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
+        let shape = Self::shape::<K>();
+        Used::load(node, shape)
+            .valid()
+            .for_each(|slot| visit(node.key(shape, slot), node.value(shape, slot)));
+    }
+
+    fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let used = Used::load(node, shape);
+        let (slot, after) = match used.hole {
+            Some(hole) => (hole, Used { hole: None, ..used }),
+            None => (used.slots, Used { slots: used.slots + 1, hole: None }),
+        };
+        write_entry(node, shape, slot, (key, value), medium);
+        medium.set(node, STATE, after.encode());
+        Ok(())
+    }
+
+    fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let used = Used::load(node, shape);
+        let last = used.slots.saturating_sub(1);
+        let after = match used.hole {
+            None => Used { slots: used.slots, hole: Some(slot) }.trimmed(),
+            // The hole is the new last slot, or not the last: dropping the last leaves it as it is.
+            Some(hole) if slot == last => Used { slots: last, hole: Some(hole) }.trimmed(),
+            Some(hole) => {
+                write_entry::<K>(node, shape, hole, node.entry(shape, last), medium);
+                Used { slots: last, hole: Some(slot) }.trimmed()
+            }
+        };
+        medium.set(node, STATE, after.encode());
+        Ok(())
+    }
+
+    fn truncate<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        keep::<K>(node, Self::shape::<K>(), |_| 0..count, medium)
+    }
+
+    fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
+        let shape = Self::shape::<K>();
+        let count = fill_hole::<K>(node, shape, medium);
+        for (i, (key, value)) in entries.iter().enumerate() {
+            node.store_entry(shape, count + i, *key, *value);
+        }
+        medium.flush(node, shape.keys + count * K::WORDS, entries.len() * K::WORDS);
+        medium.flush(node, shape.values + count, entries.len());
+        medium.set(node, STATE, Used { slots: count + entries.len(), hole: None }.encode());
+        Ok(())
+    }
+
+    fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
+        Self::append(node, entries, medium)
+    }
+
+    fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
+        keep::<K>(node, Self::shape::<K>(), |all| count..all, medium)
+    }
+
+    fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
+        let shape = Self::shape::<K>();
+        let used = Used::load(node, shape);
+        if node.load(STATE) != used.encode() {
+            return Err(format!("its state {:#x} names slots that cannot be", node.load(STATE)));
+        }
+        let entries = Self::sorted::<K>(node);
+        match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(format!("it holds the key {:?} twice", pair[0].0)),
+            None => Ok(()),
+        }
+    }
+}

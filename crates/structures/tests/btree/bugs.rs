@@ -1,0 +1,94 @@
+//! Crash bugs that were published for FAST and FAIR and for trees converted to persistent memory (the P- family),
+//! each as a short history around the operation, with many random crash states. Ours pass.
+
+use super::crash::{Step, run};
+use super::{Instance, small_instances};
+use entresol_memory::crash::CrashOptions;
+
+/// Every design, in nodes of 12 entries.
+fn designs() -> impl Iterator<Item = Instance> {
+    small_instances().into_iter().filter(|instance| instance.name.contains("u64"))
+}
+
+/// Shakes a history with many states at every fence, and writes to what each leaves.
+fn shake(steps: &[Step]) {
+    for instance in designs() {
+        let options = CrashOptions { random_states: 8, crash_recovery_every: 0, ..CrashOptions::default() };
+        let report = run(instance, steps.to_vec(), &options);
+        assert!(report.states > 400, "{}: {report:?}", instance.name);
+    }
+}
+
+fn inserts(keys: impl Iterator<Item = u64>) -> Vec<Step> {
+    keys.map(|key| Step::Insert(key, key + 1000)).collect()
+}
+
+/// FAST and FAIR: the key that was overwritten by a delete was not flushed, and came back.
+#[test]
+fn fast_fair_missing_flush_after_delete() {
+    let mut steps = inserts(0..30);
+    steps.extend((0..30).map(|i| Step::Remove(i * 7 % 30)));
+    shake(&steps);
+}
+
+/// FAST and FAIR: a crash while the shift of an insert crosses a cache line lost the entry that was on its way.
+#[test]
+fn fast_fair_crash_while_entries_shift_across_lines() {
+    // Always in front, so that everything shifts.
+    let steps = inserts((0..14).rev().map(|i| i * 10));
+    shake(&steps);
+}
+
+/// FAST and FAIR: a crash between an interrupted shift and the next delete removed the wrong copy of a duplicate.
+#[test]
+fn fast_fair_delete_beside_a_duplicate() {
+    let mut steps = inserts((0..11).map(|i| i * 10));
+    for i in 0..10 {
+        steps.push(Step::Insert(i * 10 + 5, 1));
+        steps.push(Step::Remove(i * 10));
+    }
+    shake(&steps);
+}
+
+/// FAST and FAIR, P-BwTree: a crash while the root splits left a root that misses half of the keys.
+#[test]
+fn crash_in_root_split() {
+    // The root leaf first, then the root above, when it has 13 leaves.
+    let mut steps = inserts((0..13).map(|i| i * 8));
+    steps.push(Step::Load(200, 130));
+    steps.extend(inserts((0..16).map(|i| 400 + i)));
+    shake(&steps);
+}
+
+/// P-family: the new node was linked, the parent did not get its separator, and inserts went to the wrong node.
+#[test]
+fn crash_between_a_split_and_its_parent() {
+    let mut steps = vec![Step::Load(0, 20)];
+    steps.extend(inserts((0..40).map(|i| 1000 + i * 37 % 101)));
+    shake(&steps);
+}
+
+/// FAST and FAIR: a crash while two nodes merge lost the right one's keys, or leaked it.
+#[test]
+fn crash_in_merge() {
+    let mut steps = vec![Step::HandleUnderflow, Step::Load(0, 60)];
+    steps.extend((0..55).map(|i| Step::Remove(i * 11 % 60)));
+    shake(&steps);
+}
+
+/// A crash while entries move between neighbours lost them, or showed them twice.
+#[test]
+fn crash_in_balance() {
+    let mut steps = vec![Step::HandleUnderflow, Step::Load(0, 48)];
+    steps.extend((20..32).map(Step::Remove));
+    steps.extend((0..6).map(Step::Remove));
+    shake(&steps);
+}
+
+/// A crash while the root loses its last separator left a tree of the wrong height.
+#[test]
+fn crash_while_the_root_shrinks() {
+    let mut steps = vec![Step::HandleUnderflow, Step::Load(0, 150)];
+    steps.extend((0..150).rev().map(Step::Remove));
+    shake(&steps);
+}
