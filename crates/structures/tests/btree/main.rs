@@ -168,6 +168,7 @@ pub fn journal_pool(directory: &std::path::Path) -> Arc<Pool> {
             checkpoint_bytes: 256 << 10,
             journal_bytes_max: 1 << 20,
             preallocated_slots: 2,
+            ..JournalOptions::default()
         },
         env: Env::real(),
         ..PoolOptions::default()
