@@ -266,6 +266,58 @@ fn level_hashing_bug_a_resize_leaves_duplicates() {
     is_found(Mutant::SplitNotFinishedAtOpen, short);
 }
 
+/// Every allocated object belongs to the table, once: as header, segment or value of a key that counts.
+fn owns_all(pool: &Arc<Pool>) -> std::result::Result<(), String> {
+    let mut own = Vec::new();
+    if let Some(root) = pool.root("table") {
+        let seed = pool.word(root + 8).load(std::sync::atomic::Ordering::Relaxed);
+        own.push(root);
+        let mut at = pool.word(root + 24).load(std::sync::atomic::Ordering::Relaxed);
+        while at != 0 {
+            let segment = Segment::<WordKey>::at(pool, at);
+            own.push(at);
+            for bucket in segment.buckets() {
+                let slots = crate::leaf::bits(bucket.valid());
+                let counts = |slot: &usize| segment.has(Hash::of::<WordKey>(bucket.key(*slot), seed));
+                own.extend(slots.filter(counts).map(|slot| bucket.value(slot)));
+            }
+            at = segment.next();
+        }
+    }
+    let mut allocated = Vec::new();
+    pool.for_each_object(|offset, _| allocated.push(offset));
+    own.sort_unstable();
+    if own == allocated {
+        Ok(())
+    } else {
+        Err(format!("the table owns {own:x?}, allocated are {allocated:x?}"))
+    }
+}
+
+#[test]
+fn a_table_that_is_being_destroyed_owns_what_is_left() {
+    let options = CrashOptions { random_states: 3, crash_recovery_every: 13, ..CrashOptions::default() };
+    let history = |pool: &Arc<Pool>| {
+        let table = new_table::<WordKey>(pool);
+        for number in crowded(&table, 3, 120) {
+            let object = pool.reserve(64)?;
+            let mut with = pool.publication();
+            let value = with.allocate(object);
+            table.insert(number, value, with).expect("room for a key");
+        }
+        let root = table.root_offset();
+        assert!(table.stats().segments > 2);
+        drop(table);
+        while !HashTable::<WordKey>::destroy_step(pool, root, true, 1).expect("the table is sound") {}
+        let mut publication = pool.publication();
+        publication.free(root);
+        publication.set_root("table", 0)?;
+        publication.publish()
+    };
+    let report = check(&options, history, owns_all).unwrap();
+    assert!(report.states > 2000, "{report:?}");
+}
+
 /// The word that [`super::key::scramble`] makes this of.
 fn unscramble(mut word: u64) -> u64 {
     // The odd factor's inverse modulo 2^64, by Newton's iteration.
