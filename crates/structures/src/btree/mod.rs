@@ -60,6 +60,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// More levels than a sound tree has.
 const LEVELS_MAX: usize = 32;
 
+/// Names the kinds of a tree that has no value of them.
+type Kinds<K, L, I> = PhantomData<fn() -> (K, L, I)>;
+
 /// A persistent ordered map from keys to words; see the [module](self). `L` lays out leaves, `I` inner nodes, which
 /// live where `P` says.
 pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
@@ -72,7 +75,7 @@ pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
     /// Held while inner nodes change. Whoever waits for it may hold a leaf latch; its holder only tries them.
     structure: Mutex<()>,
     handles_underflow: AtomicBool,
-    kinds: PhantomData<fn() -> (K, L, I)>,
+    kinds: Kinds<K, L, I>,
 }
 
 /// Sizes of a [`BTree`].

@@ -88,7 +88,7 @@ fn crash_in_balance() {
 /// A crash while the root loses its last separator left a tree of the wrong height.
 #[test]
 fn crash_while_the_root_shrinks() {
-    let mut steps = vec![Step::HandleUnderflow, Step::Load(0, 150)];
-    steps.extend((0..150).rev().map(Step::Remove));
+    let mut steps = vec![Step::HandleUnderflow, Step::Load(0, 60)];
+    steps.extend((0..60).rev().map(Step::Remove));
     shake(&steps);
 }

@@ -244,8 +244,8 @@ fn destroying_survives_every_fence() {
             &options,
             |pool| {
                 let tree = instance.new_tree(pool);
-                for key in 0..90 {
-                    tree.insert(key * 31 % 90, key, pool.publication()).unwrap();
+                for key in 0..50 {
+                    tree.insert(key * 31 % 50, key, pool.publication()).unwrap();
                 }
                 drop(tree);
                 let root = pool.root("tree").unwrap();

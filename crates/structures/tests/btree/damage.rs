@@ -124,7 +124,7 @@ fn no_flipped_bit_makes_a_reader_panic() {
         for _ in 0..1500 {
             let (offset, bytes) = objects[(env.random_u64() % objects.len() as u64) as usize];
             // Half of them in the first line, where the structure is.
-            let words = if env.random_u64() % 2 == 0 { 8 } else { bytes / 8 };
+            let words = if env.random_u64().is_multiple_of(2) { 8 } else { bytes / 8 };
             let at = offset + env.random_u64() % words * 8;
             let bit = 1 << (env.random_u64() % 64);
             pool.word(at).fetch_xor(bit, Relaxed);

@@ -87,12 +87,14 @@ impl<K: Numbered, L: Layout, I: Layout, P: Placement> Tree for BTree<K, L, I, P>
     }
 }
 
+type Open = fn(&Arc<Pool>, u64) -> Result<Box<dyn Tree>>;
+
 /// A kind of tree.
 #[derive(Clone, Copy)]
 pub struct Instance {
     pub name: &'static str,
     pub create: for<'p> fn(&'p Arc<Pool>, &mut Publication<'p>) -> Result<u64>,
-    pub open: fn(&Arc<Pool>, u64) -> Result<Box<dyn Tree>>,
+    pub open: Open,
     pub destroy: fn(&Arc<Pool>, u64) -> Result<()>,
 }
 
