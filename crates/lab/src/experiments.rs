@@ -2,6 +2,7 @@
 
 mod allocation;
 mod bandwidth;
+#[cfg(feature = "database")]
 mod basics;
 mod calibrate;
 mod crash_states;
@@ -24,6 +25,7 @@ pub struct Experiment {
 
 /// All of them.
 pub const ALL: &[Experiment] = &[
+    #[cfg(feature = "database")]
     Experiment {
         name: "basics",
         about: "FPTree beside BTreeMap, snapshot reads, opening a large database",

@@ -63,14 +63,16 @@ pub enum Error {
     Structures(#[from] entresol_structures::Error),
     /// From the transactions floor.
     #[error(transparent)]
-    Transactions(#[from] entresol::transactions::Error),
+    Transactions(#[from] entresol_transactions::Error),
     /// From the database.
+    #[cfg(feature = "database")]
     #[error(transparent)]
     Database(#[from] entresol::Error),
     /// From the demo.
+    #[cfg(feature = "database")]
     #[error(transparent)]
     Demo(#[from] entresol_cli::error::Error),
     /// From the tables floor.
     #[error(transparent)]
-    Tables(#[from] entresol::tables::Error),
+    Tables(#[from] entresol_tables::Error),
 }

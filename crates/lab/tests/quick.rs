@@ -25,5 +25,5 @@ fn every_experiment_holds_at_its_small_size() {
 #[test]
 fn an_unknown_experiment_is_named_with_what_there_is() {
     let error = experiments::find("nothing").unwrap_err().to_string();
-    assert!(error.contains("'nothing'") && error.contains("basics"), "{error}");
+    assert!(error.contains("'nothing'") && error.contains("allocation"), "{error}");
 }

@@ -5,10 +5,10 @@
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol::transactions::crash_histories::{Groups, check_commits};
 use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
 use entresol_structures::KeyWidth;
 use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
+use entresol_transactions::crash_histories::{Groups, check_commits};
 use serde_json::json;
 use std::time::Instant;
 
