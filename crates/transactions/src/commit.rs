@@ -1,15 +1,18 @@
 //! The commit: a write set becomes persistent and visible, over all its states at once.
 //!
 //! ```text
-//!            locks of the groups, plan (conflicts, memory), draw CTS
+//!            hold the keys (or the groups), plan (conflicts, memory), draw CTS
 //! phase 1    announce CTS per group; clear the bits of slots to be used again              flush, fence
 //! phase 2    write versions into free slots; end superseded ones; fill new objects         flush, fence
 //! phase 3    set the bits; new objects into the index (each with its allocation)           flush, fence
 //! phase 4    LastCTS of all groups := CTS                                                  flush, fence
-//!            unlock; make durable as asked; finish: visible advances
+//!            let go; make durable as asked; finish: visible advances
 //! ```
 //! So a commit of updates costs four fences, whatever the number of keys (and one more to make it durable);
 //! new and growing keys add those of their own publications. `tests/fences.txt` pins them.
+//!
+//! Small commits into one group run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
+//! their timestamps ([`crate::in_work`]), and one store of `LastCTS` may serve several.
 //!
 //! # What a crash leaves
 //! - In phase 1: announced CTS and fewer dead versions: nothing that anybody sees.
@@ -27,11 +30,13 @@ use std::time::Duration;
 use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Durability, Pool};
 use entresol_structures::Inserted;
+use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
 
 use crate::active::CommitStamp;
 use crate::context::StateContext;
-use crate::group::Group;
+use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
+use crate::in_work::Entry;
 use crate::object::VersionedObject;
 use crate::plan::{Step, plan};
 use crate::write_set::WriteSet;
@@ -76,11 +81,12 @@ pub(crate) fn commit(
         return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
     }
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
+    context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let locks: SmallVec<[_; 4]> = groups.iter().map(|group| group.writer.lock()).collect();
+        let held = Held::acquire(&groups, writes);
         context.check_accepts_commits()?;
         let Some(steps) = plan(context.pool(), snapshot, writes, &context.active.snapshots())? else {
             continue;
@@ -88,18 +94,31 @@ pub(crate) fn commit(
         if steps.is_empty() {
             return Ok(Commit { cts: snapshot, states, keys: writes.keys() });
         }
-        let stamp = context.active.stamp(slot);
+        let stamp = Execution { context, pool: context.pool(), groups: &groups }.run(slot, steps, writes)?;
+        drop(held);
         let cts = stamp.cts();
         assert!(cts > snapshot, "commit timestamps are drawn above every snapshot");
-        let execution = Execution { context, pool: context.pool(), groups: &groups, cts };
-        if let Err(error) = execution.run(steps) {
-            give_up(context, &groups, writes, stamp);
-            return Err(error);
-        }
-        drop(locks);
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("old snapshots need every version that a key can have"))
+}
+
+/// What a commit holds while it writes.
+#[expect(clippy::large_enum_variant, reason = "one on the stack")]
+enum Held<'g> {
+    /// Its keys, in one group.
+    Keys { _keys: KeysHeld<'g> },
+    /// All of its groups.
+    Groups { _groups: SmallVec<[RwLockWriteGuard<'g, ()>; 4]> },
+}
+
+impl Held<'_> {
+    fn acquire<'g>(groups: &'g [Arc<Group>], writes: &WriteSet) -> Held<'g> {
+        match groups {
+            [group] if writes.keys() <= STRIPED_KEYS_MAX => Held::Keys { _keys: group.hold_keys(writes) },
+            _ => Held::Groups { _groups: groups.iter().map(|group| group.hold()).collect() },
+        }
+    }
 }
 
 /// Makes a whole commit durable as asked, then visible.
@@ -114,49 +133,95 @@ fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durabili
     context.active.wait_until_visible(cts)
 }
 
-/// Makes sure that what a failed commit wrote never counts. The caller holds the locks of the groups.
-fn give_up(context: &StateContext, groups: &[Arc<Group>], writes: &WriteSet, stamp: CommitStamp<'_>) {
-    let cts = stamp.cts();
-    let declared: Result<()> = groups.iter().try_for_each(|group| context.declare_invalid(group, cts));
-    match declared {
-        Ok(()) => stamp.finish(),
-        // The stamp is dropped unfinished: commits are refused until the next open declares the range invalid.
-        Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
-    }
-    for writes in writes.states.values() {
-        let mut dead = writes.state.group.dead.lock();
-        writes.keys.keys().for_each(|key| dead.push(writes.state.id, key));
-    }
-}
-
+/// The commit takes its place among those in work, and leaves it whole or declared invalid.
 struct Execution<'c> {
     context: &'c StateContext,
     pool: &'c Pool,
     groups: &'c [Arc<Group>],
-    cts: Timestamp,
 }
 
-impl Execution<'_> {
-    fn run(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
-        self.announce(&steps);
+impl<'c> Execution<'c> {
+    /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
+    fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, writes: &WriteSet) -> Result<CommitStamp<'c>> {
+        let (entry, stamp) = match self.groups {
+            [group] => {
+                let (entry, stamp) = group.in_work.enter(|| self.draw(slot));
+                (Some(entry), stamp)
+            }
+            // Held exclusively: none is in work.
+            _ => (None, self.draw(slot).1),
+        };
+        let cts = stamp.cts();
+        if let Err(error) = self.write_all(cts, steps) {
+            self.give_up(entry, stamp, writes);
+            return Err(error);
+        }
+        match entry {
+            Some(entry) => entry.end(|last| self.set_last_cts(last))?,
+            None => {
+                if let Err(error) = self.context.directory.set_last_cts(&self.ids(), cts) {
+                    self.give_up(None, stamp, writes);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(stamp)
+    }
+
+    /// A timestamp, announced in all groups: timestamps of a group are announced in their order.
+    fn draw(&self, slot: usize) -> (Timestamp, CommitStamp<'c>) {
+        let stamp = self.context.active.stamp(slot);
+        for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
+            self.context.directory.announce(group.id, stamp.cts());
+        }
+        (stamp.cts(), stamp)
+    }
+
+    fn ids(&self) -> SmallVec<[GroupId; 4]> {
+        self.groups.iter().map(|group| group.id).collect()
+    }
+
+    /// For one group.
+    fn set_last_cts(&self, cts: Timestamp) {
+        let stored = self.context.directory.set_last_cts(&self.ids(), cts);
+        stored.expect("storing one word does not fail");
+    }
+
+    /// Makes sure that what a failed commit wrote never counts.
+    fn give_up(&self, entry: Option<Entry<'_>>, stamp: CommitStamp<'_>, writes: &WriteSet) {
+        let cts = stamp.cts();
+        let declare = || self.groups.iter().try_for_each(|group| self.context.declare_invalid(group, cts));
+        let declared = match entry {
+            Some(entry) => entry.fail(declare, |last| self.set_last_cts(last)),
+            None => declare(),
+        };
+        match declared {
+            Ok(()) => stamp.finish(),
+            // The stamp is dropped unfinished: commits are refused until the next open declares the range invalid.
+            Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
+        }
+        for writes in writes.states.values() {
+            let mut dead = writes.state.group.dead.lock();
+            writes.keys.keys().for_each(|key| dead.push(writes.state.id, key));
+        }
+    }
+
+    /// Phases 1 to 3.
+    fn write_all(&self, cts: Timestamp, steps: Vec<Step<'_, '_>>) -> Result<()> {
+        self.clear_dead(&steps);
         if active("last-cts-before-the-versions") {
-            let groups: Vec<GroupId> = self.groups.iter().map(|group| group.id).collect();
-            self.context.directory.set_last_cts(&groups, self.cts)?;
+            self.context.directory.set_last_cts(&self.ids(), cts)?;
         }
         interleave::point();
-        self.write(&steps);
+        self.write(cts, &steps);
         interleave::point();
         self.activate(steps)?;
         interleave::point();
-        let groups: SmallVec<[GroupId; 4]> = self.groups.iter().map(|group| group.id).collect();
-        self.context.directory.set_last_cts(&groups, self.cts)
+        Ok(())
     }
 
-    /// Phase 1.
-    fn announce(&self, steps: &[Step<'_, '_>]) {
-        for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
-            self.context.directory.announce(group.id, self.cts);
-        }
+    /// Phase 1, after the announcement.
+    fn clear_dead(&self, steps: &[Step<'_, '_>]) {
         for step in steps {
             if let Step::Update { object, dead, .. } = step {
                 object.clear(*dead);
@@ -170,20 +235,19 @@ impl Execution<'_> {
     }
 
     /// Phase 2.
-    fn write(&self, steps: &[Step<'_, '_>]) {
+    fn write(&self, cts: Timestamp, steps: &[Step<'_, '_>]) {
         for step in steps {
             match step {
                 Step::Update { object, slot, superseded, value, .. } => {
-                    object.write(*slot, self.cts, value);
+                    object.write(*slot, cts, value);
                     if let Some(superseded) = superseded {
-                        object.end(*superseded, self.cts);
+                        object.end(*superseded, cts);
                     }
                 }
-                Step::Delete { object, current, .. } => object.end(*current, self.cts),
+                Step::Delete { object, current, .. } => object.end(*current, cts),
                 Step::Build { value, reservation, shape, replaced, .. } => {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
-                    object
-                        .build(replaced.as_ref().map(|(old, census)| (old, census)), Some((self.cts, value)));
+                    object.build(replaced.as_ref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
             }
         }

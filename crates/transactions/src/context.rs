@@ -2,7 +2,7 @@
 //!
 //! # Locks
 //! Readers take none. In this order, each only while the ones before are held or not needed:
-//! `ddl` (creating and dropping) → writers of groups, by number → `ranges` → the maps of groups and states
+//! `ddl` (creating and dropping) → groups, by number → stripes of keys → a group's commits in work → `ranges` → the maps of groups and states
 //! (held for a look-up) → a group's dead keys. `dropping` is taken by itself.
 //!
 //! # What a crash leaves
@@ -14,14 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use entresol_memory::Pool;
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
-use crate::directory::{Directory, StateEntry};
+use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
@@ -42,6 +42,8 @@ pub struct StateContext {
     pub(crate) dropping: Mutex<Vec<Dropping>>,
     ddl: Mutex<()>,
     ranges: Mutex<()>,
+    /// The next commit scrubs first.
+    ranges_crowded: AtomicBool,
     report: RecoveryReport,
 }
 
@@ -85,6 +87,7 @@ impl StateContext {
             dropping: Mutex::new(dropping),
             ddl: Mutex::new(()),
             ranges: Mutex::new(()),
+            ranges_crowded: AtomicBool::new(false),
             report,
             pool,
         }))
@@ -156,7 +159,7 @@ impl StateContext {
         let (slot, _) = self.active.claim()?;
         let dropped_at = {
             // No commit into the state is in work, and none comes after.
-            let _writer = state.group.writer.lock();
+            let _writer = state.group.hold();
             self.directory.set_dropping(id).map(|()| {
                 let stamp = self.active.stamp(slot);
                 let dropped_at = stamp.cts();
@@ -197,18 +200,36 @@ impl StateContext {
         if state.is_in(&self.pool) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
     }
 
-    /// What the commit at `cts` wrote in the group must never count. The caller holds the group's lock.
+    /// What the commit at `cts` wrote in the group must never count. No older one of the group is in work.
     pub(crate) fn declare_invalid(&self, group: &Group, cts: Timestamp) -> Result<()> {
         let _ranges = self.ranges.lock();
-        // No version with a timestamp in between counts: the group's commits are serialised.
+        // No version with a timestamp in between counts: older commits of the group are whole or declared.
         let from = self.directory.last_cts(group.id);
-        let stored = self.directory.add_invalid_range(group.id, from, cts)?;
+        let used = self.directory.add_invalid_range(group.id, from, cts)?;
         if !group.invalid.add(from, cts) {
-            return Err(Error::Full { what: "invalid range", max: crate::INVALID_RANGES_MAX });
+            return Err(Error::Full { what: "invalid range", max: INVALID_RANGES_MAX });
         }
-        if !stored {
-            let states = self.states.read();
-            recovery::scrub_group(&self.pool, &self.directory, group, states.values())?;
+        self.ranges_crowded.store(used > INVALID_RANGES_MAX * 3 / 4, Ordering::Relaxed);
+        match used {
+            used if used > INVALID_RANGES_MAX => {
+                Err(Error::Full { what: "invalid range", max: INVALID_RANGES_MAX })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes room for invalid ranges while there is still some. The caller holds nothing.
+    pub(crate) fn make_room_for_ranges(&self) -> Result<()> {
+        if !self.ranges_crowded.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let groups: Vec<_> = self.groups.read().values().cloned().collect();
+        for group in groups.iter().filter(|group| !group.invalid.is_empty()) {
+            let _held = group.hold();
+            self.check_accepts_commits()?;
+            let _ranges = self.ranges.lock();
+            let states = self.states();
+            recovery::scrub_group(&self.pool, &self.directory, group, states.iter())?;
         }
         Ok(())
     }

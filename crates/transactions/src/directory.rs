@@ -29,8 +29,8 @@ use crate::{Error, GroupId, Result, StateId, Timestamp};
 pub const GROUPS_MAX: usize = 1024;
 /// How many states a context can hold.
 pub const STATES_MAX: usize = 1024;
-/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when all are in
-/// use later, the states of their groups are scrubbed, so that the ranges are not needed any more.
+/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when three
+/// quarters are later, the states of their groups are scrubbed, so that the ranges are not needed any more.
 pub const INVALID_RANGES_MAX: usize = 256;
 
 const ROOT: &str = "context";
@@ -295,26 +295,24 @@ impl Directory {
         Ok(ranges)
     }
 
-    /// Declares `(from, to]` invalid for the group, persistently; false when there is no room. A range of the
-    /// same group with the same start grows: no commit happened in between.
-    pub(crate) fn add_invalid_range(&self, group: GroupId, from: Timestamp, to: Timestamp) -> Result<bool> {
+    /// Declares `(from, to]` invalid for the group, persistently. A range of the same group with the same start grows:
+    /// no commit happened in between. Returns how many ranges there are then; if that is more than
+    /// [`INVALID_RANGES_MAX`] there was no room.
+    pub(crate) fn add_invalid_range(&self, group: GroupId, from: Timestamp, to: Timestamp) -> Result<usize> {
         assert!(from < to, "the range ({from}, {to}] is empty");
-        let same =
-            self.invalid_ranges()?.into_iter().find(|range| range.group == group && range.from == from);
-        let index = match same
-            .map(|range| range.entry)
-            .or_else(|| self.first_free(self.ranges, INVALID_RANGES_MAX))
-        {
-            Some(index) => index,
-            None => return Ok(false),
-        };
+        let ranges = self.invalid_ranges()?;
+        let same = ranges.iter().find(|range| range.group == group && range.from == from);
+        let used = ranges.len() + usize::from(same.is_none());
+        let index =
+            same.map(|range| range.entry).or_else(|| self.first_free(self.ranges, INVALID_RANGES_MAX));
+        let Some(index) = index else { return Ok(used) };
         let offset = self.ranges + index as u64 * ENTRY_BYTES;
         let mut publication = self.pool.publication();
         publication.set(offset + WORD, from);
         publication.set(offset + 2 * WORD, to);
         publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
-        Ok(true)
+        Ok(used)
     }
 
     /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.

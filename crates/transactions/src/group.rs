@@ -1,30 +1,103 @@
 //! A state group: the states that are written together atomically.
 //!
-//! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the lock that
-//! serialises its writers, its invalid timestamps, its dead keys. Lock order: groups by number, then a group's
-//! dead keys; see [`crate::context`].
+//! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the locks of its
+//! writers, the commits in work, its invalid timestamps, its dead keys.
+//!
+//! # Writers
+//! A small commit into one group holds the group *shared* and the stripes of its keys, so commits of different keys
+//! run side by side. Large commits, commits into several groups, the vacuum, a scrub and a drop hold the group
+//! *exclusively*. Lock order: groups by number, then stripes by number, then the commits in work, then the dead
+//! keys; see [`crate::context`].
 
-use parking_lot::Mutex;
+use std::sync::OnceLock;
 
-use crate::GroupId;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use smallvec::SmallVec;
+
 use crate::dead_keys::DeadKeys;
+use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
+use crate::write_set::WriteSet;
+use crate::{GroupId, StateId};
+
+/// Keys share locks if they agree modulo this number.
+const STRIPES: usize = 4096;
+
+/// A commit of more keys takes the whole group: beyond, locks cost more than waiting.
+pub(crate) const STRIPED_KEYS_MAX: usize = 64;
+
+/// A lock of some keys; eight to a cache line.
+#[repr(align(8))]
+struct Stripe(Mutex<()>);
 
 pub(crate) struct Group {
     pub(crate) id: GroupId,
-    /// Held by whoever changes an object of the group: a commit, the vacuum, a scrub.
-    pub(crate) writer: Mutex<()>,
+    /// See the module.
+    writers: RwLock<()>,
+    /// Made when the first small commit comes: 32 KiB.
+    stripes: OnceLock<Box<[Stripe]>>,
+    pub(crate) in_work: CommitsInWork,
     pub(crate) invalid: InvalidRanges,
     pub(crate) dead: Mutex<DeadKeys>,
+}
+
+/// A group held shared, with the keys of a write set.
+pub(crate) struct KeysHeld<'g> {
+    _stripes: SmallVec<[MutexGuard<'g, ()>; STRIPED_KEYS_MAX]>,
+    _group: RwLockReadGuard<'g, ()>,
 }
 
 impl Group {
     pub(crate) fn new(id: GroupId) -> Group {
         Group {
             id,
-            writer: Mutex::new(()),
+            writers: RwLock::new(()),
+            stripes: OnceLock::new(),
+            in_work: CommitsInWork::new(),
             invalid: InvalidRanges::new(),
             dead: Mutex::new(DeadKeys::default()),
         }
     }
+
+    /// Waits for all writers; nobody else changes an object of the group until it is dropped.
+    pub(crate) fn hold(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writers.write()
+    }
+
+    /// The same, if nobody has to be waited for.
+    pub(crate) fn try_hold(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.writers.try_write()
+    }
+
+    /// Waits for whoever holds the group and for writers of the same keys; nobody else changes their objects until
+    /// it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of this group.
+    pub(crate) fn hold_keys(&self, writes: &WriteSet) -> KeysHeld<'_> {
+        let group = self.writers.read();
+        let stripes = self.stripes.get_or_init(|| (0..STRIPES).map(|_| Stripe(Mutex::new(()))).collect());
+        let mut numbers: SmallVec<[usize; STRIPED_KEYS_MAX]> = writes
+            .states
+            .values()
+            .flat_map(|writes| writes.keys.keys().map(|key| stripe(writes.state.id, key)))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        KeysHeld {
+            _stripes: numbers.into_iter().map(|number| stripes[number].0.lock()).collect(),
+            _group: group,
+        }
+    }
 }
+
+/// The stripe of a key: multiplicative hashing of its words.
+fn stripe(state: StateId, key: &[u8]) -> usize {
+    let mut hash = u64::from(state.0);
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash ^= hash >> 32;
+    }
+    (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
+}
+
+const _: () = assert!(STRIPES == 1 << (64 - 52));

@@ -80,7 +80,6 @@ impl InvalidRanges {
         self.from_min.store(INFINITY, Ordering::Release);
     }
 
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.to_max.load(Ordering::Acquire) == 0
     }

@@ -53,6 +53,7 @@ mod dead_keys;
 mod directory;
 mod error;
 mod group;
+mod in_work;
 mod interleave;
 mod invalid_ranges;
 mod object;

@@ -136,7 +136,7 @@ pub(crate) struct Census {
     pub(crate) dead: u64,
 }
 
-/// An MVCC object in the pool. Readers hold a guard of the pool while they use one; writers the group's lock.
+/// An MVCC object in the pool. Readers hold a guard of the pool while they use one; writers the key.
 #[derive(Clone, Copy)]
 pub(crate) struct VersionedObject<'p> {
     pool: &'p Pool,

@@ -1,7 +1,7 @@
 //! What a commit will do, decided before anything is changed.
 //!
 //! Planning finds conflicts (first committer wins) and reserves all memory that versions need, so the usual reasons
-//! to fail come while aborting is still free. The caller holds the locks of all groups of the write set.
+//! to fail come while aborting is still free. The caller holds all keys of the write set.
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 

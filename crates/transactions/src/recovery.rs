@@ -1,6 +1,6 @@
 //! Opening a state context: what the last run left is made right (dissertation 5.5).
 //!
-//! A group whose announced CTS lies above its LastCTS had a commit in work when the last run ended; the range in
+//! A group whose announced CTS lies above its LastCTS had commits in work when the last run ended; the range in
 //! between is declared invalid. That is all: no row is read, so the time depends on the number of groups and
 //! states (and on the indexes that open theirs), not of rows.
 //!
@@ -87,7 +87,9 @@ pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<Recov
             continue;
         }
         recovered.commits_undone += 1;
-        if intact("invalid-range-kept-in-dram") && !directory.add_invalid_range(group.id, last, announced)? {
+        if intact("invalid-range-kept-in-dram")
+            && directory.add_invalid_range(group.id, last, announced)? > INVALID_RANGES_MAX
+        {
             // No room: without the range, the scrub has to be through before the first commit.
             recovered.to_scrub.insert(group.id);
         }
@@ -98,7 +100,7 @@ pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<Recov
 }
 
 /// Removes every trace of invalid timestamps from the states of one group, then its ranges. The caller holds
-/// the group's lock, or has the context to itself. Returns the number of objects repaired.
+/// the group exclusively, or has the context to itself. Returns the number of objects repaired.
 pub(crate) fn scrub_group<'s>(
     pool: &Pool,
     directory: &Directory,

@@ -1,6 +1,7 @@
 //! A state: one ordered key → value map of a group, an index over MVCC objects.
 //!
-//! Invariant: an object that the index maps a key to is changed only under the lock of the state's group; once it
+//! Invariant: an object that the index maps a key to is changed only by whoever holds its key or the state's
+//! group ([`crate::group`]); once it
 //! has been replaced it is not changed at all, so a reader that found it before still finds its version there.
 //! A reader whose snapshot is older than the drop of a state may go on reading it.
 

@@ -1,7 +1,7 @@
 //! Giving space back: dead keys, objects that grew for a long reader, dropped states.
 //!
 //! A deleted key keeps its object until no snapshot can see a version of it; then one publication takes the key
-//! out of the index and frees the object. All of it happens under the lock of the group, in small steps: after
+//! out of the index and frees the object. All of it happens with the group held exclusively, in small steps: after
 //! commits ([`TIDY_KEYS_MIN`] keys or twice what was committed) and, over everything, in
 //! [`StateContext::vacuum`].
 //!
@@ -77,7 +77,7 @@ impl StateContext {
         let mut entries: Vec<(KeyBytes, u64)> = Vec::new();
         let mut from: Option<KeyBytes> = None;
         loop {
-            let _lock = state.group.writer.lock();
+            let _lock = state.group.hold();
             self.check_accepts_commits()?;
             if state.is_dropped() {
                 return Ok(());
@@ -101,7 +101,7 @@ impl StateContext {
         }
     }
 
-    /// The caller holds the lock of the state's group.
+    /// The caller holds the state's group exclusively.
     fn remove_if_dead(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<Removal> {
         let Some(offset) = state.index.get(key) else { return Ok(Removal::Alive) };
         let object = VersionedObject::open(self.pool(), offset);
@@ -123,7 +123,7 @@ impl StateContext {
         Ok(Removal::Removed)
     }
 
-    /// The caller holds the lock of the state's group.
+    /// The caller holds the state's group exclusively.
     fn shrink(&self, state: &State, key: &[u8], offset: u64, snapshots: &Snapshots) -> Result<bool> {
         let old = VersionedObject::open(self.pool(), offset);
         if old.shape().slots() < SHRINK_SLOTS_MIN {
@@ -166,7 +166,7 @@ impl StateContext {
         if group.dead.try_lock().is_none_or(|dead| dead.len() == 0) {
             return Ok(());
         }
-        let Some(_lock) = group.writer.try_lock() else { return Ok(()) };
+        let Some(_lock) = group.try_hold() else { return Ok(()) };
         self.check_accepts_commits()?;
         let snapshots = self.active.snapshots();
         for _ in 0..keys_max {
