@@ -39,6 +39,7 @@ use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
 use crate::in_work::Entry;
 use crate::object::VersionedObject;
 use crate::plan::{Step, plan};
+use crate::reads::ReadSet;
 use crate::write_set::WriteSet;
 use crate::{Error, GroupId, Result, Timestamp, interleave};
 
@@ -68,12 +69,21 @@ pub(crate) fn groups(writes: &WriteSet) -> Vec<Arc<Group>> {
     groups
 }
 
-/// Commits a write set that is not empty for the owner of `slot`.
+/// The same, and the groups that were read.
+fn with_read_groups(written: &[Arc<Group>], reads: &ReadSet) -> Vec<Arc<Group>> {
+    let mut groups: Vec<_> = written.iter().chain(reads.groups()).cloned().collect();
+    groups.sort_by_key(|group| group.id);
+    groups.dedup_by_key(|group| group.id);
+    groups
+}
+
+/// Commits a write set that is not empty for the owner of `slot`, if what was read is still so.
 pub(crate) fn commit(
     context: &StateContext,
     slot: usize,
     snapshot: Timestamp,
     writes: &WriteSet,
+    reads: Option<&ReadSet>,
     durability: Durability,
 ) -> Result<Commit> {
     let groups = groups(writes);
@@ -81,13 +91,15 @@ pub(crate) fn commit(
         return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
     }
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
+    let groups_touched = reads.map_or_else(|| groups.clone(), |reads| with_read_groups(&groups, reads));
     context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let held = Held::acquire(&groups, writes);
+        let held = Held::acquire(&groups_touched, writes, reads);
         context.check_accepts_commits()?;
+        reads.map_or(Ok(()), |reads| reads.validate(context.pool(), snapshot))?;
         let Some(steps) = plan(context.pool(), snapshot, writes, &context.active.snapshots())? else {
             continue;
         };
@@ -113,9 +125,13 @@ enum Held<'g> {
 }
 
 impl Held<'_> {
-    fn acquire<'g>(groups: &'g [Arc<Group>], writes: &WriteSet) -> Held<'g> {
-        match groups {
-            [group] if writes.keys() <= STRIPED_KEYS_MAX => Held::Keys { _keys: group.hold_keys(writes) },
+    fn acquire<'g>(groups: &'g [Arc<Group>], writes: &WriteSet, reads: Option<&ReadSet>) -> Held<'g> {
+        let keys_read = reads.map_or_else(|| Some(Vec::new()), ReadSet::keys);
+        match (groups, keys_read) {
+            ([group], Some(read)) if writes.keys() + read.len() <= STRIPED_KEYS_MAX => {
+                let written = writes.iter().map(|(state, key)| (state.id, &key[..]));
+                Held::Keys { _keys: group.hold_keys(written.chain(read)) }
+            }
             _ => Held::Groups { _groups: groups.iter().map(|group| group.hold()).collect() },
         }
     }

@@ -16,13 +16,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use entresol_memory::Pool;
+use entresol_memory::{Durability, Pool};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
 use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
+use crate::isolation::{Isolation, Retry};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
 use crate::transaction::Transaction;
@@ -175,11 +176,39 @@ impl StateContext {
         self.active.wait_until_visible(dropped_at)
     }
 
-    /// Begins a transaction at the newest snapshot.
+    /// Begins a transaction at the newest snapshot, with [`Isolation::Snapshot`].
     pub fn begin(self: &Arc<Self>) -> Result<Arc<Transaction>> {
+        self.begin_at(Isolation::Snapshot)
+    }
+
+    /// Begins a transaction at the newest snapshot.
+    pub fn begin_at(self: &Arc<Self>, isolation: Isolation) -> Result<Arc<Transaction>> {
         let (slot, snapshot) = self.active.claim()?;
         let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Transaction::new(self, slot, id, snapshot)))
+        Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation)))
+    }
+
+    /// Runs `work` in a transaction and commits it; what fails because of others is run again, in a new transaction.
+    /// Any other error, and the last of [`Retry::attempts_max`] conflicts, is returned.
+    pub fn run<R, E: From<Error>>(
+        self: &Arc<Self>,
+        isolation: Isolation,
+        durability: Durability,
+        retry: Retry,
+        mut work: impl FnMut(&Arc<Transaction>) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        for attempt in 1.. {
+            let transaction = self.begin_at(isolation)?;
+            let result = work(&transaction)?;
+            match transaction.commit(durability) {
+                Ok(_) => return Ok(result),
+                Err(error) if error.is_retryable() && attempt < retry.attempts_max => {
+                    std::thread::sleep(retry.pause(attempt, self.pool.env().random_u64()));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        unreachable!("attempts are counted up to their maximum")
     }
 
     /// The newest commit of the group (0: none); it may still be on its way to durability.

@@ -26,6 +26,21 @@ pub enum Error {
         /// The commit or deletion timestamp that it met.
         committed: Timestamp,
     },
+    /// Another transaction committed something that this serializable one had read: begin again and retry.
+    #[error(
+        "conflict in {state} on key {}: it was read at snapshot {snapshot} and written at {committed}",
+        hexadecimal(key)
+    )]
+    ReadConflict {
+        /// The state of the key.
+        state: StateId,
+        /// The key; it may be new, in a range that was read.
+        key: KeyBytes,
+        /// The snapshot of the transaction that failed.
+        snapshot: Timestamp,
+        /// The commit or deletion timestamp that it met.
+        committed: Timestamp,
+    },
     /// A bounded resource stayed full: slow down and retry.
     #[error("busy: {0}")]
     Busy(&'static str),

@@ -17,7 +17,6 @@ use smallvec::SmallVec;
 use crate::dead_keys::DeadKeys;
 use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
-use crate::write_set::WriteSet;
 use crate::{GroupId, StateId};
 
 /// Keys share locks if they agree modulo this number.
@@ -69,16 +68,13 @@ impl Group {
         self.writers.try_write()
     }
 
-    /// Waits for whoever holds the group and for writers of the same keys; nobody else changes their objects until
+    /// Waits for whoever holds the group and for holders of the same keys; nobody else changes their objects until
     /// it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of this group.
-    pub(crate) fn hold_keys(&self, writes: &WriteSet) -> KeysHeld<'_> {
+    pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
         let group = self.writers.read();
         let stripes = self.stripes.get_or_init(|| (0..STRIPES).map(|_| Stripe(Mutex::new(()))).collect());
-        let mut numbers: SmallVec<[usize; STRIPED_KEYS_MAX]> = writes
-            .states
-            .values()
-            .flat_map(|writes| writes.keys.keys().map(|key| stripe(writes.state.id, key)))
-            .collect();
+        let mut numbers: SmallVec<[usize; STRIPED_KEYS_MAX]> =
+            keys.map(|(state, key)| stripe(state, key)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         KeysHeld {

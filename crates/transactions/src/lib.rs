@@ -11,6 +11,7 @@
 //! - A version slot that a registered snapshot can see is never rewritten, so readers take no latch.
 //! - Commit timestamps are drawn from one counter, so commits are totally ordered over all groups, and within a
 //!   group `LastCTS` only grows.
+//! - A [serializable](Isolation::Serializable) transaction that wrote commits only if what it read is still so.
 //! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
 //!
 //! # What a crash leaves
@@ -56,8 +57,10 @@ mod group;
 mod in_work;
 mod interleave;
 mod invalid_ranges;
+mod isolation;
 mod object;
 mod plan;
+mod reads;
 mod recovery;
 mod scan;
 mod state;
@@ -73,7 +76,9 @@ pub use context::StateContext;
 pub use dead_keys::DEAD_KEYS_MAX;
 pub use directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};
 pub use error::{Error, Result};
+pub use isolation::{Isolation, Retry};
 pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
+pub use reads::READS_MAX;
 pub use recovery::RecoveryReport;
 pub use scan::KeyRange;
 pub use state::State;

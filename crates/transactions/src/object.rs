@@ -292,6 +292,14 @@ impl<'p> VersionedObject<'p> {
         census
     }
 
+    /// The newest timestamp at which the key was written or deleted; 0 if that never counted.
+    pub(crate) fn newest(&self, invalid: &InvalidRanges) -> Timestamp {
+        let counts = |timestamp: Timestamp| timestamp != INFINITY && !invalid.contains(timestamp);
+        let headers = slots(self.bitmap()).map(|slot| self.header(slot));
+        let valid = headers.filter(|&(cts, _)| counts(cts));
+        valid.map(|(cts, dts)| if counts(dts) { cts.max(dts) } else { cts }).max().unwrap_or(0)
+    }
+
     /// May the key be dead, as far as this snapshot can tell?
     pub(crate) fn seems_dead(&self, snapshot: Timestamp, invalid: &InvalidRanges) -> bool {
         slots(self.bitmap()).all(|slot| {

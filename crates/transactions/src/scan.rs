@@ -7,6 +7,7 @@
 //! Memory: one leaf's entries and at most [`OWN_WRITES_PER_BATCH`] own writes.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
 
@@ -36,6 +37,11 @@ impl KeyRange {
     pub fn full() -> KeyRange {
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
+
+    /// Does a key not lie behind the range? Bounds and key are normalised.
+    pub(crate) fn reaches(&self, key: &[u8]) -> bool {
+        within(key, as_slice(&self.upper))
+    }
 }
 
 fn as_slice(bound: &Bound<KeyBytes>) -> Bound<&[u8]> {
@@ -61,7 +67,7 @@ impl Transaction {
     /// more. `from` says where to go on: None at first, then what the call before left there.
     pub fn scan_batch(
         &self,
-        state: &State,
+        state: &Arc<State>,
         range: &KeyRange,
         from: &mut Option<KeyBytes>,
         mut f: impl FnMut(&[u8], &[u8]),
@@ -92,6 +98,7 @@ impl Transaction {
             window = Window { upper: Bound::Excluded(key.clone()), next: Some(key) };
         }
         entries.retain(|(key, _)| within(key, as_slice(&window.upper)));
+        self.note_range(state, || KeyRange { lower, upper: window.upper.clone() });
         self.merge(state, &entries, &own, &mut f)?;
         drop(guard);
         *from = window.next;

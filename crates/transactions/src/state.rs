@@ -179,6 +179,15 @@ impl State {
         }
     }
 
+    /// The newest timestamp at which a key was written or deleted; None if it is not in the index. The caller holds a
+    /// guard.
+    pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Timestamp>> {
+        let Some(offset) = self.index.get(key) else { return Ok(None) };
+        let object = VersionedObject::try_open(&self.pool, offset)
+            .ok_or_else(|| self.damaged(key, "a damaged MVCC object"))?;
+        Ok(Some(object.newest(&self.group.invalid)))
+    }
+
     /// Hands a key to the vacuum, unless that would have to wait.
     pub(crate) fn suggest_dead(&self, key: &[u8]) {
         if let Some(mut dead) = self.group.dead.try_lock() {

@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
+use crate::isolation::Isolation;
 use crate::object::{VALUE_BYTES_MAX, ValueBuffer};
+use crate::reads::ReadSet;
+use crate::scan::KeyRange;
 use crate::state::{Found, State};
 use crate::write_set::{Mark, WriteSet};
 use crate::{Error, Result, StateId, Timestamp, interleave};
@@ -55,7 +58,10 @@ pub struct Transaction {
     snapshot: Timestamp,
     open: AtomicBool,
     has_writes: AtomicBool,
+    isolation: Isolation,
     pending: RwLock<Pending>,
+    /// What was read; kept by a serializable transaction.
+    reads: Option<Mutex<ReadSet>>,
 }
 
 impl Transaction {
@@ -64,6 +70,7 @@ impl Transaction {
         slot: usize,
         id: Timestamp,
         snapshot: Timestamp,
+        isolation: Isolation,
     ) -> Transaction {
         Transaction {
             context: Arc::clone(context),
@@ -72,7 +79,9 @@ impl Transaction {
             snapshot,
             open: AtomicBool::new(true),
             has_writes: AtomicBool::new(false),
+            isolation,
             pending: RwLock::new(Pending::default()),
+            reads: (isolation == Isolation::Serializable).then(Mutex::default),
         }
     }
 
@@ -84,6 +93,54 @@ impl Transaction {
     /// The newest commit that the transaction sees.
     pub fn snapshot(&self) -> Timestamp {
         self.snapshot
+    }
+
+    /// Its isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The transaction for its next statement. At [`Isolation::ReadCommitted`] that is a new one with a new
+    /// snapshot and all that was written so far; this one can still be read, without what it wrote, and commits
+    /// nothing. An error, with everything as it was, if a key that was written has been committed by somebody else
+    /// meanwhile. At the other levels it is this one.
+    pub fn next_statement(self: &Arc<Self>) -> Result<Arc<Transaction>> {
+        if self.isolation != Isolation::ReadCommitted {
+            return Ok(Arc::clone(self));
+        }
+        let next = self.context.begin_at(self.isolation)?;
+        let mut pending = self.pending.write();
+        self.check_open()?;
+        for (state, key) in pending.writes.iter() {
+            self.check_not_committed_since(state, key)?;
+        }
+        *next.pending.write() = std::mem::take(&mut *pending);
+        next.has_writes.store(self.has_writes.swap(false, Ordering::AcqRel), Ordering::Release);
+        drop(pending);
+        Ok(next)
+    }
+
+    /// An error if a key was written after this transaction's snapshot.
+    fn check_not_committed_since(&self, state: &Arc<State>, key: &KeyBytes) -> Result<()> {
+        let _guard = self.context.pool().pin();
+        let Some(newest) = state.newest(key)? else { return Ok(()) };
+        if newest <= self.snapshot {
+            return Ok(());
+        }
+        Err(Error::Conflict { state: state.id, key: key.clone(), snapshot: self.snapshot, committed: newest })
+    }
+
+    pub(crate) fn note_range(&self, state: &Arc<State>, range: impl FnOnce() -> KeyRange) {
+        if let Some(reads) = &self.reads {
+            reads.lock().add_range(state, range());
+        }
+    }
+
+    fn note_key(&self, state: &Arc<State>, key: &[u8]) -> Result<()> {
+        if let Some(reads) = &self.reads {
+            reads.lock().add_key(state, state.normalise(key)?);
+        }
+        Ok(())
     }
 
     /// The context that the transaction belongs to.
@@ -129,12 +186,13 @@ impl Transaction {
     }
 
     /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the snapshot sees.
-    pub fn read<R>(&self, state: &State, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+    pub fn read<R>(&self, state: &Arc<State>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         state.check_key(key)?;
         if let Some(own) = self.own_write(state, key)? {
             self.check_readable(state)?;
             return Ok(own.map(|value| f(&value)));
         }
+        self.note_key(state, key)?;
         let mut value = ValueBuffer::new();
         let found = {
             let _guard = self.context.pool().pin();
@@ -153,7 +211,7 @@ impl Transaction {
     /// Calls `f` with the position and the value of each key, in the order of `keys`. The accesses overlap.
     pub fn read_many<K: AsRef<[u8]>>(
         &self,
-        state: &State,
+        state: &Arc<State>,
         keys: &[K],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
@@ -173,6 +231,7 @@ impl Transaction {
                     f(position, own.as_deref());
                     continue;
                 }
+                self.note_key(state, key.as_ref())?;
                 let found = match offset {
                     Some(offset) => state.copy_visible(*offset, self.snapshot, &mut value),
                     None => Found::Nothing { dead: false },
@@ -255,7 +314,11 @@ impl Transaction {
         let result = match aborted {
             Some(state) => Err(Error::VotedAbort(state)),
             None if pending.writes.is_empty() => Ok(Commit { cts: self.snapshot, states: 0, keys: 0 }),
-            None => commit::commit(&self.context, self.slot, self.snapshot, &pending.writes, durability),
+            None => {
+                let reads = self.reads.as_ref().map(|reads| reads.lock());
+                let (writes, reads) = (&pending.writes, reads.as_deref());
+                commit::commit(&self.context, self.slot, self.snapshot, writes, reads, durability)
+            }
         };
         self.finish();
         match &result {

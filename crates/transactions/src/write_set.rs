@@ -58,6 +58,11 @@ impl WriteSet {
         self.states.values().map(|writes| writes.keys.len()).sum()
     }
 
+    /// All that was written.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<State>, &KeyBytes)> {
+        self.states.values().flat_map(|writes| writes.keys.keys().map(|key| (&writes.state, key)))
+    }
+
     /// What was written under the key: None is nothing, Some(None) a deletion.
     pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<&Written> {
         self.states.get(&state)?.keys.get(key)

@@ -16,7 +16,7 @@ use entresol_transactions::{Error, KeyRange, State, StateContext, Transaction};
 const KEYS: u64 = 16;
 const EACH: u64 = 1000;
 
-fn amount(transaction: &Transaction, state: &State, number: u64) -> u64 {
+fn amount(transaction: &Transaction, state: &Arc<State>, number: u64) -> u64 {
     let value = transaction.read(state, &key(number), |value| {
         // Every word of the value says the same, so a torn one is noticed.
         let words: Vec<_> =

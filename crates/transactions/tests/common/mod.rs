@@ -43,11 +43,15 @@ pub(crate) fn delete(context: &Arc<StateContext>, state: &Arc<State>, number: u6
     transaction.commit(Durability::Sync).unwrap();
 }
 
-pub(crate) fn get(transaction: &Transaction, state: &State, number: u64) -> Option<Vec<u8>> {
+pub(crate) fn get(transaction: &Transaction, state: &Arc<State>, number: u64) -> Option<Vec<u8>> {
     transaction.read(state, &key(number), <[u8]>::to_vec).unwrap()
 }
 
-pub(crate) fn scan(transaction: &Transaction, state: &State, range: &KeyRange) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn scan(
+    transaction: &Transaction,
+    state: &Arc<State>,
+    range: &KeyRange,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
     let mut from = None;
     while transaction.scan_batch(state, range, &mut from, |k, v| rows.push((k.to_vec(), v.to_vec()))).unwrap()
@@ -57,7 +61,7 @@ pub(crate) fn scan(transaction: &Transaction, state: &State, range: &KeyRange) -
     rows
 }
 
-pub(crate) fn rows(transaction: &Transaction, state: &State) -> Rows {
+pub(crate) fn rows(transaction: &Transaction, state: &Arc<State>) -> Rows {
     let rows: Rows = scan(transaction, state, &KeyRange::full()).into_iter().collect();
     for (key, value) in &rows {
         assert_eq!(transaction.read(state, key, <[u8]>::to_vec).unwrap().as_ref(), Some(value));

@@ -1,0 +1,150 @@
+//! What a serializable transaction has read, and whether that still stands when it commits.
+//!
+//! A transaction reads at its snapshot and becomes visible at its commit timestamp. If nothing that it read was
+//! written in between, it could have read at the commit timestamp as well, so the transactions are as good as run
+//! one after another, in the order of their timestamps (backward validation; dissertation 5.3, BOCC). Ranges are
+//! remembered as ranges, so a row that appears in one counts (no phantoms). Who only reads needs no validation: the
+//! snapshot itself is a place in that order.
+//!
+//! Memory: at most [`READS_MAX`] keys and ranges a state; beyond, all of the state counts as read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_memory::Pool;
+use entresol_structures::KeyBytes;
+
+use crate::group::Group;
+use crate::object::VersionedObject;
+use crate::state::State;
+use crate::{Error, KeyRange, Result, StateId, Timestamp};
+
+/// How many keys and ranges of one state are remembered one by one.
+pub const READS_MAX: usize = 16_384;
+
+/// How many keys are looked up together.
+const LOOKUP_KEYS: usize = 64;
+
+struct StateReads {
+    state: Arc<State>,
+    keys: BTreeSet<KeyBytes>,
+    ranges: Vec<KeyRange>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct ReadSet {
+    states: BTreeMap<StateId, StateReads>,
+}
+
+impl ReadSet {
+    fn of(&mut self, state: &Arc<State>) -> &mut StateReads {
+        self.states.entry(state.id).or_insert_with(|| StateReads {
+            state: Arc::clone(state),
+            keys: BTreeSet::new(),
+            ranges: Vec::new(),
+        })
+    }
+
+    pub(crate) fn add_key(&mut self, state: &Arc<State>, key: KeyBytes) {
+        let reads = self.of(state);
+        reads.keys.insert(key);
+        reads.bound();
+    }
+
+    /// Adds a range with normalised bounds. One that goes on where the last one ended makes that one longer.
+    pub(crate) fn add_range(&mut self, state: &Arc<State>, range: KeyRange) {
+        let reads = self.of(state);
+        match reads.ranges.last_mut() {
+            Some(last) if is_continued(&last.upper, &range.lower) => last.upper = range.upper,
+            _ => reads.ranges.push(range),
+        }
+        reads.bound();
+    }
+
+    /// The groups that were read.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.states.values().map(|reads| &reads.state.group)
+    }
+
+    /// The keys that were read, if that is all.
+    pub(crate) fn keys(&self) -> Option<Vec<(StateId, &[u8])>> {
+        let only_keys = self.states.values().all(|reads| reads.ranges.is_empty());
+        let keys = self.states.iter().flat_map(|(id, reads)| reads.keys.iter().map(|key| (*id, &key[..])));
+        only_keys.then(|| keys.collect())
+    }
+
+    /// An error if something that was read has been written after the snapshot. The caller holds the keys, or the
+    /// groups. Cost: each key and range is read again.
+    pub(crate) fn validate(&self, pool: &Pool, snapshot: Timestamp) -> Result<()> {
+        self.states.values().try_for_each(|reads| reads.validate(pool, snapshot))
+    }
+}
+
+/// Does a range that ends so end where another begins?
+fn is_continued(upper: &Bound<KeyBytes>, lower: &Bound<KeyBytes>) -> bool {
+    matches!((upper, lower), (Bound::Excluded(upper), Bound::Included(lower)) if upper == lower)
+}
+
+impl StateReads {
+    fn bound(&mut self) {
+        if self.keys.len() + self.ranges.len() > READS_MAX {
+            self.keys.clear();
+            self.ranges = vec![KeyRange::full()];
+        }
+    }
+
+    fn validate(&self, pool: &Pool, snapshot: Timestamp) -> Result<()> {
+        if self.state.is_dropped() {
+            return Err(Error::NoSuchState(self.state.id));
+        }
+        let (mut keys, mut offsets) = (Vec::with_capacity(LOOKUP_KEYS), Vec::new());
+        let mut all = self.keys.iter();
+        loop {
+            keys.clear();
+            keys.extend(all.by_ref().take(LOOKUP_KEYS));
+            if keys.is_empty() {
+                break;
+            }
+            self.state.index.get_many(&keys, &mut offsets);
+            for (&key, offset) in keys.iter().zip(&offsets) {
+                offset.map_or(Ok(()), |offset| self.check(pool, key, offset, snapshot))?;
+            }
+        }
+        self.ranges.iter().try_for_each(|range| self.validate_range(pool, range, snapshot))
+    }
+
+    fn validate_range(&self, pool: &Pool, range: &KeyRange, snapshot: Timestamp) -> Result<()> {
+        let mut entries = Vec::new();
+        let mut lower = range.lower.clone();
+        loop {
+            entries.clear();
+            let next = self.state.index.scan_batch(lower.as_ref().map(|key| &key[..]), &mut entries);
+            for (key, offset) in &entries {
+                if !range.reaches(key) {
+                    return Ok(());
+                }
+                self.check(pool, key, *offset, snapshot)?;
+            }
+            match next {
+                Some(key) => lower = Bound::Included(key),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn check(&self, pool: &Pool, key: &[u8], offset: u64, snapshot: Timestamp) -> Result<()> {
+        let object = VersionedObject::try_open(pool, offset)
+            .ok_or_else(|| self.state.damaged(key, "a damaged MVCC object"))?;
+        match object.newest(&self.state.group.invalid) {
+            newest if newest > snapshot => Err(Error::ReadConflict {
+                state: self.state.id,
+                key: KeyBytes::from_slice(key),
+                snapshot,
+                committed: newest,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
