@@ -8,7 +8,9 @@
 //!    └──ROLLBACK, or COMMIT (an error)────────────────────────┘
 //! ```
 //!
-//! - All statements of a block see one snapshot and the block's own writes.
+//! - All statements of a block see one snapshot and the block's own writes; at READ COMMITTED each sees a new
+//!   snapshot, and fails if somebody else has committed a row that the block wrote.
+//! - READ UNCOMMITTED is READ COMMITTED; REPEATABLE READ is snapshot isolation, which is the default.
 //! - A statement that fails leaves nothing behind, and the block is failed as in PostgreSQL: only ROLLBACK and
 //!   ROLLBACK TO are possible. COMMIT then rolls back too, but says so with an error (PostgreSQL reports
 //!   success): a commit that did not happen must not look like one.
@@ -18,7 +20,8 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionIsolationLevel, TransactionMode};
-use entresol_transactions::{Mark, Transaction};
+use entresol_tables::Catalog;
+use entresol_transactions::{Isolation, Mark, Transaction};
 
 use crate::error::{Error, Result};
 
@@ -36,21 +39,26 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Opens a block; refuses isolation levels above snapshot isolation.
-    pub(crate) fn new(transaction: Arc<Transaction>, modes: &[TransactionMode]) -> Result<Block> {
+    /// Opens a block.
+    pub(crate) fn new(catalog: &Catalog, modes: &[TransactionMode]) -> Result<Block> {
         let mut read_only = false;
+        let mut isolation = Isolation::Snapshot;
         for mode in modes {
             match mode {
                 TransactionMode::AccessMode(mode) => read_only = *mode == TransactionAccessMode::ReadOnly,
-                TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
-                    return Err(Error::unsupported(
-                        "ISOLATION LEVEL SERIALIZABLE: transactions have snapshot isolation",
-                    ));
-                }
-                TransactionMode::IsolationLevel(_) => {}
+                TransactionMode::IsolationLevel(level) => isolation = level_of(level),
             }
         }
+        let transaction = catalog.begin_at(isolation)?;
         Ok(Block { transaction, read_only, failed: None, savepoints: Vec::new() })
+    }
+
+    /// The transaction for the next statement.
+    pub(crate) fn next_statement(&mut self) -> Result<Arc<Transaction>> {
+        self.transaction = self.transaction.next_statement().inspect_err(|error| {
+            self.failed.get_or_insert_with(|| error.to_string());
+        })?;
+        Ok(Arc::clone(&self.transaction))
     }
 
     /// Its transaction.
@@ -107,6 +115,18 @@ impl Block {
     fn find(&self, name: &str) -> Result<usize> {
         let at = self.savepoints.iter().rposition(|(savepoint, _)| savepoint == name);
         at.ok_or_else(|| Error::Invalid(format!("there is no savepoint {name}")))
+    }
+}
+
+fn level_of(level: &TransactionIsolationLevel) -> Isolation {
+    match level {
+        TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+            Isolation::ReadCommitted
+        }
+        TransactionIsolationLevel::RepeatableRead | TransactionIsolationLevel::Snapshot => {
+            Isolation::Snapshot
+        }
+        TransactionIsolationLevel::Serializable => Isolation::Serializable,
     }
 }
 

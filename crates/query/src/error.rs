@@ -73,7 +73,8 @@ impl Error {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
             _ => return false,
         };
-        matches!(transactions, entresol_transactions::Error::Conflict { .. })
+        use entresol_transactions::Error::{Conflict, ReadConflict};
+        matches!(transactions, Conflict { .. } | ReadConflict { .. })
     }
 }
 

@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! - Every statement runs in one transaction with snapshot isolation: it reads one snapshot plus the writes of
-//!   its own transaction, and never what it writes itself.
+//! - Every statement runs in one transaction: it reads one snapshot plus the writes of its own transaction, and never
+//!   what it writes itself. Snapshot isolation is the default; BEGIN takes READ COMMITTED and SERIALIZABLE too.
 //! - A statement that fails, or whose future is dropped, leaves nothing behind.
 //! - Nothing is written by the engine; all writes go through [`entresol_tables::Table`], which checks types, NULL
 //!   and keys.

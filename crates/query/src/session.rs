@@ -128,10 +128,10 @@ impl Session {
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
             return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
         };
-        let transaction = match &self.block {
+        let transaction = match &mut self.block {
             Some(block) => {
                 block.check(false)?;
-                Arc::clone(block.transaction())
+                block.next_statement()?
             }
             None => self.catalog.begin()?,
         };
@@ -192,7 +192,7 @@ impl Session {
             block.fail(&error);
             return Err(error);
         }
-        self.block = Some(Block::new(self.catalog.begin()?, modes)?);
+        self.block = Some(Block::new(&self.catalog, modes)?);
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
 
@@ -225,9 +225,9 @@ impl Session {
 
     /// Runs a statement in the open block, or as a transaction of its own.
     async fn run_statement(&mut self, command: Command) -> Result<StatementResult> {
-        let Some(block) = &self.block else { return self.run_alone(command).await };
+        let Some(block) = &mut self.block else { return self.run_alone(command).await };
         block.check(writes(&command))?;
-        let transaction = Arc::clone(block.transaction());
+        let transaction = block.next_statement()?;
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
             command if is_definition(command) => {

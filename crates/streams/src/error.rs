@@ -90,12 +90,12 @@ impl Error {
 
     /// The transaction may succeed if it is run again.
     pub fn is_retriable(&self) -> bool {
-        use entresol_transactions::Error::{Busy, Conflict};
-        matches!(
-            self,
-            Error::Transactions(Conflict { .. } | Busy(_))
-                | Error::Tables(entresol_tables::Error::Transactions(Conflict { .. } | Busy(_)))
-        )
+        match self {
+            Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
+                error.is_retryable()
+            }
+            _ => false,
+        }
     }
 
     /// The tuples of the transaction are at fault, not the machine: others may be processed after it.

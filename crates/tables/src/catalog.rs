@@ -44,7 +44,7 @@ use std::sync::atomic::Ordering;
 
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
-use entresol_transactions::{GroupId, State, StateContext, StateId, Transaction};
+use entresol_transactions::{GroupId, Isolation, State, StateContext, StateId, Transaction};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
@@ -210,9 +210,14 @@ impl Catalog {
         self.tables.read().values().cloned().collect()
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction with snapshot isolation.
     pub fn begin(&self) -> Result<Arc<Transaction>> {
         Ok(self.context.begin()?)
+    }
+
+    /// Begins a transaction.
+    pub fn begin_at(&self, isolation: Isolation) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin_at(isolation)?)
     }
 
     fn write_entry(&self, name: &str, entry: Option<&[u8]>) -> Result<()> {

@@ -331,7 +331,7 @@ fn serializable_histories_replay_in_commit_order() {
                     let mut history = Vec::new();
                     for round in 0..common::soak(700, 7000) {
                         let transaction = context.begin_at(Isolation::Serializable).unwrap();
-                        let mut read = || {
+                        let read = || {
                             let key_read = random.random_u64() % KEYS;
                             (key_read, transaction.read(state, &key(key_read), number).unwrap())
                         };

@@ -51,6 +51,42 @@ async fn the_first_committer_wins() {
 }
 
 #[tokio::test]
+async fn read_committed_sees_what_was_committed_before_each_statement() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut a, "BEGIN ISOLATION LEVEL READ COMMITTED").await;
+    run(&mut a, "UPDATE account SET amount = amount + 1 WHERE id = 2; SAVEPOINT s").await;
+    run(&mut b, "UPDATE account SET amount = 0 WHERE id = 1").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "201");
+    run(&mut a, "UPDATE account SET amount = amount + 5 WHERE id = 1").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "206");
+    run(&mut a, "ROLLBACK TO s").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "201");
+    run(&mut b, "UPDATE account SET amount = 7 WHERE id = 2").await;
+    let error = a.execute("SELECT 1").await.unwrap_err();
+    assert!(error.is_conflict(), "what it wrote was committed by somebody else: {error}");
+    assert!(matches!(a.execute("SELECT 1").await, Err(Error::TransactionAborted(_))));
+    run(&mut a, "ROLLBACK").await;
+    assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "7");
+}
+
+#[tokio::test]
+async fn serializable_blocks_fail_where_snapshots_would_skew() {
+    for (level, second_commits) in [("REPEATABLE READ", true), ("SERIALIZABLE", false)] {
+        let (_database, mut a, mut b) = accounts().await;
+        for (session, id) in [(&mut a, 1), (&mut b, 2)] {
+            run(session, &format!("BEGIN ISOLATION LEVEL {level}")).await;
+            assert_eq!(one(session, "SELECT sum(amount) FROM account").await, "300");
+            run(session, &format!("UPDATE account SET amount = amount - 300 WHERE id = {id}")).await;
+        }
+        run(&mut a, "COMMIT").await;
+        match b.execute("COMMIT").await {
+            Ok(_) => assert!(second_commits, "{level}"),
+            Err(error) => assert!(error.is_conflict() && !second_commits, "{level}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn two_inserts_of_one_key_conflict() {
     let (_database, mut a, mut b) = accounts().await;
     run(&mut a, "BEGIN; INSERT INTO account VALUES (7, 1)").await;
