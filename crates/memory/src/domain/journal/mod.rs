@@ -76,7 +76,6 @@ use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
 use parking_lot::{Condvar, Mutex};
 use policy::{Measured, Policy};
-use read_ahead::ReadAhead;
 use recovery::Recovered;
 use slots::SlotSupply;
 use std::path::{Path, PathBuf};
@@ -203,7 +202,6 @@ struct Shared {
 /// The journal of an open pool. Dropping it writes and syncs what is buffered, without a checkpoint.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
-    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 /// What a journal is opened on.
@@ -238,9 +236,9 @@ impl Journal {
         // A sync that failed before this open may have left frames in the page cache that the device never got.
         file.forget_cached().map_err(|e| Error::io("drop the page cache of", path, &e))?;
         let mapping = parts.mapping.clone();
-        let (dirty, ahead) = (dirty_pages(&parts)?, ReadAhead::new(&mapping)?);
+        let dirty = dirty_pages(&parts)?;
         let mapped = mapping.mapped_bytes();
-        let (log, recovered) = Log::recover(file.into(), path, uuid, &ahead, |offset, words| {
+        let (log, recovered) = Log::recover(file.into(), path, uuid, &mapping, |offset, words| {
             let bytes = words.len() as u64 * 8;
             if offset.checked_add(bytes).is_none_or(|end| end > mapped) {
                 let what = format!("a record reaches byte {offset} (+{bytes}) of a pool of {mapped} bytes");
@@ -319,8 +317,8 @@ impl Journal {
             replayed,
             replayed_bytes: recovered.replayed_bytes,
         });
-        let threads = background::start(&shared, env)?;
-        Ok(Journal { shared, threads })
+        background::start(&shared, env)?;
+        Ok(Journal { shared })
     }
 
     /// Appends the words of the ranges, each longest as a record allows.
@@ -436,11 +434,6 @@ fn dirty_pages(parts: &JournalParts) -> Result<DirtyPages> {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.shared.background.stop();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a journal thread panicked");
-            }
-        }
         let appended = self.shared.appended.load(Ordering::Acquire);
         if self.shared.failure.get().is_none()
             && let Err(error) = self.shared.sync_to(appended)
