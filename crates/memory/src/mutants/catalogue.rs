@@ -505,6 +505,27 @@ pub const CATALOGUE: &[Mutant] = &[
     )
     .by(CaughtBy::Files),
     mutant(
+        "released-before-freed",
+        "memory/pool/space.rs",
+        "the blocks of an object are gone before its end is durable",
+        "space reused before the commit that frees it (ALICE)",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "checksums-of-holes-kept",
+        "memory/pool/space.rs",
+        "blocks that were given back look damaged",
+        "metadata left behind by a hole",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "entries-torn-by-forgetting",
+        "memory/domain/journal/checksums.rs",
+        "half a checksum of a page that is given back counts",
+        "in-place update without a log",
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "names-not-synced",
         "memory/pool/lifecycle.rs",
         "the pool needs a journal whose name can be lost",
