@@ -77,6 +77,12 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing fence at the end of an operation (Durinn)",
     ),
     mutant(
+        "publication-flushes-nothing",
+        "memory/domain/mod.rs",
+        "what a publication was asked to flush is only stored",
+        "missing flush",
+    ),
+    mutant(
         "redo-without-fence-before-lane",
         "memory/domain/redo.rs",
         "a whole lane commits updates whose objects are not durable",

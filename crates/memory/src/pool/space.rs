@@ -34,13 +34,20 @@ impl Pool {
     /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
         self.check_healthy()?;
-        let mut free = self.allocator.hold_free_space(self);
-        let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
-        if active("released-before-freed") {
-            self.release(files, &free)?;
+        let free = self.allocator.hold_free_space(self);
+        if let (Some(files), false) = (&self.files, free.is_empty()) {
+            if active("released-before-freed") {
+                self.release(files, &free)?;
+            }
+            self.persist(Durability::Sync)?;
+            self.checkpoint()?;
         }
-        self.persist(Durability::Sync)?;
-        self.checkpoint()?;
+        self.give_back(free)
+    }
+
+    /// Gives back blocks of free space, which a checkpoint has found free; returns of how many bytes.
+    pub(super) fn give_back(&self, mut free: HeldSpace<'_>) -> Result<u64> {
+        let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
         if let Domain::Journal(journal) = &self.domain
             && intact("checksums-of-holes-kept")
         {

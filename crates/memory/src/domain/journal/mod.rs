@@ -327,9 +327,10 @@ impl Journal {
         self.shared.flush(ranges);
     }
 
-    /// Appends the updates as records of one frame, then carries them out.
-    pub(crate) fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
-        self.shared.publish(writes, updates);
+    /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
+    #[inline]
+    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+        self.shared.publish(flushes, writes, updates);
     }
 
     pub(crate) fn persist(&self, durability: Durability) -> Result<()> {
@@ -356,19 +357,19 @@ impl Journal {
         self.shared.checkpoint()
     }
 
-    /// Makes a checkpoint, refuses all further appends, sets the word at `clean` to 1 as the last record of all, and
-    /// notes that nothing has to be replayed.
+    /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a checkpoint, and notes
+    /// that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
         if mutants::active("closed-before-checkpoint") {
             shared.writer.lock().log.mark_closed()?;
         }
-        // The long part first, while others may still append.
-        shared.checkpoint()?;
         shared.shut();
         shared.check_not_failed()?;
         shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
         shared.checkpoint()?;
+        // Nobody else writes a header now.
+        let _paused = shared.checkpointing.lock();
         let mut writer = shared.writer.lock();
         let _alone = shared.syncing.lock();
         assert_eq!(
