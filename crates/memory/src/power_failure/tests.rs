@@ -363,9 +363,13 @@ fn run_all(seed: u64, soak: bool) -> Result<PowerFailureReport> {
 #[cfg(not(feature = "mutants"))]
 #[test]
 fn no_power_failure_loses_what_was_acknowledged() {
-    let soak = std::env::var_os("ENTRESOL_SOAK").is_some();
-    for seed in 1..=if soak { 20 } else { 1 } {
-        let total = run_all(seed, soak).unwrap();
+    let factor = crate::crash::soak_factor();
+    let (started, last) = (Instant::now(), factor.map_or(1, |factor| (20.0 * factor).ceil() as u64));
+    for seed in 1..=last {
+        let total = run_all(seed, factor.is_some()).unwrap();
+        let seconds = started.elapsed().as_secs_f64();
+        let left_s = seconds / seed as f64 * (last - seed) as f64;
+        println!("files: seed {seed} of {last} after {seconds:.0} s, {left_s:.0} s to go, {total:?}");
         assert!(total.states > 10_000 && total.recovery_states > 500, "{total:?}");
     }
 }
