@@ -31,9 +31,10 @@ test: setup ## Set up, build and run all tests.
 
 # The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
 .PHONY: soak
-soak: setup ## Run the crash tests at large size, with progress; ENTRESOL_SOAK=n for n times as much.
+soak: setup ## Run the crash tests at large size, with progress; ENTRESOL_SOAK=0.1 for a tenth.
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory -p entresol-structures \
 		-p entresol-transactions -p entresol-tables --test 'crash*' -- --nocapture --test-threads 1
+	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory --lib no_power_failure -- --nocapture
 
 .PHONY: test-dax
 test-dax: setup ## Fail the power on an emulated NVDIMM in QEMU; skipped where QEMU can't be had.

@@ -87,7 +87,7 @@ pub type Observer = Box<dyn FnMut(&CrashPoint<'_>) + Send>;
 
 type Judge<C> = Arc<dyn Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync>;
 
-/// The environment variable that asks for large sizes: a number that [`seeds`] multiplies by 100.
+/// The environment variable that asks for large sizes: a number, such as 1 or 0.05, that [`seeds`] multiplies by 100.
 pub const SOAK: &str = "ENTRESOL_SOAK";
 
 /// How thoroughly [`check`] looks.
@@ -178,10 +178,16 @@ impl CrashReport {
     }
 }
 
+/// What [`SOAK`] asks for, if it does.
+pub(crate) fn soak_factor() -> Option<f64> {
+    let factor: f64 = std::env::var(SOAK).ok()?.parse().ok()?;
+    (factor > 0.0).then_some(factor)
+}
+
 /// The seeds of a test's histories: `1..=count`, or a hundred times as many for each unit of [`SOAK`].
 pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
-    let factor = std::env::var(SOAK).ok().and_then(|factor| factor.parse::<u64>().ok()).unwrap_or(0);
-    if factor == 0 { 1..=count } else { 1..=count * 100 * factor }
+    let times = soak_factor().map_or(1.0, |factor| (factor * 100.0).max(1.0));
+    1..=(count as f64 * times).round() as u64
 }
 
 /// Runs one check for each seed of [`seeds`] and adds the reports up, printing as it goes. Stops at the first
@@ -199,8 +205,12 @@ pub fn check_seeds(
         total.add(&one(seed)?);
         // Some twenty lines, however long it takes.
         if seed == last || seed.is_multiple_of((last / 20).max(1)) {
-            let per_minute = total.states as f64 / started.elapsed().as_secs_f64() * 60.0;
-            println!("{name}: seed {seed} of {last}, {per_minute:.0} states/min, {total:?}");
+            let seconds = started.elapsed().as_secs_f64();
+            let per_minute = total.states as f64 / seconds * 60.0;
+            let left_s = seconds / seed as f64 * (last - seed) as f64;
+            println!(
+                "{name}: seed {seed} of {last} after {seconds:.0} s, {left_s:.0} s to go, {per_minute:.0} states/min, {total:?}"
+            );
         }
     }
     Ok(total)

@@ -70,6 +70,11 @@ impl Env {
         }
     }
 
+    /// Whether clock and randomness come from a seed.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.clock, Clock::Simulated(_))
+    }
+
     /// A random number (SplitMix64; not for secrets).
     pub fn random_u64(&self) -> u64 {
         const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;

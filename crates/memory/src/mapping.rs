@@ -215,6 +215,15 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
+    /// Copies words out, each as one; what was stored before the call is in them.
+    #[inline]
+    pub(crate) fn copy_words(&self, offset: u64, to: &mut [u64]) {
+        let words = self.words(offset, to.len());
+        for (to, word) in to.iter_mut().zip(words) {
+            *to = word.load(Ordering::Acquire);
+        }
+    }
+
     /// As [`Mapping::words`], but nobody is told: who reads or writes the words says so by [`Mapping::touch`].
     #[inline]
     pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {

@@ -388,17 +388,18 @@ impl Pool {
             return Ok(());
         }
         self.domain.check_healthy()?;
-        if let Err(error) = self.return_space() {
-            // What cannot be given back is no reason to lose the rest, unless the domain itself has failed.
-            self.domain.check_healthy()?;
-            tracing::warn!(%error, "free space stays in the pool file");
-        }
+        // Given back at the very end: the clean mark makes a checkpoint anyway.
+        let free = self.allocator.hold_free_space(self);
         self.fence();
         if let Domain::Journal(journal) = &self.domain {
             journal.close(HEADER_CLEAN)?;
         } else {
             self.set_clean(true);
             self.persist(Durability::Sync)?;
+        }
+        if let Err(error) = self.give_back(free) {
+            // Nothing is lost but space.
+            tracing::warn!(%error, "free space stays in the pool file");
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
@@ -423,8 +424,8 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn domain_publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
-        self.domain.publish(&self.mapping, writes, updates);
+    pub(crate) fn domain_publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+        self.domain.publish(&self.mapping, flushes, writes, updates);
     }
 
     /// Makes the pool one extent longer: blocks on the disk first, then the mapping, then the header's count.
@@ -494,7 +495,7 @@ impl std::fmt::Debug for Pool {
 
 /// The range, extended to whole words.
 #[inline]
-fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
+pub(crate) fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
     let start = offset & !7;
     let end = (offset + bytes as u64).next_multiple_of(8);
     (start, (end - start) as usize)

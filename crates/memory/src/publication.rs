@@ -6,13 +6,15 @@
 //! On `journal` it is one record of the redo journal; on `dax` and `crashing` it goes through a small redo
 //! lane in the pool header ([`crate::domain::redo`]).
 
+mod parts;
+
 use crate::allocator::Reservation;
 use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
 use crate::mutants::{active, intact};
-use crate::pool::Pool;
-use smallvec::SmallVec;
+use crate::pool::{Pool, rounded_out};
+use parts::Held;
 use std::sync::atomic::Ordering;
 
 /// The most updates that one publication can carry: what fits a redo lane.
@@ -58,33 +60,20 @@ impl Update {
 #[must_use = "a publication that is not published changes nothing"]
 pub struct Publication<'p> {
     pool: &'p Pool,
-    // Small, since publications are handed from floor to floor by value; few have more.
-    writes: SmallVec<[(u64, u64); 4]>,
-    updates: SmallVec<[Update; 4]>,
-    /// Objects that are given back unless they are published: (offset, bytes).
-    reserved: SmallVec<[(u64, u64); 2]>,
-    frees: SmallVec<[(u64, u64); 2]>,
-    root_claims: Vec<RootClaim<'p>>,
-}
-
-/// A free directory entry that is this publication's until it is published or dropped.
-struct RootClaim<'p> {
-    pool: &'p Pool,
-    entry: u64,
-    name: String,
-}
-
-impl Drop for RootClaim<'_> {
-    fn drop(&mut self) {
-        self.pool.root_claims().lock().remove(&self.entry);
-    }
+    parts: Held,
 }
 
 impl Drop for Publication<'_> {
     #[inline]
     fn drop(&mut self) {
-        for &(offset, bytes) in &self.reserved {
+        for &(offset, bytes) in &self.parts.reserved {
             self.pool.allocator().give_back(offset, bytes);
+        }
+        if !self.parts.root_claims.is_empty() {
+            let mut claims = self.pool.root_claims().lock();
+            for (entry, _) in &self.parts.root_claims {
+                claims.remove(entry);
+            }
         }
     }
 }
@@ -92,30 +81,29 @@ impl Drop for Publication<'_> {
 impl<'p> Publication<'p> {
     #[inline]
     pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
-        Publication {
-            pool,
-            writes: SmallVec::new(),
-            updates: SmallVec::new(),
-            reserved: SmallVec::new(),
-            frees: SmallVec::new(),
-            root_claims: Vec::new(),
-        }
+        Publication { pool, parts: Held::take() }
+    }
+
+    /// The pool that it changes.
+    #[inline]
+    pub fn pool(&self) -> &'p Pool {
+        self.pool
     }
 
     /// How many updates it carries.
     pub fn len(&self) -> usize {
-        self.updates.len()
+        self.parts.updates.len()
     }
 
     /// Whether it carries nothing.
     pub fn is_empty(&self) -> bool {
-        self.updates.is_empty()
+        self.parts.updates.is_empty()
     }
 
     #[inline]
     fn push(&mut self, update: Update) {
-        assert!(self.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
-        self.updates.push(update);
+        assert!(self.parts.updates.len() < PUBLICATION_WORDS_MAX, "a publication carries at most 64 updates");
+        self.parts.updates.push(update);
     }
 
     /// Stores a word at publication, flushed before the changes: for what they make reachable. Does not count
@@ -123,7 +111,16 @@ impl<'p> Publication<'p> {
     /// store and a flush before, but cheaper.
     #[inline]
     pub fn write(&mut self, offset: u64, value: u64) {
-        self.writes.push((offset, value));
+        self.parts.writes.push((offset, value));
+    }
+
+    /// Flushes a range at publication, before the changes: as a [`Pool::flush`] right before it, but on `journal` part
+    /// of the same append. The words must be stored already, and stay as they are.
+    #[inline]
+    pub fn flush(&mut self, offset: u64, bytes: usize) {
+        if bytes > 0 {
+            self.parts.flushes.push(rounded_out(offset, bytes));
+        }
     }
 
     /// Sets the word at `offset`. The caller keeps others from changing that word meanwhile.
@@ -136,24 +133,24 @@ impl<'p> Publication<'p> {
     #[inline]
     pub fn allocate(&mut self, reservation: Reservation<'p>) -> u64 {
         if active("allocated-before-published") {
-            self.pool.domain_publish(&[], &[reservation.allocation()]);
+            self.pool.domain_publish(&[], &[], &[reservation.allocation()]);
         }
         self.push(reservation.allocation());
         let (offset, bytes) = reservation.hand_over();
-        self.reserved.push((offset, bytes));
+        self.parts.reserved.push((offset, bytes));
         offset
     }
 
     /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
     /// gone.
     pub fn free(&mut self, offset: u64) {
-        assert!(self.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
+        assert!(self.parts.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
         let (update, bytes) = self.pool.allocator().release(self.pool, offset);
         if active("freed-before-unlinked") {
-            self.pool.domain_publish(&[], &[update]);
+            self.pool.domain_publish(&[], &[], &[update]);
         }
         self.push(update);
-        self.frees.push((offset, bytes));
+        self.parts.frees.push((offset, bytes));
     }
 
     /// Names a root object; offset 0 takes the name out of the directory. Two publications that are under way
@@ -165,17 +162,25 @@ impl<'p> Publication<'p> {
                 name.len()
             )));
         }
-        let claimed = self.root_claims.iter().find(|claim| claim.name == name).map(|claim| claim.entry);
+        let claimed =
+            self.parts.root_claims.iter().find(|(_, claimed)| claimed == name).map(|(entry, _)| *entry);
         let entry = match claimed.or_else(|| self.pool.root_entry(name)) {
             Some(entry) => entry,
             None => self.new_root_entry(name)?,
         };
         if active("root-set-before-published") {
-            self.pool
-                .domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: offset }]);
+            self.pool.domain_publish(
+                &[],
+                &[],
+                &[Update { offset: entry, operation: Operation::Set, value: offset }],
+            );
         }
         if active("root-swapped-in-two-stores") {
-            self.pool.domain_publish(&[], &[Update { offset: entry, operation: Operation::Set, value: 0 }]);
+            self.pool.domain_publish(
+                &[],
+                &[],
+                &[Update { offset: entry, operation: Operation::Set, value: 0 }],
+            );
         }
         self.set(entry, offset);
         Ok(())
@@ -192,7 +197,7 @@ impl<'p> Publication<'p> {
             })?;
         claims.insert(entry);
         drop(claims);
-        self.root_claims.push(RootClaim { pool: self.pool, entry, name: name.to_string() });
+        self.parts.root_claims.push((entry, name.to_string()));
         let words = self.pool.words(entry + 8, 7);
         words[0].store(name.len() as u64, Ordering::Relaxed);
         for (word, bytes) in words[1..].iter().zip(padded_words(name.as_bytes())) {
@@ -208,16 +213,11 @@ impl<'p> Publication<'p> {
     /// it flushes afterwards comes after them.
     #[inline]
     pub fn publish(mut self) -> Result<()> {
-        // By reference: the value itself need not move.
-        self.carry_out()
-    }
-
-    fn carry_out(&mut self) -> Result<()> {
         self.pool.check_healthy()?;
-        self.pool.domain_publish(&self.writes, &self.updates);
-        self.reserved.clear();
-        if !self.frees.is_empty() {
-            self.pool.allocator().retire(self.pool, &self.frees);
+        self.pool.domain_publish(&self.parts.flushes, &self.parts.writes, &self.parts.updates);
+        self.parts.reserved.clear();
+        if !self.parts.frees.is_empty() {
+            self.pool.allocator().retire(self.pool, &self.parts.frees);
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ fn length(pool: &Pool) -> u64 {
 /// The error says which file and what was tried.
 fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailure, dir: &Path) {
     let text = error.to_string();
-    const OPERATIONS: [&str; 11] = [
+    const OPERATIONS: [&str; 12] = [
         "create",
         "open",
         "read",
@@ -121,6 +121,7 @@ fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailu
         "look at",
         "the header of",
         "rename",
+        "get blocks",
     ];
     assert!(OPERATIONS.iter().any(|operation| text.contains(operation)), "{failed:?}: {text}");
     let above = dir.parent().unwrap().display().to_string();

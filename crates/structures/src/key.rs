@@ -9,6 +9,9 @@
 //! 0             bytes of the key
 //! 1..           the key, zero padded
 //! ```
+//!
+//! A damaged reference may lead anywhere. Such a key matches no other: it lies behind the keys of up to eight bytes that
+//! begin as it does and before the longer ones, and is logged wherever it is met; the checks of trees report it.
 
 use crate::error::{Error, Result};
 use entresol_memory::mutants::intact;
@@ -230,11 +233,27 @@ pub struct StoredBytes {
 }
 
 impl ByteKey {
-    /// The words of a record's bytes, and their number.
-    fn record(pool: &Pool, offset: u64) -> (&[AtomicU64], usize) {
-        let length = pool.word(offset).load(Relaxed) as usize;
-        assert!(length <= KEY_BYTES_MAX, "the key record at {offset:#x} says it has {length} bytes");
-        (pool.words(offset + 8, length.div_ceil(8)), length)
+    /// The words of a record's bytes, and their number; none if it is not there.
+    #[inline]
+    fn record(pool: &Pool, stored: StoredBytes) -> Option<(&[AtomicU64], usize)> {
+        let offset = stored.record;
+        let head = pool.try_words(offset, 1).filter(|_| offset != 0);
+        let length = head.map_or(usize::MAX, |words| words[0].load(Relaxed) as usize);
+        if length > KEY_BYTES_MAX {
+            return ByteKey::wild(offset);
+        }
+        let words = pool.try_words(offset + 8, length.div_ceil(8));
+        let begins = |words: &&[AtomicU64]| words.first().map_or(0, |word| word.load(Relaxed).swap_bytes());
+        match words.filter(|words| begins(words) == stored.prefix) {
+            Some(words) => Some((words, length)),
+            None => ByteKey::wild(offset),
+        }
+    }
+
+    #[cold]
+    fn wild<T>(offset: u64) -> Option<T> {
+        tracing::error!("the record of a key is not at pool offset {offset:#x}: the index is damaged");
+        None
     }
 
     /// Writes a record of these big-endian words.
@@ -269,7 +288,12 @@ impl TreeKey for ByteKey {
     }
 
     fn to_bytes(pool: &Pool, stored: StoredBytes) -> KeyBytes {
-        let (words, length) = ByteKey::record(pool, stored.record);
+        let Some((words, length)) = ByteKey::record(pool, stored) else {
+            // Whoever goes on from here must get past it.
+            let mut bytes = KeyBytes::from_slice(&stored.prefix.to_be_bytes());
+            bytes.push(0);
+            return bytes;
+        };
         let mut bytes = KeyBytes::with_capacity(length.next_multiple_of(8));
         for word in words {
             bytes.extend_from_slice(&word.load(Relaxed).to_le_bytes());
@@ -301,7 +325,9 @@ impl TreeKey for ByteKey {
         if by_prefix != Ordering::Equal {
             return by_prefix;
         }
-        let (words, length) = ByteKey::record(pool, stored.record);
+        let Some((words, length)) = ByteKey::record(pool, stored) else {
+            return if key.len() <= 8 { Ordering::Greater } else { Ordering::Less };
+        };
         let rest = key.get(8..).unwrap_or(&[]);
         for (word, chunk) in words.iter().skip(1).zip(rest.chunks(8)) {
             let order = word.load(Relaxed).swap_bytes().cmp(&word_of(chunk));
@@ -316,7 +342,11 @@ impl TreeKey for ByteKey {
         if left.prefix != right.prefix {
             return left.prefix.cmp(&right.prefix);
         }
-        ByteKey::compare(pool, left, &ByteKey::to_bytes(pool, right))
+        match (ByteKey::record(pool, left), ByteKey::record(pool, right)) {
+            (None, None) => Ordering::Equal,
+            (Some(_), None) => ByteKey::compare(pool, right, &ByteKey::to_bytes(pool, left)).reverse(),
+            _ => ByteKey::compare(pool, left, &ByteKey::to_bytes(pool, right)),
+        }
     }
 
     fn place<'p>(pool: &'p Pool, key: &[u8], with: &mut Publication<'p>) -> Result<StoredBytes> {
@@ -325,14 +355,20 @@ impl TreeKey for ByteKey {
     }
 
     fn duplicate<'p>(pool: &'p Pool, stored: StoredBytes, with: &mut Publication<'p>) -> Result<StoredBytes> {
-        let (words, length) = ByteKey::record(pool, stored.record);
+        let Some((words, length)) = ByteKey::record(pool, stored) else {
+            let what = "the record of a key is not there".to_string();
+            return Err(Error::Corrupt { offset: stored.record, what });
+        };
         let words = words.iter().map(|word| word.load(Relaxed).swap_bytes());
         let record = ByteKey::write_record(pool, length, words, with)?;
         Ok(StoredBytes { prefix: stored.prefix, record })
     }
 
     fn release(stored: StoredBytes, with: &mut Publication<'_>) {
-        with.free(stored.record);
+        // What cannot be a record is not freed; it is lost already.
+        if ByteKey::record(with.pool(), stored).is_some() {
+            with.free(stored.record);
+        }
     }
 
     fn check(pool: &Pool, stored: StoredBytes) -> std::result::Result<Option<(u64, u64)>, String> {

@@ -1,6 +1,6 @@
 //! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken.
 //!
-//! A granule is 2 MiB of chunks, aligned. Blocks on the disk are given back and asked for again in granules, so
+//! A granule is 2 MiB of chunks, aligned; less in pools with small extents. Blocks on the disk are given back and asked for again in granules, so
 //! that huge pages of persistent memory stay whole. A granule that may have no blocks is in `holes`; whoever takes a
 //! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
 //! run, so its granules count as holes.
@@ -12,8 +12,10 @@ use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chunks of a granule.
-const GRANULE_CHUNKS: u64 = (2 << 20) / CHUNK_BYTES;
+/// Chunks of the largest granule.
+const GRANULE_CHUNKS_MAX: u64 = (2 << 20) / CHUNK_BYTES;
+/// At least so many granules are in an extent. The first has the chunk that describes it, and is never free.
+const GRANULES_PER_EXTENT_MIN: u64 = 4;
 
 /// A run of neighbouring chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub(super) struct Run {
 
 pub(super) struct FreeChunks {
     geometry: Geometry,
+    /// Chunks of a granule.
+    granule: u64,
     runs: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     /// Granules that may have no blocks, and whether this run gave them back.
@@ -34,13 +38,14 @@ pub(super) struct FreeChunks {
 impl FreeChunks {
     pub(super) fn new(geometry: Geometry) -> FreeChunks {
         let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
-        FreeChunks { geometry, runs, by_length, holes: BTreeMap::new(), free: 0 }
+        let granule = (geometry.chunks_per_extent() / GRANULES_PER_EXTENT_MIN).min(GRANULE_CHUNKS_MAX);
+        FreeChunks { geometry, granule, runs, by_length, holes: BTreeMap::new(), free: 0 }
     }
 
     /// How many chunks are free, how many are in the longest run, and how many have no blocks.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let longest = self.by_length.last().map_or(0, |(length, _)| *length);
-        (self.free, longest, self.holes.len() as u64 * GRANULE_CHUNKS)
+        (self.free, longest, self.holes.len() as u64 * self.granule)
     }
 
     fn insert(&mut self, run: Run) {
@@ -79,7 +84,8 @@ impl FreeChunks {
 
     /// As [`FreeChunks::give_back`] for a run that may have no blocks.
     pub(super) fn give_back_unbacked(&mut self, run: Run, is_given_back: bool) {
-        self.holes.extend(granules_inside(run).map(|granule| (granule, is_given_back)));
+        let granules = self.granules_inside(run);
+        self.holes.extend(granules.map(|granule| (granule, is_given_back)));
         self.give_back(run);
     }
 
@@ -88,11 +94,11 @@ impl FreeChunks {
     /// another chunk of the granule before its blocks are there.
     pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
         let Some(&(length, first)) = self.by_length.range((chunks, 0)..).next() else { return Ok(None) };
-        let granules = first / GRANULE_CHUNKS..=(first + chunks - 1) / GRANULE_CHUNKS;
+        let granules = first / self.granule..=(first + chunks - 1) / self.granule;
         let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
         if let Some(low) = holes.next() {
             let high = holes.next_back().unwrap_or(low);
-            back(Run { first: low * GRANULE_CHUNKS, chunks: (high - low + 1) * GRANULE_CHUNKS })?;
+            back(Run { first: low * self.granule, chunks: (high - low + 1) * self.granule })?;
             self.forget_holes(low..high + 1);
         }
         self.remove(first);
@@ -106,20 +112,26 @@ impl FreeChunks {
     pub(super) fn take_granules(&mut self) -> Vec<Run> {
         let mut taken: Vec<Run> = Vec::new();
         for (&first, &chunks) in &self.runs {
-            for granule in granules_inside(Run { first, chunks }) {
-                let first = granule * GRANULE_CHUNKS;
+            for granule in self.granules_inside(Run { first, chunks }) {
+                let first = granule * self.granule;
                 match (self.holes.get(&granule), taken.last_mut()) {
                     (Some(true), _) => {}
-                    (_, Some(run)) if run.first + run.chunks == first => run.chunks += GRANULE_CHUNKS,
-                    _ => taken.push(Run { first, chunks: GRANULE_CHUNKS }),
+                    (_, Some(run)) if run.first + run.chunks == first => run.chunks += self.granule,
+                    _ => taken.push(Run { first, chunks: self.granule }),
                 }
             }
         }
         for run in &taken {
             self.cut_out(*run);
-            self.forget_holes(granules_inside(*run));
+            self.forget_holes(self.granules_inside(*run));
         }
         taken
+    }
+
+    /// The granules that lie in the run as a whole.
+    fn granules_inside(&self, run: Run) -> std::ops::Range<u64> {
+        let first = run.first.div_ceil(self.granule);
+        first..((run.first + run.chunks) / self.granule).max(first)
     }
 
     fn forget_holes(&mut self, granules: std::ops::Range<u64>) {
@@ -141,12 +153,6 @@ impl FreeChunks {
             self.insert(Run { first: run_end, chunks: end - run_end });
         }
     }
-}
-
-/// The granules that lie in the run as a whole.
-fn granules_inside(run: Run) -> std::ops::Range<u64> {
-    let first = run.first.div_ceil(GRANULE_CHUNKS);
-    first..((run.first + run.chunks) / GRANULE_CHUNKS).max(first)
 }
 
 #[cfg(test)]
@@ -215,6 +221,15 @@ mod tests {
         free.give_back_unbacked(run(32, 64), true);
         assert_eq!(free.counts(), (144, 80, 128));
         assert_eq!(free.take_granules(), []);
+    }
+
+    #[test]
+    fn small_extents_have_small_granules() {
+        let mut free = FreeChunks::new(Geometry::new(256 << 10));
+        free.give_back(run(1, 3));
+        assert_eq!(free.take_granules(), [run(1, 3)]);
+        free.give_back_unbacked(run(1, 3), true);
+        assert_eq!(free.counts(), (3, 3, 3));
     }
 
     #[test]

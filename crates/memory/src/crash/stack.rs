@@ -44,8 +44,16 @@ fn step(pool: &Pool, step: Step) -> Result<()> {
         }
         Step::Push { number, bytes } => {
             let object = pool.reserve(bytes)?;
-            publication.write(object.offset(), head);
-            publication.write(object.offset() + 8, number);
+            // Both ways in which a publication takes what it makes reachable.
+            if number % 2 == 0 {
+                publication.write(object.offset(), head);
+                publication.write(object.offset() + 8, number);
+            } else {
+                let words = pool.words(object.offset(), 2);
+                words[0].store(head, Ordering::Relaxed);
+                words[1].store(number, Ordering::Relaxed);
+                publication.flush(object.offset(), 16);
+            }
             let offset = publication.allocate(object);
             publication.set_root(ROOT, offset)?;
         }

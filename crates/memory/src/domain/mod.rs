@@ -118,11 +118,21 @@ impl Domain {
         }
     }
 
-    /// Stores and flushes the writes, then carries out the updates so that a crash leaves all or none of them.
+    /// Flushes the ranges, stores and flushes the writes, then carries out the updates so that a crash leaves all or
+    /// none of them.
     #[inline]
-    pub(crate) fn publish(&self, mapping: &Mapping, writes: &[(u64, u64)], updates: &[Update]) {
+    pub(crate) fn publish(
+        &self,
+        mapping: &Mapping,
+        flushes: &[(u64, usize)],
+        writes: &[(u64, u64)],
+        updates: &[Update],
+    ) {
         if let Domain::Journal(journal) = self {
-            return journal.publish(writes, updates);
+            return journal.publish(flushes, writes, updates);
+        }
+        if !flushes.is_empty() && intact("publication-flushes-nothing") {
+            self.flush(mapping, flushes);
         }
         for (offset, value) in writes {
             mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);

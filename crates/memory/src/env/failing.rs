@@ -20,6 +20,8 @@ pub enum FileOperation {
     Sync,
     /// Make a file longer.
     Allocate,
+    /// Give blocks of a file back.
+    Release,
     /// Ask for a file's length.
     Length,
     /// Make a directory's names durable.
@@ -180,6 +182,11 @@ impl StorageFile for FailingFile {
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.check(FileOperation::Allocate)?;
         self.file.allocate(offset, bytes)
+    }
+
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check(FileOperation::Release)?;
+        self.file.release(offset, bytes)
     }
 
     fn len(&self) -> io::Result<u64> {

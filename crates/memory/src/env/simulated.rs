@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,15 @@ pub enum FileEvent {
         file: usize,
         /// Its length then.
         end: u64,
+    },
+    /// A range reads as zeros from now on; its blocks were given back.
+    Released {
+        /// The file.
+        file: usize,
+        /// Where.
+        offset: u64,
+        /// How long.
+        bytes: u64,
     },
     /// All that was written to the file before is durable.
     Synced {
@@ -94,6 +104,11 @@ impl Content {
         self.lengthen(at + bytes.len())?;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         self.mapped.get().map_or(Ok(()), |file| file.write_all_at(bytes, at as u64))
+    }
+
+    fn zero(&mut self, range: Range<usize>) -> io::Result<()> {
+        let zeros = vec![0; range.len()];
+        self.write(&zeros, range.start)
     }
 
     fn lengthen(&mut self, end: usize) -> io::Result<()> {
@@ -276,6 +291,15 @@ impl StorageFile for SimulatedFile {
         let end = offset + bytes;
         state.files[self.file].lengthen(end as usize)?;
         push(state, || FileEvent::Allocated { file: self.file, end });
+        Ok(())
+    }
+
+    fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let state = &mut *self.files.state.lock();
+        let content = &mut state.files[self.file];
+        let end = content.bytes.len().min((offset + bytes) as usize);
+        content.zero((offset as usize).min(end)..end)?;
+        push(state, || FileEvent::Released { file: self.file, offset, bytes });
         Ok(())
     }
 

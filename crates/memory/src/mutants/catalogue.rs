@@ -77,6 +77,12 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing fence at the end of an operation (Durinn)",
     ),
     mutant(
+        "publication-flushes-nothing",
+        "memory/domain/mod.rs",
+        "what a publication was asked to flush is only stored",
+        "missing flush",
+    ),
+    mutant(
         "redo-without-fence-before-lane",
         "memory/domain/redo.rs",
         "a whole lane commits updates whose objects are not durable",
@@ -502,6 +508,27 @@ pub const CATALOGUE: &[Mutant] = &[
         "memory/domain/journal/checksums.rs",
         "the replay position moves before the checksums of pages are durable",
         "missing fsync (ALICE)",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "released-before-freed",
+        "memory/pool/space.rs",
+        "the blocks of an object are gone before its end is durable",
+        "space reused before the commit that frees it (ALICE)",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "checksums-of-holes-kept",
+        "memory/pool/space.rs",
+        "blocks that were given back look damaged",
+        "metadata left behind by a hole",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "entries-torn-by-forgetting",
+        "memory/domain/journal/checksums.rs",
+        "half a checksum of a page that is given back counts",
+        "in-place update without a log",
     )
     .by(CaughtBy::Files),
     mutant(

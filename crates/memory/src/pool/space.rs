@@ -1,6 +1,6 @@
 //! What the pool gives the allocator, and gives back to the disk.
 //!
-//! Giving blocks back: free granules (2 MiB of chunks, see [`crate::allocator`]) are taken out of the free map, so
+//! Giving blocks back: free granules (2 MiB of chunks or less, see [`crate::allocator`]) are taken out of the free map, so
 //! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
 //! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
 //! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
@@ -14,11 +14,12 @@
 //! The file is not made shorter: each extent begins with the chunk that describes it, and a count of extents that
 //! goes down would have to be ordered with the length of the file and with everything in the journal.
 
-use super::Pool;
-use crate::allocator::{Space, SpaceStats};
+use super::{Files, Pool};
+use crate::allocator::{HeldSpace, Space, SpaceStats};
 use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::mutants::{active, intact};
 use std::sync::atomic::AtomicU64;
 
 impl Pool {
@@ -27,19 +28,37 @@ impl Pool {
         self.allocator.space_stats(self.extents())
     }
 
-    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, and on `journal` the DRAM
+    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB (less where extents are below 8 MiB), and on `journal` the DRAM
     /// behind them; returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
     /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
     /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
         self.check_healthy()?;
-        let mut free = self.allocator.hold_free_space(self);
+        let free = self.allocator.hold_free_space(self);
+        if let (Some(files), false) = (&self.files, free.is_empty()) {
+            if active("released-before-freed") {
+                self.release(files, &free)?;
+            }
+            self.persist(Durability::Sync)?;
+            self.checkpoint()?;
+        }
+        self.give_back(free)
+    }
+
+    /// Gives back blocks of free space, which a checkpoint has found free; returns of how many bytes.
+    pub(super) fn give_back(&self, mut free: HeldSpace<'_>) -> Result<u64> {
         let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
-        self.persist(Durability::Sync)?;
-        self.checkpoint()?;
-        if let Domain::Journal(journal) = &self.domain {
+        if let Domain::Journal(journal) = &self.domain
+            && intact("checksums-of-holes-kept")
+        {
             journal.forget_checksums(free.ranges())?;
         }
+        let returned = self.release(files, &free)?;
+        free.given_back();
+        Ok(returned)
+    }
+
+    fn release(&self, files: &Files, free: &HeldSpace<'_>) -> Result<u64> {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
             files
@@ -49,7 +68,6 @@ impl Pool {
             self.mapping.forget(offset, bytes);
             returned += bytes;
         }
-        free.given_back();
         Ok(returned)
     }
 }

@@ -1,24 +1,29 @@
 //! What a power failure leaves of files: the durable part, and any part of the rest.
 //!
 //! A file's content at its last sync is there for certain. Of every write since, each 512-byte sector may be there or not, on its
-//! own and in any order; so may each growth of the length. Names are durable at a sync of their directory; of those changed
+//! own and in any order; so may each growth of the length, and of each range that was given back every block of 4 KiB
+//! may be zeroed or not. Names are durable at a sync of their directory; of those changed
 //! since, a prefix is there.
 //!
 //! A piece of a write that changes nothing is left out: with and without it the state is the same.
 
 use crate::env::{Env, FileEvent, FilesImage};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a device writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
+/// What a file system gives back whole or not at all.
+const BLOCK_BYTES: usize = 4096;
 
 /// A part of a change that survives or not.
 #[derive(Debug, Clone)]
 enum Unit {
     Length(usize),
     Sector { at: usize, bytes: Arc<[u8]>, from: usize, to: usize },
+    Zeros(Range<usize>),
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +115,11 @@ impl Medium {
                 }
                 file.current.resize(end, 0);
                 file.pending.push((unit, Unit::Length(end)));
+            }
+            FileEvent::Released { file, offset, bytes } => {
+                let first = self.units;
+                self.units += 1 << 20;
+                return self.file(*file).release(*offset as usize, (offset + bytes) as usize, first);
             }
             FileEvent::Synced { file } => self.file(*file).sync(),
             FileEvent::Renamed { from, to } => {
@@ -260,6 +270,23 @@ impl MediumFile {
         self.pending.len() > self.last_write
     }
 
+    /// Adds the blocks of a range that is given back, as far as they are not zeros; true if there are any.
+    fn release(&mut self, offset: usize, end: usize, first_unit: u64) -> bool {
+        let end = end.min(self.current.len());
+        let before = self.pending.len();
+        let mut at = offset;
+        while at < end {
+            let next = ((at / BLOCK_BYTES + 1) * BLOCK_BYTES).min(end);
+            if self.current[at..next].iter().any(|byte| *byte != 0) {
+                let unit = first_unit + (self.pending.len() - before) as u64;
+                self.pending.push((unit, Unit::Zeros(at..next)));
+                self.current[at..next].fill(0);
+            }
+            at = next;
+        }
+        self.pending.len() > before
+    }
+
     fn sync(&mut self) {
         self.durable.clone_from(&self.current);
         self.pending.clear();
@@ -292,6 +319,7 @@ impl Unit {
         match self {
             Unit::Length(_) => 0,
             Unit::Sector { at, .. } => *at,
+            Unit::Zeros(range) => range.start,
         }
     }
 
@@ -300,6 +328,11 @@ impl Unit {
         match self {
             Unit::Length(length) if *length > content.len() => content.resize(*length, 0),
             Unit::Length(_) => {}
+            Unit::Zeros(range) => {
+                // What lies behind the end of a file whose growth was lost is not there.
+                let end = range.end.min(content.len());
+                content[range.start.min(end)..end].fill(0);
+            }
             Unit::Sector { at, bytes, from, to } => {
                 let to = (*to).min(from + end.saturating_sub(*at));
                 let last = at + to - from;
@@ -356,6 +389,37 @@ mod tests {
         // Torn at every byte: a prefix of the new over the old.
         let torn = contents(&medium, true);
         assert!((1..1536).all(|cut| torn.contains(&[vec![2; cut], vec![1; 1536 - cut]].concat())));
+    }
+
+    #[test]
+    fn of_a_range_that_was_given_back_any_blocks_are_zeros_until_a_sync() {
+        let files = SimulatedFiles::new();
+        files.record();
+        let path = Path::new("file");
+        let file = files.open(path, OpenMode::Create).unwrap();
+        file.write_at(&[1; 3 * BLOCK_BYTES], 0).unwrap();
+        file.sync_data().unwrap();
+        files.sync_directory(Path::new("")).unwrap();
+        file.release(0, 2 * BLOCK_BYTES as u64).unwrap();
+        let mut read = vec![9; 3 * BLOCK_BYTES];
+        file.read_at(&mut read, 0).unwrap();
+        assert_eq!(read, [vec![0; 2 * BLOCK_BYTES], vec![1; BLOCK_BYTES]].concat());
+        let mut medium = Medium::default();
+        for event in files.take_record() {
+            medium.apply(&event);
+        }
+        let blocks = |medium: &Medium| -> BTreeSet<Vec<u8>> {
+            let whole = |block: &[u8]| block.iter().all(|byte| *byte == block[0]);
+            let of = |content: &Vec<u8>| {
+                assert!(content.chunks(BLOCK_BYTES).all(whole));
+                content.chunks(BLOCK_BYTES).map(|block| block[0]).collect()
+            };
+            contents(medium, false).iter().map(of).collect()
+        };
+        let expected = [[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]].map(Vec::from);
+        assert_eq!(blocks(&medium), BTreeSet::from(expected));
+        medium.apply(&FileEvent::Synced { file: 0 });
+        assert_eq!(blocks(&medium), BTreeSet::from([vec![0, 0, 1]]));
     }
 
     #[test]

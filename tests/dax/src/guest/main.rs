@@ -1,5 +1,5 @@
-//! What runs in the guest: a seeded history of tree operations, allocations and commits on two pools of the `dax`
-//! domain, and the check of what a power failure left of them.
+//! What runs in the guest: a seeded history of tree operations, allocations and commits, and of lines that are written in
+//! order, on three pools of the `dax` domain, and the check of what a power failure left of them.
 //!
 //! ```text
 //! dax-guest run DIR SEED STEPS ACKNOWLEDGED    recover, check, go on with the history up to STEPS
@@ -13,11 +13,13 @@
 mod commits;
 mod history;
 mod marks;
+mod order;
 mod tree;
 
 use commits::Commits;
 use entresol_memory::{DomainChoice, DomainKind, EXTENT_BYTES_MIN, Env, FlushChoice, Pool, PoolOptions};
 use history::{Failure, STEPS_MAX};
+use order::Order;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -56,7 +58,7 @@ fn numbers<const N: usize>(texts: [&str; N]) -> Result<[u64; N], Failure> {
     Ok(parsed)
 }
 
-/// Both halves of the history, each in its own pool, and how far each has come.
+/// The parts of the history, each in its own pool, and how far each has come.
 struct Histories {
     seed: u64,
     /// Whether every step is acknowledged on the console.
@@ -65,6 +67,8 @@ struct Histories {
     tree_steps: u64,
     commits: Commits,
     commits_steps: u64,
+    order: Order,
+    order_steps: u64,
 }
 
 impl Histories {
@@ -74,7 +78,9 @@ impl Histories {
         let tree_steps = tree.steps(seed, acknowledged, most)?;
         let commits = Commits::open(pool(&dir.join("commits"))?)?;
         let commits_steps = commits.steps(seed, acknowledged, most)?;
-        Ok(Histories { seed, reports: false, tree, tree_steps, commits, commits_steps })
+        let order = Order::open(pool(&dir.join("order"))?)?;
+        let order_steps = order.steps(acknowledged, most)?;
+        Ok(Histories { seed, reports: false, tree, tree_steps, commits, commits_steps, order, order_steps })
     }
 
     /// Carries out the steps up to `last` that are missing.
@@ -87,6 +93,10 @@ impl Histories {
             if step > self.commits_steps {
                 self.commits.apply(self.seed, step)?;
                 self.commits_steps = step;
+            }
+            if step > self.order_steps {
+                self.order.apply(step);
+                self.order_steps = step;
                 marks::acknowledge(step);
                 if self.reports {
                     println!("dax: done {step}");
@@ -97,7 +107,7 @@ impl Histories {
     }
 
     fn done(&self) -> u64 {
-        self.tree_steps.min(self.commits_steps)
+        self.tree_steps.min(self.commits_steps).min(self.order_steps)
     }
 }
 
@@ -136,6 +146,7 @@ fn run(dir: &Path, seed: u64, steps: u64, acknowledged: u64) -> Result<(), Failu
     marks::end();
     histories.tree.steps(seed, steps, steps)?;
     histories.commits.steps(seed, steps, steps)?;
+    histories.order.steps(steps, steps)?;
     println!("dax: finished {steps}");
     Ok(())
 }

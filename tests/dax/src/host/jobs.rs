@@ -27,14 +27,33 @@ impl Random {
     }
 }
 
+/// How long the guest with mutants may take to be built.
+const BUILD_S_MAX: u64 = 900;
+
 /// What all jobs share.
 struct Setting<'a> {
     paths: &'a Paths,
-    /// Initial file systems, with the guest program as it ships and with the one with mutants.
+    /// An initial file system with the guest program as it ships.
     shipped: PathBuf,
-    mutants: PathBuf,
     blank: PathBuf,
     seed: u64,
+}
+
+impl Setting<'_> {
+    /// An initial file system with the guest program with mutants, which may still be under construction.
+    fn mutants_archive(&self, work: &Path) -> Result<PathBuf> {
+        let guest = &self.paths.mutants;
+        let started = Instant::now();
+        while !guest.exists() {
+            if guest.with_extension("failed").exists() || started.elapsed().as_secs() > BUILD_S_MAX {
+                return Err("the guest with mutants was not built".into());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        let archive = work.join("mutants.cpio");
+        archive::pack(self.paths, guest, &archive)?;
+        Ok(archive)
+    }
 }
 
 type Job = (&'static str, fn(&Setting<'_>, &Path) -> Result<String>);
@@ -72,12 +91,10 @@ pub(crate) fn run(paths: &Paths, seed: u64, only: &str) -> Result<()> {
     let setting = Setting {
         paths,
         shipped: paths.work.join("shipped.cpio"),
-        mutants: paths.work.join("mutants.cpio"),
         blank: paths.work.join("blank.img"),
         seed,
     };
     archive::pack(paths, &paths.guest, &setting.shipped)?;
-    archive::pack(paths, &paths.mutants, &setting.mutants)?;
     image::format(&setting.blank)?;
     println!("seed {seed}");
     let left = Mutex::new(
@@ -183,8 +200,9 @@ fn power_failures_and_in_recovery(setting: &Setting<'_>, work: &Path) -> Result<
 
 /// A deliberate bug, which the images must show.
 fn mutant(setting: &Setting<'_>, work: &Path, name: &str, first: u64, images: usize) -> Result<String> {
+    let archive = setting.mutants_archive(work)?;
     let run = PowerFailures {
-        archive: &setting.mutants,
+        archive: &archive,
         start: &setting.blank,
         acknowledged: 0,
         seed: setting.seed,

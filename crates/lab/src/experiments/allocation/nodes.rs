@@ -233,8 +233,8 @@ fn ours(pool: &Pool, anchor: u64, bytes: u64, runs: usize) -> Result<Vec<f64>, E
     timed_runs(runs, || {
         let node = pool.reserve(bytes as usize)?;
         fill(pool.words(node.offset(), (bytes / 8) as usize), before);
-        pool.flush(node.offset(), bytes as usize);
         let mut publication = pool.publication();
+        publication.flush(node.offset(), bytes as usize);
         before = publication.allocate(node);
         publication.set(anchor, before);
         Ok(publication.publish()?)

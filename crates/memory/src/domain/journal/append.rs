@@ -88,18 +88,22 @@ impl Shared {
         ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         self.append(words, |active, at| {
             active.flushes += ranges.len() as u64;
-            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
-            for &(offset, bytes) in ranges {
-                let count = bytes / 8;
-                self.dirty.mark(offset, bytes as u64);
-                rest[0] = record_head(offset, count);
-                let source = self.mapping.words(offset, count);
-                for (to, from) in rest[1..=count].iter_mut().zip(source) {
-                    *to = from.load(Ordering::Acquire);
-                }
-                rest = &mut rest[count + 1..];
-            }
+            self.fill_ranges(&mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..], ranges);
         });
+    }
+
+    /// Copies the words of the ranges into records; returns what is left. Under the append lock.
+    #[inline]
+    fn fill_ranges<'r>(&self, records: &'r mut [u64], ranges: &[(u64, usize)]) -> &'r mut [u64] {
+        let mut rest = records;
+        for &(offset, bytes) in ranges {
+            let count = bytes / 8;
+            self.dirty.mark(offset, bytes as u64);
+            rest[0] = record_head(offset, count);
+            self.mapping.copy_words(offset, &mut rest[1..=count]);
+            rest = &mut rest[count + 1..];
+        }
+        rest
     }
 
     /// Flushes ranges that need several appends: allowed, since a flush of many words is not atomic.
@@ -129,19 +133,24 @@ impl Shared {
         }
     }
 
-    pub(super) fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
-        let mut writes = writes;
-        if writes.len() * 2 + updates.len() * 2 > self.append_words_max {
+    pub(super) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+        let (mut flushes, mut writes) = (flushes, writes);
+        let mut flushed_words: usize = flushes.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
+        if flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
+            self.flush(flushes);
             self.write_large(writes);
-            writes = &[];
+            (flushes, writes, flushed_words) = (&[], &[], 0);
         }
         // Panics here on an offset outside the pool, not under the lock.
+        flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
         let runs = super::super::runs(writes).count();
-        let appended = self.append(runs + writes.len() + updates.len() * 2, |active, at| {
-            active.flushes += runs as u64;
-            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+        let words = flushed_words + runs + writes.len() + updates.len() * 2;
+        let appended = self.append(words, |active, at| {
+            active.flushes += (flushes.len() + runs) as u64;
+            let records = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            let mut rest = self.fill_ranges(records, flushes);
             for run in super::super::runs(writes) {
                 self.dirty.mark(run[0].0, run.len() as u64 * 8);
                 let words = self.mapping.words(run[0].0, run.len());

@@ -2,13 +2,16 @@
 //!
 //! They sleep until asked. Requests are flags, so asking twice costs a load. A thread that panics latches the
 //! journal: what it had under way is lost, and nobody would do its work.
+//!
+//! They are started when the journal is opened, so that a machine that has no room for them says so then. A simulated
+//! world starts each when it is first asked: a checker opens a hundred thousand pools, which ask few.
 
 use super::Shared;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,9 +28,56 @@ pub(super) struct Background {
     checkpoint_now: AtomicBool,
     slot_now: AtomicBool,
     due: Mutex<Due>,
-    flusher_wakes: Condvar,
-    checkpointer_wakes: Condvar,
-    supplier_wakes: Condvar,
+    flusher: Worker,
+    checkpointer: Worker,
+    supplier: Worker,
+}
+
+/// One of the threads.
+#[derive(Default)]
+struct Worker {
+    wakes: Condvar,
+    /// How to start it, until that was done.
+    to_start: Mutex<Option<Start>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Start {
+    name: &'static str,
+    work: fn(&Shared),
+    shared: Weak<Shared>,
+    env: Env,
+}
+
+impl Worker {
+    /// Calls the thread, which looks at the flags.
+    fn wake(&self) {
+        self.wakes.notify_one();
+        if let Some(start) = self.to_start.lock().take()
+            && let Some(shared) = start.shared.upgrade()
+        {
+            self.start(&start, shared).expect("who simulates a world has a thread for it");
+        }
+    }
+
+    fn start(&self, start: &Start, shared: Arc<Shared>) -> Result<()> {
+        let Start { name, work, .. } = *start;
+        let path = shared.pool_path.clone();
+        let started = start.env.spawn(name, move || {
+            let _latch = LatchOnPanic { shared: &shared, who: name };
+            work(&shared);
+        });
+        *self.thread.lock() = Some(started.map_err(|e| Error::io("start a journal thread for", &path, &e))?);
+        Ok(())
+    }
+
+    fn join(&self) {
+        *self.to_start.lock() = None;
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("a journal thread panicked");
+        }
+    }
 }
 
 #[derive(Default)]
@@ -52,7 +102,8 @@ impl Background {
         if due.sync_at.is_none_or(|present| at < present) {
             due.sync_at = Some(at);
             self.sync_armed_ms.store(interval_ms, Ordering::SeqCst);
-            self.flusher_wakes.notify_one();
+            drop(due);
+            self.flusher.wake();
         }
     }
 
@@ -62,7 +113,7 @@ impl Background {
             return;
         }
         self.due.lock().write_at = Some(Instant::now() + Duration::from_millis(WRITE_DELAY_MS));
-        self.flusher_wakes.notify_one();
+        self.flusher.wake();
     }
 
     /// Asks that what is buffered be written now.
@@ -71,7 +122,7 @@ impl Background {
             return;
         }
         drop(self.due.lock());
-        self.flusher_wakes.notify_one();
+        self.flusher.wake();
     }
 
     /// Asks for a checkpoint.
@@ -80,7 +131,7 @@ impl Background {
             return;
         }
         drop(self.due.lock());
-        self.checkpointer_wakes.notify_one();
+        self.checkpointer.wake();
     }
 
     /// Asks for a slot that is made ahead.
@@ -89,14 +140,17 @@ impl Background {
             return;
         }
         drop(self.due.lock());
-        self.supplier_wakes.notify_one();
+        self.supplier.wake();
     }
 
+    /// Ends the threads, and waits for them.
     pub(super) fn stop(&self) {
         self.due.lock().stop = true;
-        self.flusher_wakes.notify_one();
-        self.checkpointer_wakes.notify_one();
-        self.supplier_wakes.notify_one();
+        let workers = [&self.flusher, &self.checkpointer, &self.supplier];
+        for worker in workers {
+            worker.wakes.notify_one();
+        }
+        workers.iter().for_each(|worker| worker.join());
     }
 
     /// Sleeps until there is something to write or sync: `Some(sync?)`, or `None` to stop.
@@ -120,9 +174,9 @@ impl Background {
             }
             match [due.sync_at, due.write_at].into_iter().flatten().min() {
                 Some(at) => {
-                    self.flusher_wakes.wait_until(&mut due, at);
+                    self.flusher.wakes.wait_until(&mut due, at);
                 }
-                None => self.flusher_wakes.wait(&mut due),
+                None => self.flusher.wakes.wait(&mut due),
             }
         }
     }
@@ -142,31 +196,26 @@ impl Background {
     }
 }
 
-/// What a thread is called, and what it does.
-type Work = (&'static str, fn(&Shared));
-
-/// Starts the threads. If one cannot be started, those that run are stopped.
-pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<Vec<JoinHandle<()>>> {
-    let work: [Work; 3] =
-        [("entresol-flush", flusher), ("entresol-checkpoint", checkpointer), ("entresol-slots", supplier)];
-    let mut threads = Vec::new();
-    for (name, work) in work {
-        let theirs = shared.clone();
-        let started = env.spawn(name, move || {
-            let _latch = LatchOnPanic { shared: &theirs, who: name };
-            work(&theirs);
-        });
-        match started {
-            Ok(thread) => threads.push(thread),
-            Err(e) => {
-                shared.background.stop();
-                // They have had nothing to do yet; one that panicked has latched.
-                threads.into_iter().for_each(|thread: JoinHandle<()>| drop(thread.join()));
-                return Err(Error::io("start a journal thread for", &shared.pool_path, &e));
-            }
+/// Starts the threads, or gets them ready to be started. If one cannot be started, those that run are stopped.
+pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
+    let background = &shared.background;
+    type Work = fn(&Shared);
+    let workers: [(&Worker, &'static str, Work); 3] = [
+        (&background.flusher, "entresol-flush", flusher),
+        (&background.checkpointer, "entresol-checkpoint", checkpointer),
+        (&background.supplier, "entresol-slots", supplier),
+    ];
+    for (worker, name, work) in workers {
+        let start = Start { name, work, shared: Arc::downgrade(shared), env: env.clone() };
+        if env.is_simulated() {
+            *worker.to_start.lock() = Some(start);
+        } else if let Err(error) = worker.start(&start, shared.clone()) {
+            // They have had nothing to do yet; one that panicked has latched.
+            background.stop();
+            return Err(error);
         }
     }
-    Ok(threads)
+    Ok(())
 }
 
 /// Latches the journal if its holder panics: what was under way then is lost.
@@ -197,7 +246,7 @@ fn flusher(shared: &Shared) {
 
 fn checkpointer(shared: &Shared) {
     let background = &shared.background;
-    while background.next(&background.checkpoint_now, &background.checkpointer_wakes) {
+    while background.next(&background.checkpoint_now, &background.checkpointer.wakes) {
         let outcome = shared.checkpoint();
         background.checkpoint_now.store(false, Ordering::SeqCst);
         if outcome.is_err() {
@@ -210,7 +259,7 @@ fn checkpointer(shared: &Shared) {
 
 fn supplier(shared: &Shared) {
     let background = &shared.background;
-    while background.next(&background.slot_now, &background.supplier_wakes) {
+    while background.next(&background.slot_now, &background.supplier.wakes) {
         if let Err(error) = shared.supply.make_ahead() {
             // Not needed yet: a checkpoint may free a slot. If it is needed, the writer tries again, and latches.
             tracing::warn!(%error, "no journal slot could be made ahead");

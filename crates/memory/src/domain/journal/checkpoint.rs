@@ -122,9 +122,15 @@ impl Shared {
         self.checksums.commit(position)?;
         // The replay position must never lie beyond what is durable.
         self.sync_to(position)?;
-        let mut writer = self.writer.lock();
-        let _alone = self.syncing.lock();
-        writer.log.advance_replay(position).map_err(|error| self.fail(error))?;
+        // Frames go on meanwhile, to slots that the header before does not need: only the checkpoint under way writes a
+        // header, and slots are free once it is in force.
+        let header = self.writer.lock().log.header_from(position);
+        {
+            let _alone = self.syncing.lock();
+            self.check_not_failed()?;
+            header.write(&*self.journal_file, &self.journal_path).map_err(|error| self.fail(error))?;
+        }
+        self.writer.lock().log.advance_replay(header);
         self.replay_from.store(position, Ordering::Release);
         Ok(())
     }

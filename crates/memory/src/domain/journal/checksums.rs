@@ -5,17 +5,8 @@
 //!
 //! ```text
 //! byte           what
-//! 0, 4096        two header blocks; the valid one with the higher generation counts
+//! 0, 4096        two header blocks ([`header`]); the valid one with the higher generation counts
 //! 8192 + 4 i     entry of page i: 0 not known, 1 found damaged, else its CRC-32C (0 and 1 become 2)
-//!
-//! header word    what
-//! 0              magic "ECHECKSM"
-//! 1              format version
-//! 2, 3           UUID of the pool
-//! 4              generation
-//! 5              position of the journal that the entries stand for
-//! 6              the position before
-//! 7              CRC-32C of words 0 to 6
 //! ```
 //!
 //! A checkpoint writes pages and syncs the pool file, then writes entries and header and syncs them, then moves the
@@ -30,8 +21,13 @@
 //!    header was moved), must be the journal's replay position; else all entries are forgotten.
 //! 3. *Damage is not covered up.* Before a page is written for the first time since open, what the file has is held against
 //!    its entry. If it differs, the entry says "found damaged" from then on.
+//! 4. *Half an entry does not count.* Pages whose blocks are given back are not replayed into, so a torn entry of theirs
+//!    would be taken for damage. The header names them, durably, before their entries change; an open that finds
+//!    such names finishes the work.
 //!
 //! A lost or torn file costs what it would find, nothing else. Memory: 4 bytes and a bit a page.
+
+mod header;
 
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -43,11 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dirty::PAGE_BYTES;
-use super::frame::words_crc;
+use header::{Header, RUNS_MAX};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"ECHECKSM");
-const VERSION: u64 = 1;
-const HEADER_WORDS: usize = 8;
 const BLOCK_BYTES: usize = 4096;
 const ENTRIES_START: u64 = 2 * BLOCK_BYTES as u64;
 const ENTRY_BYTES: usize = 4;
@@ -77,13 +70,6 @@ pub struct PagesReport {
     pub damaged: Vec<u64>,
     /// Whether the checksums had to be forgotten when the pool was opened: lost, damaged, or of another time.
     pub forgotten: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Header {
-    generation: u64,
-    position: u64,
-    before: u64,
 }
 
 struct Entries {
@@ -130,7 +116,7 @@ impl Checksums {
         let io = |action| move |e: std::io::Error| Error::io(action, path, &e);
         let file = files.open(path, mode).map_err(io(if is_there { "open" } else { "create" }))?;
         // A name that a power failure takes back costs what a lost file does; the pool's creation syncs it.
-        let fresh = Header { generation: 0, position: parts.position, before: parts.position };
+        let fresh = Header { position: parts.position, before: parts.position, ..Header::default() };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
         let forgotten = known.is_none() && parts.position > 0;
         let (header, words) = known.unwrap_or((fresh, Vec::new()));
@@ -153,6 +139,14 @@ impl Checksums {
         let pool_bytes =
             checksums.pool_file.len().map_err(|e| Error::io("look at", &checksums.pool_path, &e))?;
         checksums.make_room(pool_bytes)?;
+        let mut entries = checksums.entries.lock();
+        let interrupted = std::mem::take(&mut entries.header.forgotten);
+        if !interrupted.is_empty() {
+            entries.forget(&interrupted);
+            checksums.write_entries(&mut entries)?;
+            checksums.sync()?;
+        }
+        drop(entries);
         Ok(checksums)
     }
 
@@ -240,40 +234,56 @@ impl Checksums {
     /// Forgets the pages of ranges (as offset and bytes) whose blocks are about to be given back: they will read as
     /// zeros. Durable when it returns; `position` is the replay position in force.
     pub(super) fn forget(&self, ranges: impl Iterator<Item = (u64, u64)>, position: u64) -> Result<()> {
+        let page = |offset: u64| (offset / PAGE_BYTES) as u32;
+        let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
         let mut entries = self.entries.lock();
-        for (offset, bytes) in ranges {
-            for page in offset / PAGE_BYTES..(offset + bytes) / PAGE_BYTES {
-                if let Some(word) = entries.words.get_mut(page as usize) {
-                    *word = UNKNOWN;
-                    entries.changed.insert(page as usize / ENTRIES_PER_BLOCK);
-                }
+        for runs in runs.chunks(RUNS_MAX) {
+            if !mutants::active("entries-torn-by-forgetting") {
+                let header = Header { forgotten: runs.to_vec(), ..entries.header.next(position) };
+                self.write_header(&mut entries, header)?;
+                self.sync()?;
             }
+            entries.forget(runs);
+            self.write_entries(&mut entries)?;
+            // The names stay in the header until the next one: what they say is true.
+            self.sync()?;
         }
-        drop(entries);
-        self.commit(position)
+        Ok(())
     }
 
     /// Makes the entries durable, as of a position. The pages are durable already; the journal's header moves after.
     pub(super) fn commit(&self, position: u64) -> Result<()> {
         let mut entries = self.entries.lock();
-        let io = |e: std::io::Error| Error::io("write to", &self.path, &e);
+        self.write_entries(&mut entries)?;
+        let header = entries.header.next(position);
+        self.write_header(&mut entries, header)?;
+        if mutants::active("checksums-not-synced") { Ok(()) } else { self.sync() }
+    }
+
+    fn write_entries(&self, entries: &mut Entries) -> Result<()> {
         for block in std::mem::take(&mut entries.changed) {
             let mut bytes = [0; BLOCK_BYTES];
             let words = entries.words.iter().skip(block * ENTRIES_PER_BLOCK);
             for (to, word) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(words) {
                 to.copy_from_slice(&word.to_le_bytes());
             }
-            self.file.write_at(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64).map_err(io)?;
+            self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
         }
-        let before = entries.header.position;
-        let header = Header { generation: entries.header.generation + 1, position, before };
-        let at = header.generation % 2 * BLOCK_BYTES as u64;
-        self.file.write_at(&header.encode(self.uuid), at).map_err(io)?;
-        if !mutants::active("checksums-not-synced") {
-            self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))?;
-        }
+        Ok(())
+    }
+
+    fn write_header(&self, entries: &mut Entries, header: Header) -> Result<()> {
+        self.write(&header.encode(self.uuid), header.offset())?;
         entries.header = header;
         Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file.write_at(bytes, offset).map_err(|e| Error::io("write to", &self.path, &e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
     }
 
     /// Verifies all pages of the pool file that are not replayed into, those again that were verified before. No
@@ -320,6 +330,15 @@ impl Entries {
         self.replayed.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
+    fn forget(&mut self, runs: &[std::ops::Range<u32>]) {
+        for page in runs.iter().cloned().flatten() {
+            if let Some(word) = self.words.get_mut(page as usize) {
+                *word = UNKNOWN;
+                self.changed.insert(page as usize / ENTRIES_PER_BLOCK);
+            }
+        }
+    }
+
     fn set(&mut self, page: u64, entry: u32) {
         let page = page as usize;
         if self.words.len() <= page {
@@ -330,28 +349,6 @@ impl Entries {
             self.words[page] = entry;
             self.changed.insert(page / ENTRIES_PER_BLOCK);
         }
-    }
-}
-
-impl Header {
-    fn encode(&self, uuid: [u64; 2]) -> [u8; BLOCK_BYTES] {
-        let mut words = [MAGIC, VERSION, uuid[0], uuid[1], self.generation, self.position, self.before, 0];
-        words[HEADER_WORDS - 1] = u64::from(words_crc(&words[..HEADER_WORDS - 1]));
-        let mut bytes = [0; BLOCK_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn decode(block: &[u8], uuid: [u64; 2]) -> Option<Header> {
-        let mut words = [0; HEADER_WORDS];
-        for (word, bytes) in words.iter_mut().zip(block.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        let crc = u64::from(words_crc(&words[..HEADER_WORDS - 1]));
-        let ours = words[..4] == [MAGIC, VERSION, uuid[0], uuid[1]] && words[HEADER_WORDS - 1] == crc;
-        ours.then_some(Header { generation: words[4], position: words[5], before: words[6] })
     }
 }
 

@@ -63,10 +63,17 @@ const HURRIED_MAX: u32 = 256;
 enum Part {
     Leads,
     /// Waits until the count of this parity is another.
-    Waits {
-        parity: usize,
-        seen: u32,
-    },
+    Waits(Wait),
+}
+
+/// A committer that waits, and is counted among those of its round.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    parity: usize,
+    /// The count of this parity when it began.
+    seen: u32,
+    /// How much the count is changed by the end of the round that it waits for.
+    ends_after: u32,
 }
 
 impl Rounds {
@@ -77,10 +84,17 @@ impl Rounds {
             round.covers = u64::MAX;
             return Part::Leads;
         }
-        let parity = (round.number + usize::from(lsn > round.covers)) % 2;
+        let next = usize::from(lsn > round.covers);
+        let parity = (round.number + next) % 2;
         round.waiting[parity] += 1;
         // Read under the lock: the end of the round that is waited for changes it afterwards.
-        Part::Waits { parity, seen: self.ended[parity].load(Ordering::Acquire) }
+        let seen = self.ended[parity].load(Ordering::Acquire);
+        Part::Waits(Wait { parity, seen, ends_after: 1 + next as u32 })
+    }
+
+    /// Whether the round that was waited for has ended: then its end has struck the committer off.
+    fn is_over(&self, wait: Wait) -> bool {
+        self.ended[wait.parity].load(Ordering::Acquire).wrapping_sub(wait.seen) >= wait.ends_after
     }
 
     /// What a leader does before it writes: waits until those have joined who will, if that is worth it.
@@ -116,8 +130,20 @@ impl Rounds {
         }
     }
 
-    fn leave(&self, parity: usize) {
-        self.state.lock().waiting[parity] -= 1;
+    /// A committer no longer waits. If its round has no leader yet, it may have been called to lead it: it calls
+    /// another in its place, unless it joins again.
+    fn leave(&self, wait: Wait, joins_again: bool) {
+        let mut round = self.state.lock();
+        // Under the lock, where rounds end.
+        if self.is_over(wait) {
+            return;
+        }
+        round.waiting[wait.parity] -= 1;
+        let others = !joins_again && !round.led && round.waiting[wait.parity] > 0;
+        drop(round);
+        if others {
+            atomic_wait::wake_one(&self.ended[wait.parity]);
+        }
     }
 
     /// The round under way covers what lies before this position, and no more.
@@ -134,10 +160,12 @@ impl Rounds {
             round.number += 1;
             let parity = (round.number - 1) % 2;
             round.seen = round.waiting[0] + round.waiting[1] + 1;
+            let waiting = round.waiting;
+            round.waiting[parity] = 0;
             self.ended[parity].fetch_add(1, Ordering::Release);
             // Also changed: a waiter that does not sleep yet must not miss its call to lead.
             self.ended[1 - parity].fetch_add(1, Ordering::Release);
-            (parity, round.waiting)
+            (parity, waiting)
         };
         if failed {
             atomic_wait::wake_all(&self.ended[1 - parity]);
@@ -200,9 +228,7 @@ impl Shared {
             if self.durable.load(Ordering::Acquire) >= lsn {
                 return Ok(());
             }
-            if let Some(cause) = self.failure.get() {
-                return Err(Error::Failed { cause: cause.to_string() });
-            }
+            self.check_not_failed()?;
             match self.rounds.join(lsn) {
                 Part::Leads => {
                     let ends = EndOfRound(self);
@@ -211,9 +237,12 @@ impl Shared {
                     drop(ends);
                     outcome?;
                 }
-                Part::Waits { parity, seen } => {
-                    atomic_wait::wait(&self.rounds.ended[parity], seen);
-                    self.rounds.leave(parity);
+                Part::Waits(wait) => {
+                    atomic_wait::wait(&self.rounds.ended[wait.parity], wait.seen);
+                    if !self.rounds.is_over(wait) {
+                        let joins_again = self.durable.load(Ordering::Acquire) < lsn;
+                        self.rounds.leave(wait, joins_again);
+                    }
                 }
             }
         }
@@ -260,9 +289,9 @@ impl Drop for EndOfRound<'_> {
 mod tests {
     use super::*;
 
-    fn waits(rounds: &Rounds, lsn: u64) -> usize {
+    fn waits(rounds: &Rounds, lsn: u64) -> Wait {
         match rounds.join(lsn) {
-            Part::Waits { parity, .. } => parity,
+            Part::Waits(wait) => wait,
             Part::Leads => panic!("there is a leader"),
         }
     }
@@ -273,15 +302,52 @@ mod tests {
         assert!(matches!(rounds.join(10), Part::Leads));
         let this = waits(&rounds, 20);
         rounds.covers(20);
-        assert_eq!(waits(&rounds, 15), this);
+        assert_eq!(waits(&rounds, 15).parity, this.parity);
         let next = waits(&rounds, 30);
-        assert_ne!(next, this);
+        assert_ne!(next.parity, this.parity);
         rounds.end(false);
+        assert!(rounds.is_over(this) && !rounds.is_over(next));
         assert!(matches!(rounds.join(30), Part::Leads), "the next round has no leader yet");
-        rounds.leave(this);
-        rounds.leave(this);
-        rounds.leave(next);
+        let joined = waits(&rounds, 40);
+        assert_eq!(joined.parity, next.parity);
+        rounds.leave(this, true);
+        assert_eq!(
+            rounds.state.lock().waiting[next.parity],
+            2,
+            "who waited for a round that is over is not counted"
+        );
+        rounds.leave(next, true);
+        assert_eq!(rounds.state.lock().waiting, if next.parity == 0 { [1, 0] } else { [0, 1] });
+        rounds.end(false);
+        assert!(rounds.is_over(joined));
         assert_eq!(rounds.state.lock().waiting, [0, 0]);
+    }
+
+    #[test]
+    fn who_is_called_to_lead_and_has_nothing_to_wait_for_calls_another() {
+        let rounds = std::sync::Arc::new(Rounds::default());
+        assert!(matches!(rounds.join(10), Part::Leads));
+        rounds.covers(10);
+        let (first, second) = (waits(&rounds, 20), waits(&rounds, 30));
+        let theirs = rounds.clone();
+        let sleeper = std::thread::spawn(move || {
+            // As one that slept through the end, which called only the first.
+            let seen = second.seen.wrapping_add(1);
+            while theirs.ended[second.parity].load(Ordering::Acquire) != seen {
+                std::thread::yield_now();
+            }
+            atomic_wait::wait(&theirs.ended[second.parity], seen);
+        });
+        rounds.end(false);
+        // It may not sleep yet, and must not be called for once only.
+        rounds.leave(first, false);
+        while !sleeper.is_finished() {
+            atomic_wait::wake_one(&rounds.ended[second.parity]);
+            std::thread::yield_now();
+        }
+        sleeper.join().unwrap();
+        assert_eq!(rounds.state.lock().waiting[second.parity], 1);
+        assert!(matches!(rounds.join(30), Part::Leads));
     }
 
     #[test]
@@ -289,9 +355,9 @@ mod tests {
         let rounds = Rounds::default();
         assert!(matches!(rounds.join(10), Part::Leads));
         rounds.covers(10);
-        let Part::Waits { parity, seen } = rounds.join(20) else { panic!("there is a leader") };
+        let wait = waits(&rounds, 20);
         rounds.end(false);
-        assert_ne!(rounds.ended[parity].load(Ordering::Relaxed), seen, "called to lead");
+        assert_ne!(rounds.ended[wait.parity].load(Ordering::Relaxed), wait.seen, "called to lead");
     }
 
     #[test]

@@ -69,6 +69,17 @@ impl LogHeader {
         words
     }
 
+    /// Writes it to the block that is not in force, and makes it durable: from then on it is. One at a time.
+    pub(super) fn write(&self, file: &dyn StorageFile, path: &Path) -> Result<()> {
+        let mut block = AlignedBuffer::new(BLOCK_BYTES);
+        block.words_mut()[..HEADER_WORDS].copy_from_slice(&self.encode());
+        let in_place = mutants::active("header-in-place");
+        let at = if in_place { 0 } else { (self.generation % 2) * BLOCK_BYTES as u64 };
+        file.write_at(block.bytes(), at)
+            .and_then(|()| file.sync_data())
+            .map_err(|e| Error::io("write the header of", path, &e))
+    }
+
     /// The format version and the header, if these words are one.
     fn decode(words: &[u64]) -> Option<(u32, LogHeader)> {
         let words: &[u64; HEADER_WORDS] = words.first_chunk()?;
@@ -183,18 +194,14 @@ impl Log {
         self.header.slot_bytes as usize - BLOCK_BYTES - FRAME_HEADER_WORDS * 8
     }
 
-    /// Writes the header block that is not in force, and makes it durable: from then on it is.
-    pub(super) fn write_header(&mut self, mut header: LogHeader) -> Result<()> {
-        header.generation = self.header.generation + 1;
-        let words = self.block.words_mut();
-        words.fill(0);
-        words[..HEADER_WORDS].copy_from_slice(&header.encode());
-        let in_place = mutants::active("header-in-place");
-        let at = if in_place { 0 } else { (header.generation % 2) * BLOCK_BYTES as u64 };
-        self.file
-            .write_at(self.block.bytes(), at)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|e| Error::io("write the header of", &self.path, &e))?;
+    /// The header that comes next, with a few fields changed.
+    fn next_header(&self, changed: LogHeader) -> LogHeader {
+        LogHeader { generation: self.header.generation + 1, ..changed }
+    }
+
+    pub(super) fn write_header(&mut self, changed: LogHeader) -> Result<()> {
+        let header = self.next_header(changed);
+        header.write(&*self.file, &self.path)?;
         self.header = header;
         Ok(())
     }
@@ -284,18 +291,22 @@ impl Log {
         self.write_header(LogHeader { closed: true, ..self.header })
     }
 
-    /// Moves the start of recovery to `replay_lsn` and frees the slots that lie before it.
-    pub(super) fn advance_replay(&mut self, replay_lsn: u64) -> Result<()> {
-        self.write_header(LogHeader { replay_lsn, ..self.header })?;
+    /// The header with which recovery starts at `replay_lsn`.
+    pub(super) fn header_from(&self, replay_lsn: u64) -> LogHeader {
+        self.next_header(LogHeader { replay_lsn, ..self.header })
+    }
+
+    /// The header of [`Log::header_from`] is in force: frees the slots that lie before its replay LSN.
+    pub(super) fn advance_replay(&mut self, header: LogHeader) {
+        self.header = header;
         let current = self.current.map(|(slot, _)| slot);
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if let Slot::Used { end_lsn, .. } = *slot
-                && end_lsn <= replay_lsn
+                && end_lsn <= header.replay_lsn
                 && Some(index) != current
             {
                 *slot = Slot::Free;
             }
         }
-        Ok(())
     }
 }

@@ -76,7 +76,6 @@ use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
 use parking_lot::{Condvar, Mutex};
 use policy::{Measured, Policy};
-use read_ahead::ReadAhead;
 use recovery::Recovered;
 use slots::SlotSupply;
 use std::path::{Path, PathBuf};
@@ -203,7 +202,6 @@ struct Shared {
 /// The journal of an open pool. Dropping it writes and syncs what is buffered, without a checkpoint.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
-    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 /// What a journal is opened on.
@@ -238,9 +236,9 @@ impl Journal {
         // A sync that failed before this open may have left frames in the page cache that the device never got.
         file.forget_cached().map_err(|e| Error::io("drop the page cache of", path, &e))?;
         let mapping = parts.mapping.clone();
-        let (dirty, ahead) = (dirty_pages(&parts)?, ReadAhead::new(&mapping)?);
+        let dirty = dirty_pages(&parts)?;
         let mapped = mapping.mapped_bytes();
-        let (log, recovered) = Log::recover(file.into(), path, uuid, &ahead, |offset, words| {
+        let (log, recovered) = Log::recover(file.into(), path, uuid, &mapping, |offset, words| {
             let bytes = words.len() as u64 * 8;
             if offset.checked_add(bytes).is_none_or(|end| end > mapped) {
                 let what = format!("a record reaches byte {offset} (+{bytes}) of a pool of {mapped} bytes");
@@ -319,8 +317,8 @@ impl Journal {
             replayed,
             replayed_bytes: recovered.replayed_bytes,
         });
-        let threads = background::start(&shared, env)?;
-        Ok(Journal { shared, threads })
+        background::start(&shared, env)?;
+        Ok(Journal { shared })
     }
 
     /// Appends the words of the ranges, each longest as a record allows.
@@ -329,9 +327,10 @@ impl Journal {
         self.shared.flush(ranges);
     }
 
-    /// Appends the updates as records of one frame, then carries them out.
-    pub(crate) fn publish(&self, writes: &[(u64, u64)], updates: &[Update]) {
-        self.shared.publish(writes, updates);
+    /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
+    #[inline]
+    pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
+        self.shared.publish(flushes, writes, updates);
     }
 
     pub(crate) fn persist(&self, durability: Durability) -> Result<()> {
@@ -358,19 +357,19 @@ impl Journal {
         self.shared.checkpoint()
     }
 
-    /// Makes a checkpoint, refuses all further appends, sets the word at `clean` to 1 as the last record of all, and
-    /// notes that nothing has to be replayed.
+    /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a checkpoint, and notes
+    /// that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
         if mutants::active("closed-before-checkpoint") {
             shared.writer.lock().log.mark_closed()?;
         }
-        // The long part first, while others may still append.
-        shared.checkpoint()?;
         shared.shut();
         shared.check_not_failed()?;
         shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
         shared.checkpoint()?;
+        // Nobody else writes a header now.
+        let _paused = shared.checkpointing.lock();
         let mut writer = shared.writer.lock();
         let _alone = shared.syncing.lock();
         assert_eq!(
@@ -436,11 +435,6 @@ fn dirty_pages(parts: &JournalParts) -> Result<DirtyPages> {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.shared.background.stop();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a journal thread panicked");
-            }
-        }
         let appended = self.shared.appended.load(Ordering::Acquire);
         if self.shared.failure.get().is_none()
             && let Err(error) = self.shared.sync_to(appended)

@@ -4,6 +4,8 @@
 //! records touch, and asks for them: all are read at once and faulted in here, where the replay would wait for
 //! one after the other. What it looks at is not checked yet; nonsense costs a useless read at most.
 //!
+//! Slots of less than 1 MiB are read one by one, without a thread.
+//!
 //! Memory: two buffers of a slot; two bits for each page that is touched.
 
 use super::buffer::AlignedBuffer;
@@ -20,16 +22,18 @@ use std::thread::Scope;
 const GAP_PAGES_MAX: u64 = 8;
 /// Pages that are asked for together.
 const PAGES_AT_ONCE: usize = 16 << 10;
+/// Slots from here on are read ahead.
+const SLOT_BYTES_MIN: usize = 1 << 20;
 
 /// Knows which pages have been asked for.
-pub(crate) struct ReadAhead<'m> {
+struct ReadAhead<'m> {
     mapping: &'m Mapping,
     wanted: DirtyPages,
     asked: DirtyPages,
 }
 
 impl<'m> ReadAhead<'m> {
-    pub(super) fn new(mapping: &'m Mapping) -> Result<ReadAhead<'m>> {
+    fn new(mapping: &'m Mapping) -> Result<ReadAhead<'m>> {
         let marks = || {
             DirtyPages::new(mapping.capacity_bytes())
                 .map_err(|e| Error::OutOfSpace { what: format!("map the marks of pages to read: {e}") })
@@ -89,7 +93,7 @@ struct ReadSlot {
 
 /// The slots of a journal as buffers, the one that was announced already on its way.
 pub(super) struct SlotReader<'s> {
-    requests: Sender<(usize, AlignedBuffer)>,
+    requests: Option<Sender<(usize, AlignedBuffer)>>,
     answers: Receiver<ReadSlot>,
     under_way: Option<usize>,
     spare: Option<AlignedBuffer>,
@@ -103,11 +107,15 @@ impl<'s> SlotReader<'s> {
         file: &'s dyn StorageFile,
         slot_bytes: usize,
         offset_of: &'s (dyn Fn(usize) -> u64 + Sync),
-        ahead: &'s ReadAhead<'_>,
+        mapping: &'s Mapping,
         from_lsn: u64,
-    ) -> SlotReader<'s> {
-        let (requests, asked) = channel::<(usize, AlignedBuffer)>();
+    ) -> Result<SlotReader<'s>> {
         let (answer, answers) = channel();
+        if slot_bytes < SLOT_BYTES_MIN {
+            return Ok(SlotReader { requests: None, answers, under_way: None, spare: None, file, offset_of });
+        }
+        let (requests, asked) = channel::<(usize, AlignedBuffer)>();
+        let ahead = ReadAhead::new(mapping)?;
         scope.spawn(move || {
             for (slot, mut buffer) in asked {
                 let outcome = file.read_at(&mut buffer.bytes_mut()[..slot_bytes], offset_of(slot));
@@ -120,7 +128,7 @@ impl<'s> SlotReader<'s> {
             }
         });
         let spare = Some(AlignedBuffer::new(slot_bytes));
-        SlotReader { requests, answers, under_way: None, spare, file, offset_of }
+        Ok(SlotReader { requests: Some(requests), answers, under_way: None, spare, file, offset_of })
     }
 
     /// Fills the buffer with a slot: with what was announced, if it is that one.
@@ -140,8 +148,8 @@ impl<'s> SlotReader<'s> {
 
     /// Announces the slot that will probably be read next.
     pub(super) fn announce(&mut self, slot: usize) {
-        if let Some(buffer) = self.spare.take()
-            && self.requests.send((slot, buffer)).is_ok()
+        if let (Some(requests), Some(buffer)) = (&self.requests, self.spare.take())
+            && requests.send((slot, buffer)).is_ok()
         {
             self.under_way = Some(slot);
         }

@@ -8,9 +8,10 @@
 use super::buffer::AlignedBuffer;
 use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record, words_crc};
 use super::log::{Log, LogHeader, SLOT_MAGIC, SLOTS_START, Slot};
-use super::read_ahead::{ReadAhead, SlotReader};
+use super::read_ahead::SlotReader;
 use crate::env::StorageFile;
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 use crate::mutants;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Log {
         file: Arc<dyn StorageFile>,
         path: &Path,
         uuid: [u64; 2],
-        ahead: &ReadAhead<'_>,
+        mapping: &Mapping,
         mut apply: impl FnMut(u64, &[u64]) -> Result<()>,
     ) -> Result<(Log, Recovered)> {
         let mut log = Log::open(file, path)?;
@@ -57,7 +58,7 @@ impl Log {
             let recovered = Recovered { end_lsn: start, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
             return Ok((log, recovered));
         }
-        let (read, recovered) = log.replay(&slots, ahead, &mut apply)?;
+        let (read, recovered) = log.replay(&slots, mapping, &mut apply)?;
         log.take_up(&slots, &read, recovered.end_lsn)?;
         Ok((log, recovered))
     }
@@ -66,7 +67,7 @@ impl Log {
     fn replay(
         &self,
         slots: &[Option<SlotHeader>],
-        ahead: &ReadAhead<'_>,
+        mapping: &Mapping,
         apply: &mut impl FnMut(u64, &[u64]) -> Result<()>,
     ) -> Result<(Vec<usize>, Recovered)> {
         let began = Instant::now();
@@ -78,7 +79,7 @@ impl Log {
         let mut end_at = 0;
         let offset_of = |slot| self.slot_offset(slot);
         std::thread::scope(|scope| {
-            let mut source = SlotReader::start(scope, &*self.file, slot_bytes, &offset_of, ahead, start);
+            let mut source = SlotReader::start(scope, &*self.file, slot_bytes, &offset_of, mapping, start)?;
             let mut next = reader.first_slot();
             next.into_iter().for_each(|slot| source.announce(slot));
             while let Some(slot) = next {
