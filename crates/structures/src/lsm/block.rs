@@ -145,7 +145,7 @@ impl Block {
 
 const _: () = {
     assert!(capacity::<u64>() == 15 && capacity::<u128>() == 10);
-    assert!(1 + capacity::<u64>() * 2 <= CHECK && 1 + capacity::<u128>() * 3 <= CHECK);
+    assert!(capacity::<u64>() * 2 < CHECK && capacity::<u128>() * 3 < CHECK);
 };
 
 #[cfg(test)]

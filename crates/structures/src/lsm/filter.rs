@@ -52,7 +52,7 @@ impl Filter {
     /// The line of a hash: the upper half says where among all lines. Half the lines: half the number.
     #[inline]
     fn line(&self, hash: KeyHash) -> usize {
-        ((hash.0 >> 32) * self.lines.len() as u64 >> 32) as usize
+        (((hash.0 >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
     /// The bits of a hash: nine bits of it for each.

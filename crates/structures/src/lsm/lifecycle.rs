@@ -114,6 +114,7 @@ impl<K: FixedKey> LsmTree<K> {
             site,
         };
         // Only a tree that is known to be whole is written to.
+        obsolete::check_apart(&core.site, &records)?;
         obsolete::sweep(&core.site)?;
         for slot in 0..SLOTS {
             obsolete::clear_building(&core.site, core.site.shape.slot_level(slot), slot)?;
@@ -140,10 +141,11 @@ impl<K: FixedKey> LsmTree<K> {
         let site = Self::site(pool, header, directory)?;
         let word = |offset: u64| pool.word(header + offset).load(Acquire);
         let manifest = word(MANIFEST);
+        let records = if manifest == 0 { Vec::new() } else { manifest::read::<K>(pool, manifest)?.0 };
+        obsolete::check_apart(&site, &records)?;
         // An earlier list first: there is one place for it.
         obsolete::sweep(&site)?;
         if manifest != 0 {
-            let (records, _) = manifest::read::<K>(pool, manifest)?;
             let mut end = pool.publication();
             end.set(header + DESTROYED, 1);
             let list = manifest::lay_out_obsolete(pool, &records)?;
@@ -231,7 +233,11 @@ fn load_logs<K: FixedKey>(site: &Site) -> Result<Recovered<K>> {
         }
         logs.push(Log { offset, capacity });
     }
-    let mut by_age: Vec<(u64, usize)> = logs.iter().map(|log| log.generation(pool)).zip(0..).collect();
+    let mut by_age: Vec<(u64, usize)> = logs
+        .iter()
+        .enumerate()
+        .map(|(number, log)| Ok((log.generation(pool)?, number)))
+        .collect::<Result<_>>()?;
     by_age.sort_unstable();
     if let Some(pair) = by_age.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return corrupt(site.header, format!("two of its logs are of generation {}", pair[0].0));
@@ -261,7 +267,7 @@ fn load_logs<K: FixedKey>(site: &Site) -> Result<Recovered<K>> {
     if buffers.first().is_none_or(|buffer| buffer.is_full()) {
         match free.pop_front() {
             Some(log) => {
-                let generation = logs[log].generation(pool);
+                let generation = logs[log].generation(pool)?;
                 buffers.insert(0, Arc::new(Buffer::new(log, generation, capacity)));
             }
             // All logs are full: the first write moves one.

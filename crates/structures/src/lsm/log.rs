@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! word of a log   what
-//! 0               generation: records of another one do not count
+//! 0               generation (40 bits), its check (24 bits): records of another one do not count
 //! 8..             records of 4 words: key (1 or 2 words), value, stamp as the last
 //!
-//! stamp           generation (40 bits), check over key, value and place (23 bits), 1 if a tombstone
+//! stamp           generation (40 bits), check over it, key, value and place (23 bits), 1 if a tombstone
 //! ```
 //!
 //! A tree has as many logs as buffers, for good, and writes them in turn. A record counts once its stamp is there: one
@@ -13,8 +13,8 @@
 //! emptied by giving it the next generation, in the publication that makes the run of its buffer count. Where a stamp
 //! belongs there has never been anything but stamps, of earlier generations, or the zeros that the log began with.
 //!
-//! A damaged record is noticed by its check if its generation is whole; a flipped bit there makes it a record of
-//! another generation: an error if that is later, a hole if it is earlier.
+//! A flipped bit is noticed, in a record by its check. One in the generation of a stamp could pass for a record of
+//! another time; if the check fits the log's generation all the same, it does not.
 
 use super::block::Entry;
 use crate::error::{Error, Result};
@@ -45,18 +45,24 @@ impl Log {
     pub(super) fn lay_out(&self, pool: &Pool, generation: u64) {
         let bytes = log_bytes(self.capacity) as usize;
         pool.words(self.offset, bytes / 8).iter().for_each(|word| word.store(0, Relaxed));
-        pool.word(self.offset).store(generation, Relaxed);
+        pool.word(self.offset).store(generation_word(generation), Relaxed);
         pool.flush(self.offset, bytes);
     }
 
-    pub(super) fn generation(&self, pool: &Pool) -> u64 {
-        pool.word(self.offset).load(Acquire)
+    pub(super) fn generation(&self, pool: &Pool) -> Result<u64> {
+        let word = pool.word(self.offset).load(Acquire);
+        let generation = word >> GENERATION_SHIFT;
+        if word != generation_word(generation) {
+            let what = format!("the generation of the log, {word:#x}, does not fit its check");
+            return Err(Error::Corrupt { offset: self.offset, what });
+        }
+        Ok(generation)
     }
 
     /// Empties it, when the publication is published.
     pub(super) fn empty(&self, generation: u64, with: &mut Publication<'_>) {
         assert!(generation <= GENERATION_MAX, "a log has at most {GENERATION_MAX} generations");
-        with.set(self.offset, generation);
+        with.set(self.offset, generation_word(generation));
     }
 
     fn record(&self, place: u32) -> u64 {
@@ -107,27 +113,38 @@ impl Log {
                     "the log record is of generation {written}, its log of {generation}"
                 ));
             }
-            if written < generation {
-                continue;
-            }
             let entry = Entry {
                 key: K::load(&words[..K::WORDS]),
                 value: words[K::WORDS].load(Relaxed),
                 is_tombstone: found & 1 == 1,
             };
-            if stamp(place, generation, &entry) != found {
+            let expected = stamp(place, generation, &entry);
+            let is_one_bit_off = (expected ^ found).is_power_of_two();
+            if is_one_bit_off || written == generation && expected != found {
                 return corrupt("the log record does not fit its check".to_string());
             }
-            entries.push((place, entry));
+            if written == generation {
+                entries.push((place, entry));
+            }
         }
         Ok(entries)
     }
 }
 
 #[inline]
+fn mixed(word: u64) -> u64 {
+    let word = (word ^ word >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    word ^ word >> 32
+}
+
+fn generation_word(generation: u64) -> u64 {
+    generation << GENERATION_SHIFT | mixed(!generation) & ((1 << GENERATION_SHIFT) - 1)
+}
+
+#[inline]
 fn stamp<K: FixedKey>(place: u32, generation: u64, entry: &Entry<K>) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut check = u64::from(place) << 1 | u64::from(entry.is_tombstone);
+    let mut check = mixed(generation ^ u64::from(place) << 41 ^ u64::from(entry.is_tombstone) << 40);
     for word in 0..K::WORDS {
         check = (check ^ entry.key.word(word)).wrapping_mul(FACTOR).rotate_left(31);
     }

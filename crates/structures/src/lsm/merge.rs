@@ -8,6 +8,7 @@ use crate::node::FixedKey;
 use std::sync::Arc;
 
 /// Something sorted that gives its entries one by one.
+#[allow(clippy::large_enum_variant, reason = "they are few, and nearly all are cursors")]
 pub(super) enum Source<'v, K> {
     Run(Cursor<'v, K>),
     /// Places of a buffer, sorted by key; those from `next` on are to come, or those before it if descending.

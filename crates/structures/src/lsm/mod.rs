@@ -307,7 +307,7 @@ impl<K: FixedKey> LsmTree<K> {
     /// lookups in runs need no log to be replayed. An error leaves everything readable.
     pub fn settle(&self) -> Result<()> {
         let core = &*self.core;
-        while !core.rotate(|active| active.claimed() > 0) {
+        while !core.rotate(|active| active.claimed() > 0)? {
             core.maintain()?;
         }
         core.maintain()

@@ -3,8 +3,9 @@
 
 use super::file::path_of;
 use super::mutants::{self, Mutant};
+use super::run::RunRecord;
 use super::{Site, manifest, segments};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use entresol_memory::Error as MemoryError;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -59,4 +60,39 @@ pub(super) fn sweep(site: &Site) -> Result<()> {
     publication.free(list);
     publication.set(site.header + manifest::OBSOLETE, 0);
     Ok(publication.publish()?)
+}
+
+/// An error if what is to be cleared away belongs to a run of the manifest, or is not allocated: a damaged header. Cost:
+/// nothing after a close; else a walk over all objects of the pool.
+pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()> {
+    let pool = &*site.pool;
+    let word = |offset: u64| pool.word(offset).load(Acquire);
+    let list = word(site.header + manifest::OBSOLETE);
+    let (mut chains, mut files) =
+        if list == 0 { Default::default() } else { manifest::read_obsolete(pool, list)? };
+    for slot in 0..manifest::SLOTS {
+        let building = manifest::building(site.header, slot);
+        match (word(building), site.shape.is_in_pool(site.shape.slot_level(slot))) {
+            (0, _) => {}
+            (_, true) => chains.push(building),
+            (number, false) => files.push(number),
+        }
+    }
+    if list == 0 && chains.is_empty() && files.is_empty() {
+        return Ok(());
+    }
+    let corrupt = |what: String| Error::Corrupt { offset: site.header, what };
+    if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
+        return Err(corrupt(format!("its header calls run {} obsolete, which its manifest has", run.number)));
+    }
+    let mut objects = pool.allocation_map();
+    let mut bad = None;
+    let mut claim = |offset: u64| bad = bad.take().or(objects.claim(offset, 1).err());
+    if list != 0 {
+        claim(list);
+    }
+    for last in records.iter().map(|run| run.last_segment).chain(chains.into_iter().map(word)) {
+        segments::for_each(pool, last, &mut claim)?;
+    }
+    bad.map_or(Ok(()), |what| Err(corrupt(format!("its header or lists are wrong: {what}"))))
 }

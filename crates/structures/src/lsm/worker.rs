@@ -80,7 +80,7 @@ impl<K: FixedKey> Core<K> {
 
     /// Makes a buffer for writers whose last one was full. Returns when there is room, maybe of another's making.
     pub(super) fn make_room(&self) -> Result<()> {
-        while !self.rotate(|active| active.is_full()) {
+        while !self.rotate(|active| active.is_full())? {
             if self.is_in_caller() {
                 let outcome = self.maintain();
                 self.note(&outcome);
@@ -103,13 +103,14 @@ impl<K: FixedKey> Core<K> {
     }
 
     /// Puts an empty buffer in front if the active one is as asked; false if there is no free log.
-    pub(super) fn rotate(&self, is_due: impl Fn(&Buffer<K>) -> bool) -> bool {
+    pub(super) fn rotate(&self, is_due: impl Fn(&Buffer<K>) -> bool) -> Result<bool> {
         let mut state = self.desk.state.lock();
         if !is_due(self.versions.read().active()) {
-            return true;
+            return Ok(true);
         }
-        let Some(log) = state.free.pop_front() else { return false };
-        let generation = self.logs[log].generation(&self.site.pool);
+        let Some(log) = state.free.front().copied() else { return Ok(false) };
+        let generation = self.logs[log].generation(&self.site.pool)?;
+        state.free.pop_front();
         let buffer = Arc::new(Buffer::new(log, generation, self.site.shape.buffer_entries));
         self.versions.change(|version| {
             version.active().seal();
@@ -117,7 +118,7 @@ impl<K: FixedKey> Core<K> {
             Version { buffers, levels: version.levels.clone() }
         });
         self.desk.request(&mut state);
-        true
+        Ok(true)
     }
 
     /// Until a log is free; an error if an attempt to free one failed meanwhile.

@@ -59,7 +59,7 @@ fn options(seed: u64) -> CrashOptions {
         seed,
         random_states: 2,
         adversarial_states_max: 6,
-        crash_recovery_every: 31,
+        crash_recovery_every: 67,
         ..CrashOptions::default()
     }
 }
@@ -184,6 +184,7 @@ fn is_found(mutant: Mutant) {
     };
     mutants::with(None, short).unwrap();
     let outcome = mutants::with(Some(mutant), short);
+    println!("{mutant:?}: {outcome:?}");
     assert!(outcome.is_err(), "{mutant:?} passed: {outcome:?}");
 }
 
