@@ -2,8 +2,7 @@
 //!
 //! Memory: what was asked for, and about 100 bytes a page.
 
-use super::file::{PAGE_BYTES, RunFile};
-use crate::error::Result;
+use super::file::PAGE_BYTES;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ const SHARDS: usize = 16;
 
 pub(super) type Page = Arc<[u64]>;
 /// The number of a run, and of a page in its file. Numbers of runs are not used twice.
-type PageId = (u64, usize);
+pub(super) type PageId = (u64, usize);
 
 #[derive(Default)]
 struct Shard {
@@ -44,15 +43,13 @@ impl PageCache {
         &self.shards[(hash >> 60) as usize % SHARDS]
     }
 
-    /// A page, from the cache or else from the file. Nobody waits while a file is read.
-    pub(super) fn page(&self, run: u64, file: &RunFile, page: usize) -> Result<Page> {
-        let id = (run, page);
-        if let Some(found) = self.shard(id).lock().find(id) {
-            return Ok(found);
-        }
-        let read: Page = file.read_pages(page, 1)?.into();
-        self.shard(id).lock().add(id, &read, self.frames_max);
-        Ok(read)
+    /// A page, if it is there.
+    pub(super) fn find(&self, id: PageId) -> Option<Page> {
+        self.shard(id).lock().find(id)
+    }
+
+    pub(super) fn add(&self, id: PageId, page: &Page) {
+        self.shard(id).lock().add(id, page, self.frames_max);
     }
 
     /// Bytes of pages.

@@ -57,8 +57,8 @@ pub(super) struct Contents<K> {
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u64> {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    bytes.chunks(8).map(word).collect()
+    let word = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|byte| bytes[byte]));
+    bytes.chunks_exact(8).map(word).collect()
 }
 
 fn bytes_of(words: impl IntoIterator<Item = u64>) -> Vec<u8> {

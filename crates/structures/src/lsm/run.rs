@@ -5,9 +5,9 @@
 //!
 //! Memory: the index, a key for each block (in a file: each page of 16 blocks); the filter.
 
-use super::block::{Block, Entry, capacity};
-use super::cache::PageCache;
-use super::file::{PAGE_BLOCKS, RunFile};
+use super::block::{BLOCK_WORDS, Block, Entry, capacity};
+use super::cache::{Page, PageCache};
+use super::file::{PAGE_BLOCKS, PAGE_WORDS, RunFile};
 use super::filter::{Filter, KeyHash};
 use super::segments::{SEGMENT_BLOCKS, block_offset};
 use crate::error::{Error, Result};
@@ -99,7 +99,6 @@ impl<K: FixedKey> Run<K> {
         Ok(Run::new(record, Place::Pool(segments.into()), mins, None))
     }
 
-    /// Where readers begin that need not know how a run is laid out.
     pub(super) fn is_in_pool(&self) -> bool {
         matches!(self.place, Place::Pool(_))
     }
@@ -138,21 +137,38 @@ impl<K: FixedKey> Run<K> {
     /// The block with a number, verified.
     #[inline]
     fn block(&self, media: &Media<'_>, number: usize) -> Result<Block> {
-        let block = match &self.place {
+        match &self.place {
             Place::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
                 (0..4).for_each(|line| media.pool.prefetch(offset + line * 64));
-                Block::load(media.pool, offset)
+                let block = Block::load(media.pool, offset);
+                self.check(&block, number)?;
+                Ok(block)
             }
             Place::File(file) => {
-                let page = media.cache.page(self.record.number, file, number / PAGE_BLOCKS)?;
-                Block::of_words(
-                    page.chunks_exact(32).nth(number % PAGE_BLOCKS).expect("a page has 16 blocks"),
-                )
+                let page = self.page(media, file, number / PAGE_BLOCKS)?;
+                let at = number % PAGE_BLOCKS * BLOCK_WORDS;
+                Ok(Block::of_words(&page[at..at + BLOCK_WORDS]))
             }
-        };
-        self.check(&block, number)?;
-        Ok(block)
+        }
+    }
+
+    /// A page of a file. Its blocks are verified when it is read, so those in the cache are sound.
+    fn page(&self, media: &Media<'_>, file: &RunFile, page: usize) -> Result<Page> {
+        let id = (self.record.number, page);
+        if let Some(found) = media.cache.find(id) {
+            return Ok(found);
+        }
+        let read: Page = file.read_pages(page, 1)?.into();
+        for (number, words) in self.blocks_of_page(page).zip(read.chunks_exact(BLOCK_WORDS)) {
+            self.check(&Block::of_words(words), number)?;
+        }
+        media.cache.add(id, &read);
+        Ok(read)
+    }
+
+    fn blocks_of_page(&self, page: usize) -> std::ops::Range<usize> {
+        page * PAGE_BLOCKS..((page + 1) * PAGE_BLOCKS).min(self.record.blocks)
     }
 
     #[inline]
@@ -172,7 +188,7 @@ impl<K: FixedKey> Run<K> {
         }
     }
 
-    /// Asks the processor for the block of a key, if the run may have it; its number.
+    /// Whether the run may have a key.
     #[inline]
     pub(super) fn candidate(&self, key: K, hash: KeyHash) -> bool {
         key >= self.record.min
@@ -180,27 +196,34 @@ impl<K: FixedKey> Run<K> {
             && self.filter.get().is_none_or(|filter| filter.may_have(hash))
     }
 
-    /// The block where a key is, if it is there at all.
+    /// The block where a key is, if it is there at all: the last one that does not begin behind it.
     #[inline]
-    fn block_of(&self, media: &Media<'_>, key: K) -> Result<Option<usize>> {
+    fn locate(&self, media: &Media<'_>, key: K) -> Result<Option<(usize, Block)>> {
         let Some(place) = self.index.floor(key) else { return Ok(None) };
-        if self.is_in_pool() {
-            return Ok(Some(place));
-        }
+        let Place::File(file) = &self.place else {
+            let block = self.block(media, place)?;
+            // That the next block begins behind the key is only what its first line said at open.
+            if block.key::<K>(block.len() - 1) < key && place + 1 < self.record.blocks {
+                self.block(media, place + 1)?;
+            }
+            return Ok(Some((place, block)));
+        };
         // The index knows the pages only.
-        let (mut from, mut to) = (place * PAGE_BLOCKS, ((place + 1) * PAGE_BLOCKS).min(self.record.blocks));
+        let page = self.page(media, file, place)?;
+        let blocks = self.blocks_of_page(place);
+        let begins = |block: usize| K::of_words(&page[block * BLOCK_WORDS + 1..][..K::WORDS]);
+        let (mut from, mut to) = (0, blocks.len());
         while to - from > 1 {
             let middle = from.midpoint(to);
-            if self.block(media, middle)?.key::<K>(0) <= key { from = middle } else { to = middle }
+            if begins(middle) <= key { from = middle } else { to = middle }
         }
-        Ok(Some(from))
+        Ok(Some((blocks.start + from, Block::of_words(&page[from * BLOCK_WORDS..][..BLOCK_WORDS]))))
     }
 
     /// The entry of a key; [`Run::candidate`] said that it may be there.
     #[inline]
     pub(super) fn find(&self, media: &Media<'_>, key: K) -> Result<Option<Entry<K>>> {
-        let Some(number) = self.block_of(media, key)? else { return Ok(None) };
-        Ok(self.block(media, number)?.find(key))
+        Ok(self.locate(media, key)?.and_then(|(_, block)| block.find(key)))
     }
 
     /// Asks the processor for the block where a key would be.
@@ -268,10 +291,9 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
 
     /// Before the first entry not below a key, ascending.
     pub(super) fn from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
-        let Some(number) = run.block_of(media, key)? else { return Ok(Cursor::first(run, false)) };
+        let Some((number, block)) = run.locate(media, key)? else { return Ok(Cursor::first(run, false)) };
         let mut cursor = Cursor::new(run, true);
-        cursor.block = run.block(media, number)?;
-        cursor.number = number;
+        (cursor.number, cursor.block) = (number, block);
         cursor.left = cursor.block.len() - cursor.block.lower_bound(key);
         Ok(cursor)
     }
@@ -279,12 +301,11 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
     /// Before the last entry not above a key, descending.
     pub(super) fn back_from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
         let mut cursor = Cursor::new(run, false);
-        let Some(number) = run.block_of(media, key)? else {
+        let Some((number, block)) = run.locate(media, key)? else {
             cursor.is_at_end = true;
             return Ok(cursor);
         };
-        cursor.block = run.block(media, number)?;
-        cursor.number = number;
+        (cursor.number, cursor.block) = (number, block);
         let at = cursor.block.lower_bound(key);
         let is_there = at < cursor.block.len() && cursor.block.key::<K>(at) == key;
         cursor.left = at + usize::from(is_there);
@@ -312,13 +333,13 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
         self.block = match (&mut self.ahead, self.run.file()) {
             (Some((first, words)), Some(file)) => {
                 let page = next / PAGE_BLOCKS;
-                if !(*first..*first + words.len() / 512).contains(&page) {
+                if !(*first..*first + words.len() / PAGE_WORDS).contains(&page) {
                     let pages = self.run.record.blocks.div_ceil(PAGE_BLOCKS);
                     *words = file.read_pages(page, PAGES_AHEAD.min(pages - page))?;
                     *first = page;
                 }
-                let at = (next - *first * PAGE_BLOCKS) * 32;
-                let block = Block::of_words(&words[at..at + 32]);
+                let at = (next - *first * PAGE_BLOCKS) * BLOCK_WORDS;
+                let block = Block::of_words(&words[at..at + BLOCK_WORDS]);
                 self.run.check(&block, next)?;
                 block
             }

@@ -24,6 +24,8 @@ struct State {
     /// Logs without a buffer, in the order of their generations.
     free: VecDeque<usize>,
     is_requested: bool,
+    /// The thread has panicked.
+    is_gone: bool,
     /// Attempts that have failed so far, and the last failure, until an attempt succeeds.
     failures: u64,
     failure: Option<Error>,
@@ -31,7 +33,7 @@ struct State {
 
 impl Desk {
     pub(super) fn new(free: VecDeque<usize>) -> Desk {
-        let state = State { free, is_requested: true, failures: 0, failure: None };
+        let state = State { free, is_requested: true, is_gone: false, failures: 0, failure: None };
         Desk {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -127,6 +129,9 @@ impl<K: FixedKey> Core<K> {
         let failures = state.failures;
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         while state.free.is_empty() {
+            if state.is_gone {
+                return Err(Error::Invalid("the LSM-tree's thread has ended by a panic".to_string()));
+            }
             if let Some(error) = state.failure.clone().filter(|_| state.failures != failures) {
                 return Err(error);
             }
@@ -138,6 +143,7 @@ impl<K: FixedKey> Core<K> {
 
     /// What the tree's thread does until it is told to stop.
     pub(super) fn run_thread(&self) {
+        let _gone = Gone(self);
         loop {
             let mut state = self.desk.state.lock();
             if self.is_stopping() {
@@ -164,6 +170,18 @@ impl<K: FixedKey> Core<K> {
             if !state.is_requested && !self.is_stopping() {
                 self.desk.work.wait(&mut state);
             }
+        }
+    }
+}
+
+/// Tells waiting writers if the thread panics: they would wait for ever.
+struct Gone<'c, K: FixedKey>(&'c Core<K>);
+
+impl<K: FixedKey> Drop for Gone<'_, K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.desk.state.lock().is_gone = true;
+            self.0.desk.room.notify_all();
         }
     }
 }
