@@ -26,7 +26,7 @@ struct Measured {
     absent: f64,
     /// The same three, of the thread on the processor.
     on_processor: [f64; 3],
-    /// Modelled lines that a lookup of an absent key read.
+    /// Modelled lines that a lookup of an absent key asked for, cached or not.
     absent_lines: f64,
     is_right: bool,
     stats: LsmStats,
@@ -34,10 +34,11 @@ struct Measured {
     device_bytes: Option<f64>,
 }
 
-/// Every key is written twice, so that merges have something to drop.
+/// Every key is written twice, so that merges have something to drop; that fills some 236 buffers, so that several
+/// levels have runs.
 fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measured, Error> {
     let shape = LsmShape {
-        buffer_entries: (keys / 128).clamp(256, 1 << 15) as u32,
+        buffer_entries: (keys / 118).clamp(256, 1 << 15) as u32,
         buffers: 2,
         runs_per_level: setting.runs_per_level,
         pool_levels: setting.pool_levels,
@@ -72,7 +73,9 @@ fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measure
         upsert,
         get,
         absent: cost.ns / keys as f64,
-        absent_lines: cost.modelled.map_or(0.0, |cost| cost.lines_read as f64 / keys as f64),
+        absent_lines: cost
+            .modelled
+            .map_or(0.0, |cost| (cost.lines_read + cost.cache_hits) as f64 / keys as f64),
         is_right,
         stats: bench.tree.stats(),
         journal_bytes,
@@ -117,7 +120,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         match measured.device_bytes {
             Some(bytes) => {
                 row["device_bytes_an_upsert"] = json!(bytes);
-                row["lines_read_a_get_absent"] = json!(measured.absent_lines);
+                row["lines_asked_for_a_get_absent"] = json!(measured.absent_lines);
             }
             None => {
                 row["journal_bytes_an_upsert"] = json!(measured.journal_bytes);
@@ -149,7 +152,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     );
     let (with, without) = (of(Medium::Optane, 4, 4, 10), of(Medium::Optane, 4, 4, 0));
     report.check(
-        "Optane: with Bloom filters a lookup of an absent key reads a tenth of the lines",
+        "Optane: with Bloom filters a lookup of an absent key asks for less than a tenth of the lines",
         with.absent_lines < without.absent_lines / 10.0,
     );
     report.ratio("Optane: absent key, no filters/filters", without.absent / with.absent.max(0.01), None);

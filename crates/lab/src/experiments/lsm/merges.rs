@@ -5,6 +5,7 @@ use super::{Bench, Cost, Medium, key};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
+use entresol_memory::ModelledCost;
 use entresol_structures::lsm::{LsmOptions, LsmShape, MergeWay, RunPath};
 use serde_json::json;
 
@@ -48,8 +49,12 @@ fn least(samples: impl Iterator<Item = f64>) -> f64 {
 
 /// One merge of four runs.
 struct Merged {
+    /// Of each move alone.
     moves: Vec<Cost>,
-    merge: Cost,
+    /// Of the last move and the merge.
+    both: Cost,
+    /// The difference, on modelled media.
+    modelled: Option<ModelledCost>,
     is_right: bool,
 }
 
@@ -88,17 +93,10 @@ fn merge(
     for (run, i) in (0..SOURCES).flat_map(|run| (0..entries).step_by(7).map(move |i| (run, i))) {
         is_right &= bench.tree.get(keys.of(run, i, entries))? == Some(newest(run));
     }
-    let last = last.expect("there are four runs");
-    let moved = least(moves.iter().map(|cost| cost.ns));
+    let both = last.expect("there are four runs");
     let of_move = moves.last().and_then(|cost| cost.modelled);
-    // The last call moved a buffer as well.
-    let merge = Cost {
-        ns: last.ns - moved,
-        processor_ns: f64::NAN,
-        modelled: last.modelled.zip(of_move).map(|(all, one)| all - one),
-        journal_bytes: last.journal_bytes - moves[0].journal_bytes,
-    };
-    Ok(Merged { moves, merge, is_right })
+    let modelled = both.modelled.zip(of_move).map(|(both, one)| both - one);
+    Ok(Merged { moves, both, modelled, is_right })
 }
 
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
@@ -113,14 +111,16 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let mut series: Vec<Series> =
             WAYS.map(|(.., name)| Series { name: name.to_string(), points: Vec::new() }).into();
         for &entries in sizes {
-            let mut samples = vec![Vec::new(); WAYS.len()];
+            // Of move and merge, and of moves alone.
+            let mut samples = vec![(Vec::new(), Vec::new()); WAYS.len()];
             let mut written = Vec::new();
             // In turn, so that what disturbs the machine disturbs all.
             for round in 0..rounds {
                 for (index, (way, path, name)) in WAYS.into_iter().enumerate() {
                     let merged = merge(options, medium, (way, path), keys, entries, false)?;
                     is_right &= merged.is_right;
-                    samples[index].push(merged.merge.ns / (SOURCES * entries) as f64);
+                    samples[index].0.push(merged.both.ns);
+                    samples[index].1.extend(merged.moves.iter().map(|cost| cost.ns));
                     if round > 0 {
                         continue;
                     }
@@ -128,24 +128,28 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                         "what": "merge level (E7)", "medium": medium.name(), "way": name, "keys": keys.name(),
                         "entries_of_a_run": entries,
                     });
-                    if let Some(cost) = merged.merge.modelled {
+                    if let Some(cost) = merged.modelled {
                         let bytes = cost.lines_written * cost.line_bytes;
                         written.push(bytes);
                         fences_most = fences_most.max(cost.fences as f64 / (SOURCES * entries) as f64);
                         row["modified_bytes_an_entry"] = json!(bytes as f64 / (SOURCES * entries) as f64);
+                        row["lines_read_an_entry"] =
+                            json!(cost.lines_read as f64 / (SOURCES * entries) as f64);
                         row["device_bytes_an_entry"] = json!(
                             (cost.blocks_written * cost.block_bytes) as f64 / (SOURCES * entries) as f64
                         );
                         row["fences"] = json!(cost.fences);
                     } else {
-                        let bytes = merged.merge.journal_bytes as f64 / (SOURCES * entries) as f64;
+                        let bytes = merged.both.journal_bytes - merged.moves[0].journal_bytes;
+                        let bytes = bytes as f64 / (SOURCES * entries) as f64;
                         row["journal_bytes_an_entry"] = json!(bytes);
                     }
                     report.row(row);
                 }
             }
-            for (series, samples) in series.iter_mut().zip(&samples) {
-                series.points.push((entries.to_string(), least(samples.iter().copied())));
+            for (series, (both, moves)) in series.iter_mut().zip(&samples) {
+                let merge = least(both.iter().copied()) - least(moves.iter().copied());
+                series.points.push((entries.to_string(), merge / (SOURCES * entries) as f64));
             }
             if let (Some(least), Some(most)) = (written.iter().min(), written.iter().max()) {
                 let result = 17 * if keys == Keys::Unique { SOURCES * entries } else { entries };
