@@ -8,6 +8,7 @@ mod calibrate;
 mod crash_states;
 mod flush_cost;
 mod journal_commit;
+mod lsm;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -55,6 +56,11 @@ pub const ALL: &[Experiment] = &[
         name: "flush-cost",
         about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
         run: flush_cost::run,
+    },
+    Experiment {
+        name: "lsm",
+        about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
+        run: lsm::run,
     },
     Experiment {
         name: "calibrate",

@@ -8,6 +8,7 @@
 //! - one [B+-tree](btree) over any of them, with the designs of the papers as
 //!   [instances](btree::instances). The crate's `README.md` says which to take;
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
+//! - the LSM-tree ([`lsm::LsmTree`]): a buffer and its log, levels in the pool and in files;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -58,6 +59,7 @@ mod index;
 mod key;
 mod latch;
 mod leaf;
+pub mod lsm;
 pub mod node;
 mod simd;
 

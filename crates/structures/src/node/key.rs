@@ -12,6 +12,8 @@ pub trait FixedKey: Copy + Ord + Debug + Send + Sync + 'static {
     const MIN: Self;
     /// Reads a key from its words, the most significant first.
     fn load(words: &[AtomicU64]) -> Self;
+    /// The same from plain words.
+    fn of_words(words: &[u64]) -> Self;
     /// One of its words.
     fn word(self, index: usize) -> u64;
     /// One byte of hash.
@@ -37,6 +39,11 @@ impl FixedKey for u64 {
     #[inline]
     fn load(words: &[AtomicU64]) -> u64 {
         words[0].load(Relaxed)
+    }
+
+    #[inline]
+    fn of_words(words: &[u64]) -> u64 {
+        words[0]
     }
 
     #[inline]
@@ -69,6 +76,11 @@ impl FixedKey for u128 {
     #[inline]
     fn load(words: &[AtomicU64]) -> u128 {
         u128::from(words[0].load(Relaxed)) << 64 | u128::from(words[1].load(Relaxed))
+    }
+
+    #[inline]
+    fn of_words(words: &[u64]) -> u128 {
+        u128::from(words[0]) << 64 | u128::from(words[1])
     }
 
     #[inline]

@@ -1,0 +1,85 @@
+//! Pages of run files in DRAM, evicted by the clock: a page that was used since the hand passed last stays.
+//!
+//! Memory: what was asked for, and about 100 bytes a page.
+
+use super::file::PAGE_BYTES;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const SHARDS: usize = 16;
+
+pub(super) type Page = Arc<[u64]>;
+/// The number of a run, and of a page in its file. Numbers of runs are not used twice.
+pub(super) type PageId = (u64, usize);
+
+#[derive(Default)]
+struct Shard {
+    places: HashMap<PageId, usize>,
+    frames: Vec<Frame>,
+    hand: usize,
+}
+
+struct Frame {
+    id: PageId,
+    page: Page,
+    is_used: bool,
+}
+
+pub(super) struct PageCache {
+    shards: Vec<Mutex<Shard>>,
+    frames_max: usize,
+}
+
+impl PageCache {
+    /// A cache of about so many bytes; at least a page a shard.
+    pub(super) fn new(bytes: usize) -> PageCache {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        PageCache { shards, frames_max: (bytes / PAGE_BYTES / SHARDS).max(1) }
+    }
+
+    fn shard(&self, (run, page): PageId) -> &Mutex<Shard> {
+        let hash = (run << 32 ^ page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(hash >> 60) as usize % SHARDS]
+    }
+
+    /// A page, if it is there.
+    pub(super) fn find(&self, id: PageId) -> Option<Page> {
+        self.shard(id).lock().find(id)
+    }
+
+    pub(super) fn add(&self, id: PageId, page: &Page) {
+        self.shard(id).lock().add(id, page, self.frames_max);
+    }
+
+    /// Bytes of pages.
+    pub(super) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().frames.len() * PAGE_BYTES).sum()
+    }
+}
+
+impl Shard {
+    fn find(&mut self, id: PageId) -> Option<Page> {
+        let frame = &mut self.frames[*self.places.get(&id)?];
+        frame.is_used = true;
+        Some(Arc::clone(&frame.page))
+    }
+
+    fn add(&mut self, id: PageId, page: &Page, frames_max: usize) {
+        if self.places.contains_key(&id) {
+            return;
+        }
+        let frame = Frame { id, page: Arc::clone(page), is_used: false };
+        if self.frames.len() < frames_max {
+            self.places.insert(id, self.frames.len());
+            return self.frames.push(frame);
+        }
+        while std::mem::take(&mut self.frames[self.hand].is_used) {
+            self.hand = (self.hand + 1) % self.frames.len();
+        }
+        self.places.remove(&self.frames[self.hand].id);
+        self.places.insert(id, self.hand);
+        self.frames[self.hand] = frame;
+        self.hand = (self.hand + 1) % self.frames.len();
+    }
+}

@@ -1,0 +1,155 @@
+//! Bloom filters of one cache line a key: a lookup that is turned away costs one wait for DRAM.
+//!
+//! The bits of a key are in one line of 512, so a filter of ten bits an entry lets about 1.5% of absent keys through
+//! instead of the 0.9% of one without lines. A filter may be made for more entries than come: neighbouring lines are
+//! then folded together, which gives what the smaller filter would be.
+
+use crate::node::FixedKey;
+
+const LINE_WORDS: usize = 8;
+const LINE_BITS: u64 = 512;
+/// Bits that a key sets: 0.7 times the bits an entry would be best; more cost time.
+const PROBES_MAX: u32 = 6;
+/// So often a filter can be folded in two.
+const FOLDS: usize = 4;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([u64; LINE_WORDS]);
+
+/// The hash of a key that all filters and buffers take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyHash(pub(super) u64);
+
+impl KeyHash {
+    #[inline]
+    pub(super) fn of<K: FixedKey>(key: K) -> KeyHash {
+        let mut hash = 0x6A09_E667_F3BC_C909u64;
+        for index in 0..K::WORDS {
+            hash = (hash ^ key.word(index)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            hash ^= hash >> 32;
+        }
+        hash = hash.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        KeyHash(hash ^ hash >> 32)
+    }
+}
+
+/// A set of keys that may say yes to some that are not in it.
+pub(super) struct Filter {
+    lines: Vec<Line>,
+    bits: u32,
+    probes: u32,
+}
+
+impl Filter {
+    /// Room for so many entries with so many bits each.
+    pub(super) fn new(entries: u64, bits: u32) -> Filter {
+        let lines = (entries * u64::from(bits)).div_ceil(LINE_BITS).max(1) as usize;
+        let probes = (bits * 7 / 10).clamp(1, PROBES_MAX);
+        Filter { lines: vec![Line([0; LINE_WORDS]); lines.next_multiple_of(1 << FOLDS)], bits, probes }
+    }
+
+    /// The line of a hash: the upper half says where among all lines. Half the lines: half the number.
+    #[inline]
+    fn line(&self, hash: KeyHash) -> usize {
+        (((hash.0 >> 32) * self.lines.len() as u64) >> 32) as usize
+    }
+
+    /// The bits of a hash: nine bits of it for each.
+    #[inline]
+    fn places(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let spread = hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (0..self.probes).map(move |probe| {
+            let bit = spread >> (10 + 9 * probe) & (LINE_BITS - 1);
+            (bit as usize / 64, 1 << (bit % 64))
+        })
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, hash: KeyHash) {
+        let line = self.line(hash);
+        for (word, bit) in self.places(hash) {
+            self.lines[line].0[word] |= bit;
+        }
+    }
+
+    #[inline]
+    pub(super) fn may_have(&self, hash: KeyHash) -> bool {
+        let line = &self.lines[self.line(hash)].0;
+        self.places(hash).all(|(word, bit)| line[word] & bit != 0)
+    }
+
+    /// Gives back what is more than so many entries need.
+    pub(super) fn shrink(&mut self, entries: u64) {
+        let needed = (entries * u64::from(self.bits)).div_ceil(LINE_BITS).max(1) as usize;
+        while self.lines.len().is_multiple_of(2) && self.lines.len() / 2 >= needed {
+            for line in 0..self.lines.len() / 2 {
+                let (left, right) = (self.lines[2 * line].0, self.lines[2 * line + 1].0);
+                self.lines[line] = Line(std::array::from_fn(|word| left[word] | right[word]));
+            }
+            self.lines.truncate(self.lines.len() / 2);
+        }
+        self.lines.shrink_to_fit();
+    }
+
+    /// Bytes of DRAM.
+    pub(super) fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
+    }
+
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        self.lines.iter().flat_map(|line| line.0)
+    }
+
+    /// The filter that [`Filter::words`] came from; none if these words are no filter.
+    pub(super) fn of_words(words: &[u64], bits: u32) -> Option<Filter> {
+        let is_whole = !words.is_empty() && words.len().is_multiple_of(LINE_WORDS);
+        let line = |words: &[u64]| Line(std::array::from_fn(|word| words[word]));
+        is_whole.then(|| Filter {
+            lines: words.chunks_exact(LINE_WORDS).map(line).collect(),
+            bits,
+            probes: (bits * 7 / 10).clamp(1, PROBES_MAX),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(keys: std::ops::Range<u64>, room: u64) -> Filter {
+        let mut filter = Filter::new(room, 10);
+        keys.for_each(|key| filter.add(KeyHash::of(key)));
+        filter
+    }
+
+    fn passes(filter: &Filter, keys: std::ops::Range<u64>) -> usize {
+        keys.filter(|key| filter.may_have(KeyHash::of(*key))).count()
+    }
+
+    #[test]
+    fn all_members_pass_and_few_others() {
+        let filter = of(0..50_000, 50_000);
+        assert_eq!(passes(&filter, 0..50_000), 50_000);
+        let wrong = passes(&filter, 1_000_000..1_100_000);
+        assert!(wrong < 2_500, "{wrong} of 100,000 absent keys pass");
+        assert!(filter.bytes() < 50_000 * 11 / 8, "{} bytes", filter.bytes());
+    }
+
+    #[test]
+    fn a_filter_with_too_much_room_is_folded_and_still_right() {
+        let mut filter = of(0..20_000, 100_000);
+        filter.shrink(20_000);
+        assert_eq!(passes(&filter, 0..20_000), 20_000);
+        assert!(filter.bytes() < 20_000 * 20 / 8, "{} bytes", filter.bytes());
+        let wrong = passes(&filter, 1_000_000..1_100_000);
+        assert!(wrong < 2_500, "{wrong} of 100,000 absent keys pass");
+        let words: Vec<u64> = filter.words().collect();
+        let again = Filter::of_words(&words, filter.bits()).unwrap();
+        assert_eq!(passes(&again, 0..20_000), 20_000);
+    }
+}

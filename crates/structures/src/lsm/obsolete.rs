@@ -1,0 +1,98 @@
+//! Clearing away what does not count: runs that were merged, and what was being built when something failed. Every
+//! step can be repeated after a crash.
+
+use super::file::path_of;
+use super::mutants::{self, Mutant};
+use super::run::RunRecord;
+use super::{Site, manifest, segments};
+use crate::error::{Error, Result};
+use entresol_memory::Error as MemoryError;
+use std::sync::atomic::Ordering::Acquire;
+
+/// Removes files of runs, if they are there, and makes that durable.
+fn remove_files(site: &Site, numbers: &[u64]) -> Result<()> {
+    if numbers.is_empty() {
+        return Ok(());
+    }
+    let files = site.pool.env().files();
+    for number in numbers {
+        let path = path_of(site.directory(), site.identity, *number);
+        if files.exists(&path) {
+            files.remove(&path).map_err(|error| MemoryError::io("remove", &path, &error))?;
+        }
+    }
+    let synced = files.sync_directory(site.directory());
+    Ok(synced.map_err(|error| MemoryError::io("sync directory", site.directory(), &error))?)
+}
+
+/// Clears a slot of what is being built for a level.
+pub(super) fn clear_building(site: &Site, level: usize, slot: usize) -> Result<()> {
+    let word = manifest::building(site.header, slot);
+    let found = site.pool.word(word).load(Acquire);
+    if found == 0 {
+        return Ok(());
+    }
+    if site.shape.is_in_pool(level) {
+        return segments::free_chain(&site.pool, word);
+    }
+    remove_files(site, &[found])?;
+    let mut publication = site.pool.publication();
+    publication.set(word, 0);
+    Ok(publication.publish()?)
+}
+
+/// Frees the runs on the list of obsolete ones, and the list. No file goes before it is durable that no manifest has
+/// it.
+pub(super) fn sweep(site: &Site) -> Result<()> {
+    let list = site.pool.word(site.header + manifest::OBSOLETE).load(Acquire);
+    if list == 0 {
+        return Ok(());
+    }
+    let (chains, files) = manifest::read_obsolete(&site.pool, list)?;
+    if !files.is_empty() && !mutants::is(Mutant::RemovedBeforeDurable) {
+        site.pool.sync()?;
+    }
+    for chain in chains {
+        segments::free_chain(&site.pool, chain)?;
+    }
+    remove_files(site, &files)?;
+    let mut publication = site.pool.publication();
+    publication.free(list);
+    publication.set(site.header + manifest::OBSOLETE, 0);
+    Ok(publication.publish()?)
+}
+
+/// An error if what is to be cleared away belongs to a run of the manifest, or is not allocated: a damaged header. Cost:
+/// nothing after a close; else a walk over all objects of the pool.
+pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()> {
+    let pool = &*site.pool;
+    let word = |offset: u64| pool.word(offset).load(Acquire);
+    let list = word(site.header + manifest::OBSOLETE);
+    let (mut chains, mut files) =
+        if list == 0 { Default::default() } else { manifest::read_obsolete(pool, list)? };
+    for slot in 0..manifest::SLOTS {
+        let building = manifest::building(site.header, slot);
+        match (word(building), site.shape.is_in_pool(site.shape.slot_level(slot))) {
+            (0, _) => {}
+            (_, true) => chains.push(building),
+            (number, false) => files.push(number),
+        }
+    }
+    if list == 0 && chains.is_empty() && files.is_empty() {
+        return Ok(());
+    }
+    let corrupt = |what: String| Error::Corrupt { offset: site.header, what };
+    if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
+        return Err(corrupt(format!("its header calls run {} obsolete, which its manifest has", run.number)));
+    }
+    let mut objects = pool.allocation_map();
+    let mut bad = None;
+    let mut claim = |offset: u64| bad = bad.take().or(objects.claim(offset, 1).err());
+    if list != 0 {
+        claim(list);
+    }
+    for last in records.iter().map(|run| run.last_segment).chain(chains.into_iter().map(word)) {
+        segments::for_each(pool, last, &mut claim)?;
+    }
+    bad.map_or(Ok(()), |what| Err(corrupt(format!("its header or lists are wrong: {what}"))))
+}

@@ -1,0 +1,152 @@
+//! What an LSM-tree is made of, for good, and how it is run, from open to open.
+
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+
+/// The most levels of both kinds together.
+pub(super) const LEVELS_MAX: u32 = 15;
+/// The most buffers, each with its log.
+pub(super) const BUFFERS_MAX: u32 = 8;
+const BUFFER_ENTRIES_MIN: u32 = 4;
+const BUFFER_ENTRIES_MAX: u32 = 1 << 20;
+const RUNS_MIN: u32 = 2;
+const RUNS_MAX: u32 = 16;
+
+/// What is laid down when a tree is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LsmShape {
+    /// Writes that a buffer takes before it is moved to the first level. Each has 32 bytes of log in the pool.
+    pub buffer_entries: u32,
+    /// Buffers: one takes writes while the others are moved.
+    pub buffers: u32,
+    /// Tuning ratio: so many runs of a level are merged into one of the next.
+    pub runs_per_level: u32,
+    /// Levels in the pool.
+    pub pool_levels: u32,
+    /// Levels below them, in files.
+    pub disk_levels: u32,
+}
+
+impl Default for LsmShape {
+    fn default() -> LsmShape {
+        LsmShape { buffer_entries: 1 << 15, buffers: 3, runs_per_level: 4, pool_levels: 6, disk_levels: 0 }
+    }
+}
+
+impl LsmShape {
+    pub(super) fn levels(&self) -> u32 {
+        self.pool_levels + self.disk_levels
+    }
+
+    /// Whether a level is in the pool.
+    pub(super) fn is_in_pool(&self, level: usize) -> bool {
+        level < self.pool_levels as usize
+    }
+
+    /// The level whose run is built in a slot of the header: first that of a buffer, then those of merged levels.
+    pub(super) fn slot_level(&self, slot: usize) -> usize {
+        slot.min(self.levels() as usize - 1)
+    }
+
+    /// Runs that a level takes while a merge is under way below it; with more, whoever brings them waits.
+    pub(super) fn runs_max(&self) -> usize {
+        3 * self.runs_per_level as usize
+    }
+
+    pub(super) fn validate(&self) -> Result<()> {
+        let within = |name: &str, value: u32, from: u32, to: u32| {
+            if (from..=to).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::Invalid(format!("{name} is {value}; it must be from {from} to {to}")))
+        };
+        within("buffer_entries", self.buffer_entries, BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX)?;
+        within("buffers", self.buffers, 2, BUFFERS_MAX)?;
+        within("runs_per_level", self.runs_per_level, RUNS_MIN, RUNS_MAX)?;
+        within("pool_levels", self.pool_levels, 0, LEVELS_MAX)?;
+        within("disk_levels", self.disk_levels, 0, LEVELS_MAX)?;
+        within("pool_levels + disk_levels", self.levels(), 1, LEVELS_MAX)
+    }
+
+    /// As two words of the header.
+    pub(super) fn to_words(self) -> [u64; 2] {
+        [
+            u64::from(self.buffer_entries) | u64::from(self.buffers) << 32,
+            u64::from(self.runs_per_level)
+                | u64::from(self.pool_levels) << 16
+                | u64::from(self.disk_levels) << 32,
+        ]
+    }
+
+    pub(super) fn of_words([sizes, levels]: [u64; 2]) -> LsmShape {
+        LsmShape {
+            buffer_entries: sizes as u32,
+            buffers: (sizes >> 32) as u32,
+            runs_per_level: u32::from(levels as u16),
+            pool_levels: u32::from((levels >> 16) as u16),
+            disk_levels: (levels >> 32) as u32,
+        }
+    }
+}
+
+/// How the runs of a level become one (dissertation 3.3.2, figure 3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MergeWay {
+    /// All at once: no intermediate results.
+    #[default]
+    KWay,
+    /// Two at a time. Intermediate results are in DRAM, as large as the runs; the last two are merged to where the
+    /// result goes.
+    TwoWay,
+}
+
+/// How runs get into the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RunPath {
+    /// Block by block, each written when it is full.
+    Direct,
+    /// Collected in DRAM and copied, a segment (64 KiB) at a time.
+    #[default]
+    ThroughDram,
+}
+
+/// Who moves buffers and merges levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Maintenance {
+    /// A thread of the tree. Writers wait for it only if all buffers are full.
+    #[default]
+    Background,
+    /// The writer that finds its buffer full, in its call: no thread, and one seed gives one run.
+    InCaller,
+}
+
+/// How a tree is run. May differ from open to open.
+#[derive(Debug, Clone)]
+pub struct LsmOptions {
+    /// How runs are merged.
+    pub merge: MergeWay,
+    /// How runs get into the pool.
+    pub path: RunPath,
+    /// Bits of a Bloom filter for each entry of a run, in DRAM; 0: none.
+    pub filter_bits: u32,
+    /// Who moves and merges.
+    pub maintenance: Maintenance,
+    /// Where the files of the disk levels are. A tree with disk levels needs it: an existing directory, and from
+    /// open to open the same.
+    pub directory: Option<PathBuf>,
+    /// DRAM for pages of the disk levels' files.
+    pub cache_bytes: usize,
+}
+
+impl Default for LsmOptions {
+    fn default() -> LsmOptions {
+        LsmOptions {
+            merge: MergeWay::default(),
+            path: RunPath::default(),
+            filter_bits: 10,
+            maintenance: Maintenance::default(),
+            directory: None,
+            cache_bytes: 8 << 20,
+        }
+    }
+}

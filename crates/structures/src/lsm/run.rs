@@ -1,0 +1,351 @@
+//! Runs: sorted, immutable, in the pool or in a file; with their index, filter, least and greatest key in DRAM.
+//!
+//! A lookup compares with the two keys, asks the filter (a line of DRAM), finds the block in the index (DRAM), and
+//! reads that block: in the pool four neighbouring lines, in a file a page of 4 KiB, if the cache does not have it.
+//!
+//! Memory: the index, a key for each block (in a file: each page of 16 blocks); the filter.
+
+use super::block::{BLOCK_WORDS, Block, Entry, capacity};
+use super::cache::{Page, PageCache};
+use super::file::{PAGE_BLOCKS, PAGE_WORDS, RunFile};
+use super::filter::{Filter, KeyHash};
+use super::segments::{SEGMENT_BLOCKS, block_offset};
+use crate::error::{Error, Result};
+use crate::node::FixedKey;
+use entresol_memory::{Error as MemoryError, Pool};
+use std::sync::OnceLock;
+
+/// Where runs are read from.
+pub(super) struct Media<'m> {
+    pub(super) pool: &'m Pool,
+    pub(super) cache: &'m PageCache,
+}
+
+/// What the manifest says of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RunRecord<K> {
+    pub(super) level: usize,
+    pub(super) number: u64,
+    pub(super) entries: u64,
+    pub(super) blocks: usize,
+    /// The last segment; 0: it is in a file.
+    pub(super) last_segment: u64,
+    pub(super) min: K,
+    pub(super) max: K,
+}
+
+pub(super) enum Place {
+    Pool(Box<[u64]>),
+    File(RunFile),
+}
+
+pub(super) struct Run<K> {
+    pub(super) record: RunRecord<K>,
+    place: Place,
+    index: Index<K>,
+    /// Not there yet after opening a pool: lookups do without until it is.
+    filter: OnceLock<Filter>,
+}
+
+/// The smallest key of each block or page; every 64th of them once more, so that a search stays in few lines.
+struct Index<K> {
+    mins: Vec<K>,
+    tops: Vec<K>,
+}
+
+const TOP_STRIDE: usize = 64;
+
+impl<K: FixedKey> Index<K> {
+    fn new(mins: Vec<K>) -> Index<K> {
+        let tops = mins.iter().step_by(TOP_STRIDE).copied().collect();
+        Index { mins, tops }
+    }
+
+    /// The last place whose smallest key is not above this one.
+    #[inline]
+    fn floor(&self, key: K) -> Option<usize> {
+        let top = self.tops.partition_point(|min| *min <= key).checked_sub(1)? * TOP_STRIDE;
+        let group = &self.mins[top..(top + TOP_STRIDE).min(self.mins.len())];
+        Some(top + group.partition_point(|min| *min <= key) - 1)
+    }
+}
+
+impl<K: FixedKey> Run<K> {
+    pub(super) fn new(record: RunRecord<K>, place: Place, mins: Vec<K>, filter: Option<Filter>) -> Run<K> {
+        Run {
+            record,
+            place,
+            index: Index::new(mins),
+            filter: filter.map_or_else(OnceLock::new, OnceLock::from),
+        }
+    }
+
+    /// The run of segments that were written before: reads one line of each block.
+    pub(super) fn of_segments(pool: &Pool, record: RunRecord<K>, segments: Vec<u64>) -> Result<Run<K>> {
+        let mut mins = Vec::with_capacity(record.blocks);
+        for block in 0..record.blocks {
+            let offset = block_offset(segments[block / SEGMENT_BLOCKS], block % SEGMENT_BLOCKS);
+            let min = K::load(&pool.words(offset, 1 + K::WORDS)[1..]);
+            if mins.last().is_some_and(|before| *before >= min) {
+                let what = "a block of a run does not begin behind the one before".to_string();
+                return Err(Error::Corrupt { offset, what });
+            }
+            mins.push(min);
+        }
+        if mins.first() != Some(&record.min) || mins.last().is_some_and(|last| *last > record.max) {
+            let what = format!("run {} does not have the keys that the manifest says", record.number);
+            return Err(Error::Corrupt { offset: record.last_segment, what });
+        }
+        Ok(Run::new(record, Place::Pool(segments.into()), mins, None))
+    }
+
+    pub(super) fn is_in_pool(&self) -> bool {
+        matches!(self.place, Place::Pool(_))
+    }
+
+    pub(super) fn file(&self) -> Option<&RunFile> {
+        match &self.place {
+            Place::File(file) => Some(file),
+            Place::Pool(_) => None,
+        }
+    }
+
+    pub(super) fn index_bytes(&self) -> usize {
+        (self.index.mins.len() + self.index.tops.len()) * size_of::<K>()
+    }
+
+    pub(super) fn filter_bytes(&self) -> usize {
+        self.filter.get().map_or(0, Filter::bytes)
+    }
+
+    pub(super) fn has_filter(&self) -> bool {
+        self.filter.get().is_some()
+    }
+
+    /// Builds the filter of a run that has none: reads all of it.
+    pub(super) fn build_filter(&self, media: &Media<'_>, bits: u32) -> Result<()> {
+        let mut filter = Filter::new(self.record.entries, bits);
+        let mut cursor = Cursor::first(self, true);
+        while let Some(entry) = cursor.next(media)? {
+            filter.add(KeyHash::of(entry.key));
+        }
+        // Somebody else may have been faster.
+        let _ = self.filter.set(filter);
+        Ok(())
+    }
+
+    /// The block with a number, verified.
+    #[inline]
+    fn block(&self, media: &Media<'_>, number: usize) -> Result<Block> {
+        match &self.place {
+            Place::Pool(segments) => {
+                let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
+                (0..4).for_each(|line| media.pool.prefetch(offset + line * 64));
+                let block = Block::load(media.pool, offset);
+                self.check(&block, number)?;
+                Ok(block)
+            }
+            Place::File(file) => {
+                let page = self.page(media, file, number / PAGE_BLOCKS)?;
+                let at = number % PAGE_BLOCKS * BLOCK_WORDS;
+                Ok(Block::of_words(&page[at..at + BLOCK_WORDS]))
+            }
+        }
+    }
+
+    /// A page of a file. Its blocks are verified when it is read, so those in the cache are sound.
+    fn page(&self, media: &Media<'_>, file: &RunFile, page: usize) -> Result<Page> {
+        let id = (self.record.number, page);
+        if let Some(found) = media.cache.find(id) {
+            return Ok(found);
+        }
+        let read: Page = file.read_pages(page, 1)?.into();
+        for (number, words) in self.blocks_of_page(page).zip(read.chunks_exact(BLOCK_WORDS)) {
+            self.check(&Block::of_words(words), number)?;
+        }
+        media.cache.add(id, &read);
+        Ok(read)
+    }
+
+    fn blocks_of_page(&self, page: usize) -> std::ops::Range<usize> {
+        page * PAGE_BLOCKS..((page + 1) * PAGE_BLOCKS).min(self.record.blocks)
+    }
+
+    #[inline]
+    fn check(&self, block: &Block, number: usize) -> Result<()> {
+        if block.is_sound::<K>(self.record.number, number) { Ok(()) } else { Err(self.damaged(number)) }
+    }
+
+    #[cold]
+    fn damaged(&self, number: usize) -> Error {
+        let what = format!("block {number} of run {} does not fit its check", self.record.number);
+        match &self.place {
+            Place::Pool(segments) => {
+                let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
+                Error::Corrupt { offset, what }
+            }
+            Place::File(file) => MemoryError::corrupt(&file.path, number as u64 * 256, what).into(),
+        }
+    }
+
+    /// Whether the run may have a key.
+    #[inline]
+    pub(super) fn candidate(&self, key: K, hash: KeyHash) -> bool {
+        key >= self.record.min
+            && key <= self.record.max
+            && self.filter.get().is_none_or(|filter| filter.may_have(hash))
+    }
+
+    /// The block where a key is, if it is there at all: the last one that does not begin behind it.
+    #[inline]
+    fn locate(&self, media: &Media<'_>, key: K) -> Result<Option<(usize, Block)>> {
+        let Some(place) = self.index.floor(key) else { return Ok(None) };
+        let Place::File(file) = &self.place else {
+            let block = self.block(media, place)?;
+            // That the next block begins behind the key is only what its first line said at open.
+            if block.key::<K>(block.len() - 1) < key && place + 1 < self.record.blocks {
+                self.block(media, place + 1)?;
+            }
+            return Ok(Some((place, block)));
+        };
+        // The index knows the pages only.
+        let page = self.page(media, file, place)?;
+        let blocks = self.blocks_of_page(place);
+        let begins = |block: usize| K::of_words(&page[block * BLOCK_WORDS + 1..][..K::WORDS]);
+        let (mut from, mut to) = (0, blocks.len());
+        while to - from > 1 {
+            let middle = from.midpoint(to);
+            if begins(middle) <= key { from = middle } else { to = middle }
+        }
+        Ok(Some((blocks.start + from, Block::of_words(&page[from * BLOCK_WORDS..][..BLOCK_WORDS]))))
+    }
+
+    /// The entry of a key; [`Run::candidate`] said that it may be there.
+    #[inline]
+    pub(super) fn find(&self, media: &Media<'_>, key: K) -> Result<Option<Entry<K>>> {
+        Ok(self.locate(media, key)?.and_then(|(_, block)| block.find(key)))
+    }
+
+    /// Asks the processor for the block where a key would be.
+    #[inline]
+    pub(super) fn prefetch(&self, pool: &Pool, key: K) {
+        if let Place::Pool(segments) = &self.place
+            && let Some(number) = self.index.floor(key)
+        {
+            let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
+            (0..4).for_each(|line| pool.prefetch(offset + line * 64));
+        }
+    }
+
+    /// Verifies every block, their order, and what the manifest says.
+    pub(super) fn verify(&self, media: &Media<'_>) -> Result<()> {
+        let mut cursor = Cursor::first(self, true);
+        let (mut entries, mut last) = (0u64, None);
+        while let Some(entry) = cursor.next(media)? {
+            if last.is_some_and(|last| last >= entry.key) {
+                return Err(self.damaged(cursor.number));
+            }
+            last = Some(entry.key);
+            entries += 1;
+        }
+        let blocks_max = entries.div_ceil(capacity::<K>() as u64);
+        if entries != self.record.entries
+            || last != Some(self.record.max)
+            || blocks_max != self.record.blocks as u64
+        {
+            return Err(self.damaged(self.record.blocks.saturating_sub(1)));
+        }
+        Ok(())
+    }
+}
+
+/// A place in a run, moving one way.
+pub(super) struct Cursor<'r, K> {
+    run: &'r Run<K>,
+    block: Block,
+    /// The block's number, and how many of its entries are still to come.
+    number: usize,
+    left: usize,
+    forward: bool,
+    is_at_end: bool,
+    /// Pages read ahead, from one on; only where all of a file is read.
+    ahead: Option<(usize, Vec<u64>)>,
+}
+
+/// Pages that are read at once where all of a file is read.
+const PAGES_AHEAD: usize = 16;
+
+impl<'r, K: FixedKey> Cursor<'r, K> {
+    fn new(run: &'r Run<K>, forward: bool) -> Cursor<'r, K> {
+        Cursor { run, block: Block::empty(), number: 0, left: 0, forward, is_at_end: false, ahead: None }
+    }
+
+    /// Before the first entry. `all`: everything will be read, so the cache is left alone.
+    pub(super) fn first(run: &'r Run<K>, all: bool) -> Cursor<'r, K> {
+        let mut cursor = Cursor::new(run, true);
+        // One before the first block.
+        cursor.number = usize::MAX;
+        cursor.ahead = (all && !run.is_in_pool()).then(|| (0, Vec::new()));
+        cursor
+    }
+
+    /// Before the first entry not below a key, ascending.
+    pub(super) fn from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
+        let Some((number, block)) = run.locate(media, key)? else { return Ok(Cursor::first(run, false)) };
+        let mut cursor = Cursor::new(run, true);
+        (cursor.number, cursor.block) = (number, block);
+        cursor.left = cursor.block.len() - cursor.block.lower_bound(key);
+        Ok(cursor)
+    }
+
+    /// Before the last entry not above a key, descending.
+    pub(super) fn back_from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
+        let mut cursor = Cursor::new(run, false);
+        let Some((number, block)) = run.locate(media, key)? else {
+            cursor.is_at_end = true;
+            return Ok(cursor);
+        };
+        (cursor.number, cursor.block) = (number, block);
+        let at = cursor.block.lower_bound(key);
+        let is_there = at < cursor.block.len() && cursor.block.key::<K>(at) == key;
+        cursor.left = at + usize::from(is_there);
+        Ok(cursor)
+    }
+
+    /// The next entry in the cursor's direction.
+    #[inline]
+    pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
+        if self.left == 0 && !self.next_block(media)? {
+            return Ok(None);
+        }
+        let slot = if self.forward { self.block.len() - self.left } else { self.left - 1 };
+        self.left -= 1;
+        Ok(Some(self.block.entry(slot)))
+    }
+
+    fn next_block(&mut self, media: &Media<'_>) -> Result<bool> {
+        let next =
+            if self.forward { self.number.checked_add(1).unwrap_or(0) } else { self.number.wrapping_sub(1) };
+        if self.is_at_end || next >= self.run.record.blocks {
+            self.is_at_end = true;
+            return Ok(false);
+        }
+        self.block = match (&mut self.ahead, self.run.file()) {
+            (Some((first, words)), Some(file)) => {
+                let page = next / PAGE_BLOCKS;
+                if !(*first..*first + words.len() / PAGE_WORDS).contains(&page) {
+                    let pages = self.run.record.blocks.div_ceil(PAGE_BLOCKS);
+                    *words = file.read_pages(page, PAGES_AHEAD.min(pages - page))?;
+                    *first = page;
+                }
+                let at = (next - *first * PAGE_BLOCKS) * BLOCK_WORDS;
+                let block = Block::of_words(&words[at..at + BLOCK_WORDS]);
+                self.run.check(&block, next)?;
+                block
+            }
+            _ => self.run.block(media, next)?,
+        };
+        (self.number, self.left) = (next, self.block.len());
+        Ok(true)
+    }
+}

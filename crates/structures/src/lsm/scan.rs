@@ -1,0 +1,158 @@
+//! Ordered scans, both ways.
+//!
+//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+
+use super::LsmTree;
+use super::merge::{Merger, Source};
+use super::run::{Cursor, Media};
+use super::version::Version;
+use crate::error::Result;
+use crate::node::{Entries, FixedKey};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Entries that an iterator fetches at a time; the first time fewer.
+const BATCH_ENTRIES_MAX: usize = 1024;
+const BATCH_ENTRIES_FIRST: usize = 64;
+
+impl<K: FixedKey> LsmTree<K> {
+    /// Appends the first `enough` entries of a range, ascending. Returns the range that is left, if any. Cost: a
+    /// search in each run and buffer, then a comparison with each for an entry.
+    pub fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let last = self.collect::<true>(&range, enough, entries)?;
+        Ok(last.and_then(K::next).filter(|from| from <= range.end()).map(|from| from..=*range.end()))
+    }
+
+    /// As [`LsmTree::scan`], in descending order.
+    pub fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let last = self.collect::<false>(&range, enough, entries)?;
+        Ok(last.and_then(K::previous).filter(|to| to >= range.start()).map(|to| *range.start()..=to))
+    }
+
+    /// Appends entries; returns the last key if there may be more behind it.
+    fn collect<const FORWARD: bool>(
+        &self,
+        range: &RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<K>> {
+        let core = &*self.core;
+        let _pinned = core.site.pool.pin();
+        let version = core.versions.current();
+        let media = core.media();
+        let mut merger = Merger::<K, FORWARD>::new(sources::<K, FORWARD>(&version, &media, range)?, &media)?;
+        let wanted = entries.len() + enough.max(1);
+        while let Some(entry) = merger.next(&media)? {
+            if !range.contains(&entry.key) {
+                return Ok(None);
+            }
+            if let Some(value) = entry.value() {
+                entries.push((entry.key, value));
+                if entries.len() >= wanted {
+                    return Ok(Some(entry.key));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Iterates over a range, from either end (not both).
+    pub fn range(&self, range: RangeInclusive<K>) -> LsmRange<'_, K> {
+        LsmRange {
+            tree: self,
+            left: Some(range),
+            entries: Entries::new().into_iter(),
+            batch: BATCH_ENTRIES_FIRST,
+            is_descending: None,
+        }
+    }
+}
+
+/// Everything that may have keys of a range, newest first, from its first key in the direction on.
+fn sources<'v, K: FixedKey, const FORWARD: bool>(
+    version: &'v Version<K>,
+    media: &Media<'_>,
+    range: &RangeInclusive<K>,
+) -> Result<Vec<Source<'v, K>>> {
+    let mut sources = Vec::new();
+    for buffer in &version.buffers {
+        let view = buffer.view();
+        for places in [Arc::new(view.tail), view.order] {
+            let next = if FORWARD {
+                places.partition_point(|place| buffer.key(*place) < *range.start())
+            } else {
+                places.partition_point(|place| buffer.key(*place) <= *range.end())
+            };
+            sources.push(Source::Places { buffer, places, next });
+        }
+    }
+    for run in version.runs() {
+        if run.record.max < *range.start() || run.record.min > *range.end() {
+            continue;
+        }
+        let cursor = if FORWARD {
+            Cursor::from(run, media, *range.start())?
+        } else {
+            Cursor::back_from(run, media, *range.end())?
+        };
+        sources.push(Source::Run(cursor));
+    }
+    Ok(sources)
+}
+
+/// An iterator over a range of a tree; fetches some entries at a time, and holds nothing in between.
+pub struct LsmRange<'t, K: FixedKey> {
+    tree: &'t LsmTree<K>,
+    left: Option<RangeInclusive<K>>,
+    entries: std::vec::IntoIter<(K, u64)>,
+    batch: usize,
+    is_descending: Option<bool>,
+}
+
+impl<K: FixedKey> LsmRange<'_, K> {
+    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
+        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Some(Ok(entry));
+            }
+            let range = self.left.take()?;
+            let mut entries = Entries::new();
+            let fetched = if descending {
+                self.tree.scan_back(range, self.batch, &mut entries)
+            } else {
+                self.tree.scan(range, self.batch, &mut entries)
+            };
+            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
+            match fetched {
+                Ok(left) => self.left = left,
+                Err(error) => return Some(Err(error)),
+            }
+            self.entries = entries.into_iter();
+        }
+    }
+}
+
+impl<K: FixedKey> Iterator for LsmRange<'_, K> {
+    type Item = Result<(K, u64)>;
+
+    fn next(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(false)
+    }
+}
+
+impl<K: FixedKey> DoubleEndedIterator for LsmRange<'_, K> {
+    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(true)
+    }
+}

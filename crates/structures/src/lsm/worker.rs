@@ -1,0 +1,187 @@
+//! The desk between writers and whoever moves and merges: free logs, requests, failures; and the tree's thread.
+
+use super::Core;
+use super::buffer::Buffer;
+use super::version::Version;
+use crate::error::{Error, Result};
+use crate::node::FixedKey;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What writers and the thread tell each other.
+pub(super) struct Desk {
+    state: Mutex<State>,
+    /// Something for the thread to do.
+    work: Condvar,
+    /// A log is free, or an attempt to free one has failed.
+    room: Condvar,
+    stopping: AtomicBool,
+}
+
+struct State {
+    /// Logs without a buffer, in the order of their generations.
+    free: VecDeque<usize>,
+    is_requested: bool,
+    /// The thread has panicked.
+    is_gone: bool,
+    /// Attempts that have failed so far, and the last failure, until an attempt succeeds.
+    failures: u64,
+    failure: Option<Error>,
+}
+
+impl Desk {
+    pub(super) fn new(free: VecDeque<usize>) -> Desk {
+        let state = State { free, is_requested: true, is_gone: false, failures: 0, failure: None };
+        Desk {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    fn request(&self, state: &mut MutexGuard<'_, State>) {
+        state.is_requested = true;
+        self.work.notify_one();
+    }
+
+    /// The thread ends, and merges that it has begun with it.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let _state = self.state.lock();
+        self.work.notify_all();
+    }
+}
+
+impl<K: FixedKey> Core<K> {
+    pub(super) fn is_stopping(&self) -> bool {
+        self.desk.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn log_is_free(&self, log: usize) {
+        self.desk.state.lock().free.push_back(log);
+        self.desk.room.notify_all();
+    }
+
+    /// Why the last attempt to move and merge failed, if it did.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.desk.state.lock().failure.clone()
+    }
+
+    /// Notes how an attempt to move and merge ended.
+    fn note(&self, outcome: &Result<()>) {
+        let mut state = self.desk.state.lock();
+        state.failure = outcome.as_ref().err().cloned();
+        if outcome.is_err() {
+            state.failures += 1;
+            self.desk.room.notify_all();
+        }
+    }
+
+    /// Makes a buffer for writers whose last one was full. Returns when there is room, maybe of another's making.
+    pub(super) fn make_room(&self) -> Result<()> {
+        while !self.rotate(|active| active.is_full())? {
+            if self.is_in_caller() {
+                let outcome = self.maintain();
+                self.note(&outcome);
+                // The failure of a merge is no failure of this call if there is room all the same.
+                if outcome.is_err() && self.desk.state.lock().free.is_empty() {
+                    return outcome;
+                }
+            } else {
+                self.wait_for_room()?;
+            }
+        }
+        if self.is_in_caller() {
+            let outcome = self.maintain();
+            self.note(&outcome);
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "a buffer could not be moved, or a level not merged");
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an empty buffer in front if the active one is as asked; false if there is no free log.
+    pub(super) fn rotate(&self, is_due: impl Fn(&Buffer<K>) -> bool) -> Result<bool> {
+        let mut state = self.desk.state.lock();
+        if !is_due(self.versions.read().active()) {
+            return Ok(true);
+        }
+        let Some(log) = state.free.front().copied() else { return Ok(false) };
+        let generation = self.logs[log].generation(&self.site.pool)?;
+        state.free.pop_front();
+        let buffer = Arc::new(Buffer::new(log, generation, self.site.shape.buffer_entries));
+        self.versions.change(|version| {
+            version.active().seal();
+            let buffers = std::iter::once(buffer).chain(version.buffers.iter().cloned()).collect();
+            Version { buffers, levels: version.levels.clone() }
+        });
+        self.desk.request(&mut state);
+        Ok(true)
+    }
+
+    /// Until a log is free; an error if an attempt to free one failed meanwhile.
+    fn wait_for_room(&self) -> Result<()> {
+        let mut state = self.desk.state.lock();
+        let failures = state.failures;
+        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        while state.free.is_empty() {
+            if state.is_gone {
+                return Err(Error::Invalid("the LSM-tree's thread has ended by a panic".to_string()));
+            }
+            if let Some(error) = state.failure.clone().filter(|_| state.failures != failures) {
+                return Err(error);
+            }
+            self.desk.request(&mut state);
+            self.desk.room.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// What the tree's thread does until it is told to stop.
+    pub(super) fn run_thread(&self) {
+        let _gone = Gone(self);
+        loop {
+            let mut state = self.desk.state.lock();
+            if self.is_stopping() {
+                return;
+            }
+            let is_requested = std::mem::take(&mut state.is_requested);
+            drop(state);
+            if is_requested {
+                let outcome = self.maintain();
+                if self.is_stopping() {
+                    return;
+                }
+                if let Err(error) = &outcome {
+                    tracing::warn!(%error, "a buffer could not be moved, or a level not merged");
+                }
+                self.note(&outcome);
+                continue;
+            }
+            let built = self.build_one_filter();
+            if matches!(built, Ok(true)) {
+                continue;
+            }
+            let mut state = self.desk.state.lock();
+            if !state.is_requested && !self.is_stopping() {
+                self.desk.work.wait(&mut state);
+            }
+        }
+    }
+}
+
+/// Tells waiting writers if the thread panics: they would wait for ever.
+struct Gone<'c, K: FixedKey>(&'c Core<K>);
+
+impl<K: FixedKey> Drop for Gone<'_, K> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.desk.state.lock().is_gone = true;
+            self.0.desk.room.notify_all();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Writing a run, wherever it goes: entries become blocks, blocks go to segments or a file; index and filter grow
+//! along.
+
+use super::block::{Block, Entry, capacity};
+use super::file::{FileWriter, PAGE_BLOCKS, RunFile, path_of};
+use super::filter::{Filter, KeyHash};
+use super::manifest;
+use super::mutants::{self, Mutant};
+use super::run::{Place, Run, RunRecord};
+use super::segments::SegmentWriter;
+use super::{Core, obsolete};
+use crate::error::Result;
+use crate::node::FixedKey;
+use entresol_memory::Error as MemoryError;
+
+enum Sink<'c> {
+    Pool(SegmentWriter<'c>),
+    File(FileWriter),
+}
+
+/// A run that is being written.
+pub(super) struct RunWriter<'c, K: FixedKey> {
+    core: &'c Core<K>,
+    level: usize,
+    number: u64,
+    sink: Sink<'c>,
+    block: Block,
+    blocks: usize,
+    entries: u64,
+    ends: Option<(K, K)>,
+    mins: Vec<K>,
+    filter: Option<Filter>,
+}
+
+impl<'c, K: FixedKey> RunWriter<'c, K> {
+    /// Begins a run of a level, with at most so many entries, that a slot of the header knows until it counts. What a
+    /// failed attempt left in the slot is cleared away first.
+    pub(super) fn begin(
+        core: &'c Core<K>,
+        level: usize,
+        slot: usize,
+        number: u64,
+        entries_max: u64,
+    ) -> Result<RunWriter<'c, K>> {
+        obsolete::clear_building(&core.site, level, slot)?;
+        let building = manifest::building(core.site.header, slot);
+        let blocks_max = entries_max.div_ceil(capacity::<K>() as u64) as usize;
+        let sink = if core.site.shape.is_in_pool(level) {
+            Sink::Pool(SegmentWriter::new(&core.site.pool, building, core.options.path, blocks_max))
+        } else {
+            Sink::File(Self::create_file(core, building, number)?)
+        };
+        let bits = core.options.filter_bits;
+        Ok(RunWriter {
+            core,
+            level,
+            number,
+            sink,
+            block: Block::empty(),
+            blocks: 0,
+            entries: 0,
+            ends: None,
+            mins: Vec::new(),
+            filter: (bits > 0).then(|| Filter::new(entries_max, bits)),
+        })
+    }
+
+    /// Notes the number of the file, and makes it when the note is durable: so no file is ever forgotten.
+    fn create_file(core: &Core<K>, building: u64, number: u64) -> Result<FileWriter> {
+        let mut publication = core.site.pool.publication();
+        publication.set(building, number);
+        publication.publish()?;
+        if !mutants::is(Mutant::FileBeforeNote) {
+            core.site.pool.sync()?;
+        }
+        let path = path_of(core.site.directory(), core.site.identity, number);
+        FileWriter::create(&**core.site.pool.env().files(), path)
+    }
+
+    /// Adds the next entry; keys ascend.
+    #[inline]
+    pub(super) fn push(&mut self, entry: &Entry<K>) -> Result<()> {
+        let min = self.ends.map_or(entry.key, |(min, _)| min);
+        self.ends = Some((min, entry.key));
+        self.entries += 1;
+        if let Some(filter) = &mut self.filter {
+            filter.add(KeyHash::of(entry.key));
+        }
+        if self.block.push(entry) { self.end_block() } else { Ok(()) }
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        let mut block = std::mem::replace(&mut self.block, Block::empty());
+        block.seal(self.number, self.blocks);
+        match &mut self.sink {
+            Sink::Pool(segments) => {
+                segments.push(&block)?;
+                self.mins.push(block.key(0));
+            }
+            Sink::File(file) => {
+                file.push(&block)?;
+                if self.blocks.is_multiple_of(PAGE_BLOCKS) {
+                    self.mins.push(block.key(0));
+                }
+            }
+        }
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// The run, whole and on its medium; none if nothing was added. It counts once a manifest has it.
+    pub(super) fn finish(mut self) -> Result<Option<Run<K>>> {
+        if self.block.len() > 0 {
+            self.end_block()?;
+        }
+        let Some((min, max)) = self.ends else { return Ok(None) };
+        if let Some(filter) = &mut self.filter {
+            filter.shrink(self.entries);
+        }
+        let mut record = RunRecord {
+            level: self.level,
+            number: self.number,
+            entries: self.entries,
+            blocks: self.blocks,
+            last_segment: 0,
+            min,
+            max,
+        };
+        match self.sink {
+            Sink::Pool(segments) => {
+                let segments = segments.finish();
+                record.last_segment = *segments.last().expect("a run with entries has a segment");
+                Ok(Some(Run::new(record, Place::Pool(segments.into()), self.mins, self.filter)))
+            }
+            Sink::File(file) => {
+                let core = self.core;
+                let path = file.path.clone();
+                let filter = self.filter.as_ref();
+                let syncs = !mutants::is(Mutant::FileNotSynced);
+                file.finish(core.site.identity, self.number, self.entries, &self.mins, filter, syncs)?;
+                let files = &**core.site.pool.env().files();
+                if !mutants::is(Mutant::NameNotSynced) {
+                    files
+                        .sync_directory(core.site.directory())
+                        .map_err(|error| MemoryError::io("sync directory", core.site.directory(), &error))?;
+                }
+                let (file, contents) = RunFile::open::<K>(files, &path, core.site.identity, self.number)?;
+                Ok(Some(Run::new(record, Place::File(file), contents.mins, self.filter)))
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The LSM-tree against a model, with threads, with damage, with failing files and full pools.
+
+#![allow(clippy::unwrap_used)]
+
+mod concurrency;
+mod damage;
+mod failures;
+mod model;
+
+use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use entresol_structures::node::FixedKey;
+use std::path::Path;
+use std::sync::Arc;
+
+fn volatile_pool(seed: u64) -> Arc<Pool> {
+    let env = Env::simulated(seed);
+    Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, env, ..PoolOptions::default() }).unwrap()
+}
+
+fn create<K: FixedKey>(pool: &Arc<Pool>, shape: &LsmShape) -> u64 {
+    let mut publication = pool.publication();
+    let root = LsmTree::<K>::create(pool, shape, &mut publication).unwrap();
+    publication.set_root("tree", root).unwrap();
+    publication.publish().unwrap();
+    root
+}
+
+fn in_caller(directory: Option<&Path>) -> LsmOptions {
+    LsmOptions {
+        maintenance: Maintenance::InCaller,
+        directory: directory.map(Path::to_path_buf),
+        cache_bytes: 64 << 10,
+        ..LsmOptions::default()
+    }
+}
+
+/// Every allocated object is the tree's, once.
+fn owns_all<K: FixedKey>(pool: &Pool, tree: &LsmTree<K>) {
+    let (mut own, mut allocated) = (Vec::new(), Vec::new());
+    tree.check(|offset| own.push(offset)).unwrap();
+    pool.for_each_object(|offset, _| allocated.push(offset));
+    own.sort_unstable();
+    allocated.sort_unstable();
+    assert_eq!(own, allocated);
+}
