@@ -7,6 +7,7 @@ mod basics;
 mod calibrate;
 mod crash_states;
 mod flush_cost;
+mod hotspot;
 mod journal_commit;
 
 use crate::report::Report;
@@ -55,6 +56,11 @@ pub const ALL: &[Experiment] = &[
         name: "flush-cost",
         about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
         run: flush_cost::run,
+    },
+    Experiment {
+        name: "hotspot",
+        about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
+        run: hotspot::run,
     },
     Experiment {
         name: "calibrate",

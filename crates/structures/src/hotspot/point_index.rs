@@ -1,5 +1,6 @@
 //! What a hotspot index can stand in front of.
 
+use super::HotspotIndex;
 use crate::Inserted;
 use crate::btree::{BTree, Placement};
 use crate::error::Result;
@@ -93,5 +94,67 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> PointIndex for BTree<K, L,
     #[inline]
     fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
         BTree::remove(self, key, with)
+    }
+}
+
+/// An index that somebody else owns; it must be changed through one hotspot index only.
+impl<I: PointIndex> PointIndex for &I {
+    type Key = I::Key;
+    const KEY_WORDS: usize = I::KEY_WORDS;
+
+    #[inline]
+    fn key_words(key: I::Key) -> [u64; 2] {
+        I::key_words(key)
+    }
+
+    #[inline]
+    fn get(&self, key: I::Key) -> Result<Option<u64>> {
+        (**self).get(key)
+    }
+
+    #[inline]
+    fn insert<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        (**self).insert(key, value, with)
+    }
+
+    #[inline]
+    fn replace<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        (**self).replace(key, value, with)
+    }
+
+    #[inline]
+    fn remove<'p>(&'p self, key: I::Key, with: Publication<'p>) -> Result<Option<u64>> {
+        (**self).remove(key, with)
+    }
+}
+
+/// A hotspot index is an index.
+impl<I: PointIndex> PointIndex for HotspotIndex<I> {
+    type Key = I::Key;
+    const KEY_WORDS: usize = I::KEY_WORDS;
+
+    #[inline]
+    fn key_words(key: I::Key) -> [u64; 2] {
+        I::key_words(key)
+    }
+
+    #[inline]
+    fn get(&self, key: I::Key) -> Result<Option<u64>> {
+        HotspotIndex::get(self, key)
+    }
+
+    #[inline]
+    fn insert<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        HotspotIndex::insert(self, key, value, with)
+    }
+
+    #[inline]
+    fn replace<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        HotspotIndex::replace(self, key, value, with)
+    }
+
+    #[inline]
+    fn remove<'p>(&'p self, key: I::Key, with: Publication<'p>) -> Result<Option<u64>> {
+        HotspotIndex::remove(self, key, with)
     }
 }
