@@ -7,6 +7,7 @@ mod basics;
 mod calibrate;
 mod crash_states;
 mod flush_cost;
+mod hotspot;
 mod journal_commit;
 mod lsm;
 
@@ -61,6 +62,9 @@ pub const ALL: &[Experiment] = &[
         name: "lsm",
         about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
         run: lsm::run,
+        name: "hotspot",
+        about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
+        run: hotspot::run,
     },
     Experiment {
         name: "calibrate",

@@ -25,13 +25,14 @@ struct Slow<I> {
 
 impl<I: PointIndex<Key = u64>> PointIndex for Slow<I> {
     type Key = u64;
+    const KEY_WORDS: usize = 1;
 
     fn key_words(key: u64) -> [u64; 2] {
         [key, 0]
     }
 
     #[inline]
-    fn get(&self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Result<Option<u64>> {
         let value = self.behind.get(key);
         if !self.extra.is_zero() {
             let start = Instant::now();
@@ -92,23 +93,24 @@ fn compare<I: PointIndex<Key = u64>>(
     };
     // Warm, as the paper's measurements are: 80% of the gets go to 20% of the keys.
     for _ in 0..20 {
-        time(&draw(80), |key| hot.get(key).is_some());
+        time(&draw(80), |key| hot.get(key).is_ok_and(|value| value.is_some()));
     }
     let mut rows: [(&str, Vec<f64>, Vec<f64>); 4] =
         ["get, 80% on 20% of the keys", "update, 80% on 20%", "get, uniform", "update, uniform"]
             .map(|row| (row, vec![], vec![]));
+    println!("{name:10} {:?}", hot.stats());
     for (index, (_, theirs, ours)) in rows.iter_mut().enumerate() {
         let percent = if index < 2 { 80 } else { 0 };
         if index == 2 {
             for _ in 0..30 {
-                time(&draw(0), |key| hot.get(key).is_some());
+                time(&draw(0), |key| hot.get(key).is_ok_and(|value| value.is_some()));
             }
         }
         for _ in 0..ROUNDS {
             let numbers = draw(percent);
             if index % 2 == 0 {
-                theirs.push(time(&numbers, |key| plain.get(key).is_some()));
-                ours.push(time(&numbers, |key| hot.get(key).is_some()));
+                theirs.push(time(&numbers, |key| plain.get(key).is_ok_and(|value| value.is_some())));
+                ours.push(time(&numbers, |key| hot.get(key).is_ok_and(|value| value.is_some())));
             } else {
                 theirs.push(time(&numbers, |key| {
                     matches!(plain.replace(key, 1, pool.publication()), Ok(Some(_)))
@@ -133,7 +135,9 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let keys: u64 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let extra = Duration::from_nanos(arguments.next().map_or(Ok(300), |text| text.parse())?);
     let pool = Pool::volatile(&PoolOptions::default())?;
-    let options = HotspotOptions { budget_bytes: keys as usize * 40, ..HotspotOptions::default() };
+    // Room for a fifth of the keys.
+    let budget_bytes = HotspotIndex::<FpTree<WordKey>>::budget_bytes(keys as usize / 5);
+    let options = HotspotOptions { budget_bytes, ..HotspotOptions::default() };
     println!("{keys} keys, {extra:?} more for each get behind: ns plain, ns with the hotspot index, times");
     let mut publication = pool.publication();
     let roots = [0, 1].map(|_| FpTree::<WordKey>::create(&pool, 0, &mut publication));

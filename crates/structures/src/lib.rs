@@ -66,7 +66,7 @@ mod simd;
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
 pub use hash::{Change, HashKey, HashStats, HashTable};
-pub use hotspot::{HotspotIndex, HotspotOptions, HotspotStats, PointIndex};
+pub use hotspot::{Clock as HotspotClock, HotspotIndex, HotspotOptions, HotspotStats, PointIndex};
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;

@@ -64,17 +64,17 @@ fn portable_matches(words: &[u64], wanted: u8) -> u64 {
     matches
 }
 
-/// Asks the processor to fetch the line of a word.
+/// Asks the processor to fetch the line where something begins.
 #[inline]
-pub(crate) fn prefetch(word: &AtomicU64) {
+pub(crate) fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is that of a live word, and a prefetch never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.as_ptr().cast::<i8>()) };
+        // SAFETY: the address is that of a live value, and a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(at).cast::<i8>()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
+    let _ = at;
 }
 
 #[cfg(test)]

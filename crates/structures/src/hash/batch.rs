@@ -3,8 +3,8 @@
 //! A key is a hash and one access, so there are no levels to go down in step: keys wait in a ring until their
 //! lines had time to arrive, and are then looked up like any other.
 
-use super::HashTable;
 use super::key::{Hash, HashKey};
+use super::{BUCKET_LINES, HashTable};
 use crate::error::Result;
 
 /// Keys in flight: two lines each, as many as today's cores wait for at once.
@@ -54,7 +54,7 @@ impl<K: HashKey> HashTable<K> {
     fn prepare(&self, key: K::Key<'_>) -> (Hash, K::Stored) {
         let key = K::stored(key);
         let hash = self.hash(key);
-        self.prefetch(hash);
+        self.prefetch(self.directory.route(hash).segment, hash, BUCKET_LINES);
         (hash, key)
     }
 

@@ -9,11 +9,12 @@
 //! 4             1 if being destroyed
 //! ```
 
+use super::HashTable;
 use super::directory::Directory;
 use super::key::{Hash, HashKey, scramble};
 use super::mutants::{self, Mutant};
 use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, State};
-use super::{HashTable, split};
+use super::split::{self, Parted};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::leaf::bits;
@@ -113,7 +114,8 @@ impl<K: HashKey> HashTable<K> {
             Directory::build(&segments).map_err(|what| Error::Corrupt { offset: header, what })?;
         // Only a table that is known to be whole is written to.
         for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
-            split::clean_up(pool, &Segment::<K>::at(pool, at), seed)?;
+            let segment = Segment::<K>::at(pool, at);
+            split::clean_up(pool, &segment, &Parted::of(&segment, segment.depth(), seed))?;
         }
         let (pool, stripes) = (pool.clone(), LatchStripes::new());
         Ok(HashTable { pool, header, seed, directory, stripes, key: PhantomData })

@@ -56,7 +56,7 @@ use displaced::DISTANCE_MAX;
 use entresol_memory::{Pool, Publication};
 use key::Hash;
 use mutants::Mutant;
-use segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
+use segment::{BUCKET_BYTES, BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -119,22 +119,19 @@ impl<K: HashKey> HashTable<K> {
         self.stripes.at((segment / SEGMENT_BYTES as u64) as usize * (BUCKETS + 1) + bucket)
     }
 
-    /// Asks for the home bucket of a hash.
+    /// Asks for the home bucket of a hash, so many lines of it.
     #[inline]
-    fn prefetch(&self, hash: Hash) {
-        let bucket = bucket_offset(self.directory.route(hash).segment, hash.home());
-        self.pool.prefetch(bucket);
-        self.pool.prefetch(bucket + 64);
+    fn prefetch(&self, segment: u64, hash: Hash, lines: u64) {
+        let bucket = bucket_offset(segment, hash.home());
+        (0..lines).for_each(|line| self.pool.prefetch(bucket + line * 64));
     }
 
     #[inline]
-    fn find_home(&self, hash: Hash) -> Home<'_, K> {
+    fn find_home(&self, hash: Hash, lines: u64) -> Home<'_, K> {
         let mut spins = 0;
         loop {
             let route = self.directory.route(hash);
-            let bucket = bucket_offset(route.segment, hash.home());
-            self.pool.prefetch(bucket);
-            self.pool.prefetch(bucket + 64);
+            self.prefetch(route.segment, hash, lines);
             let latch = self.latch(route.segment, hash.home());
             let version = latch::read(latch);
             if self.directory.is_current(hash, route) {
@@ -155,7 +152,7 @@ impl<K: HashKey> HashTable<K> {
     fn get_hashed(&self, hash: Hash, key: K::Stored) -> Option<u64> {
         let mut spins = 0;
         loop {
-            let home = self.find_home(hash);
+            let home = self.find_home(hash, BUCKET_LINES);
             let bucket = home.segment.bucket(hash.home());
             let value = match bucket.find(hash.fingerprint(), key) {
                 Some(slot) => Ok(Some(bucket.value(slot))),
@@ -194,10 +191,11 @@ impl<K: HashKey> HashTable<K> {
     }
 
     /// Latches the home bucket of a hash.
-    fn lock_home(&self, hash: Hash) -> Latched<'_, K> {
+    #[inline]
+    fn lock_home(&self, hash: Hash, lines: u64) -> Latched<'_, K> {
         let mut spins = 0;
         loop {
-            let home = self.find_home(hash);
+            let home = self.find_home(hash, lines);
             if latch::try_lock_at(home.latch, home.version) {
                 return Latched { segment: home.segment, _held: Held { latch: home.latch } };
             }
@@ -246,7 +244,7 @@ impl<K: HashKey> HashTable<K> {
     ) -> Result<Inserted> {
         let mut spins = 0;
         loop {
-            let latched = self.lock_home(hash);
+            let latched = self.lock_home(hash, BUCKET_LINES + 1);
             let segment = &latched.segment;
             if let Some(place) = Self::place_of(segment, hash, key) {
                 return Ok(Inserted::Exists(segment.bucket(place.bucket).value(place.slot)));
@@ -288,17 +286,25 @@ impl<K: HashKey> HashTable<K> {
     #[cold]
     fn room_behind(&self, segment: &Segment<'_, K>, hash: Hash) -> Room<'_, K> {
         let displaced = segment.bucket(hash.home()).displaced();
+        // Room is mostly near: the first lines are waited for together, not one after the other.
+        for distance in 1..=LOOK_AHEAD {
+            self.pool.prefetch(bucket_offset(segment.offset(), Segment::<K>::behind(hash.home(), distance)));
+        }
         let mut busy = false;
         for distance in 1..=DISTANCE_MAX {
-            let Some(place) = displaced.with(distance, hash.tag()) else { break };
             let index = Segment::<K>::behind(hash.home(), distance);
+            let bucket = Segment::at(&self.pool, segment.offset()).bucket(index);
+            // A full one is passed by without its latch.
+            if bucket.free_slot().is_none() {
+                continue;
+            }
+            let Some(place) = displaced.with(distance, hash.tag()) else { break };
             let latch = self.latch(segment.offset(), index);
             if !latch::try_lock(latch) {
                 busy = true;
                 continue;
             }
             let held = Held { latch };
-            let bucket = Segment::at(&self.pool, segment.offset()).bucket(index);
             if let Some(slot) = bucket.free_slot() {
                 return Room::At { bucket, slot, place, held };
             }
@@ -322,7 +328,7 @@ impl<K: HashKey> HashTable<K> {
         value: u64,
         mut with: Publication<'p>,
     ) -> Result<Option<u64>> {
-        let latched = self.lock_home(hash);
+        let latched = self.lock_home(hash, BUCKET_LINES);
         let Some(place) = Self::place_of(&latched.segment, hash, key) else { return Ok(None) };
         let bucket = latched.segment.bucket(place.bucket);
         let old = bucket.value(place.slot);
@@ -348,7 +354,7 @@ impl<K: HashKey> HashTable<K> {
     ) -> Result<Option<u64>> {
         let mut spins = 0;
         loop {
-            let latched = self.lock_home(hash);
+            let latched = self.lock_home(hash, BUCKET_LINES);
             let segment = &latched.segment;
             let Some(place) = Self::place_of(segment, hash, key) else { return Ok(None) };
             let other = self.latch(segment.offset(), place.bucket);
@@ -384,6 +390,13 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 }
+
+/// Lines of a bucket. Who inserts asks for one more: a quarter of the keys find their home full, and of those most
+/// find room in the bucket after it.
+const BUCKET_LINES: u64 = (BUCKET_BYTES / 64) as u64;
+
+/// Buckets behind a full home whose lines are asked for at once.
+const LOOK_AHEAD: usize = 4;
 
 /// What a full home's neighbours offer.
 enum Room<'t, K: HashKey> {

@@ -114,9 +114,13 @@ impl<'p, K: HashKey> Segment<'p, K> {
         with.set(self.offset + NEXT * 8, next);
     }
 
-    /// Makes a fresh segment empty; nothing refers to it yet.
+    /// Makes a fresh segment empty; nothing refers to it yet. Words of slots without an entry mean nothing.
     pub(super) fn clear(&self, depth: u32, prefix: u64, next: u64) {
-        for word in self.words {
+        for bucket in self.buckets() {
+            bucket.words[META].store(0, Relaxed);
+            bucket.words[DISPLACED].store(0, Relaxed);
+        }
+        for word in &self.words[..BUCKET_WORDS] {
             word.store(0, Relaxed);
         }
         self.words[STATE as usize].store(State { depth, divided: false }.encode(), Relaxed);
@@ -126,12 +130,14 @@ impl<'p, K: HashKey> Segment<'p, K> {
 
     /// Flushes a fresh segment: of each bucket as far as it is used, so what is behind stays as it was.
     pub(super) fn flush(&self, pool: &Pool) {
-        pool.flush(self.offset, BUCKET_BYTES);
+        let mut fresh = Ranges::new(pool);
+        fresh.add((self.offset, BUCKET_BYTES));
         for bucket in self.buckets() {
             let used = (u64::BITS - bucket.valid().leading_zeros()) as usize;
             let words = if used > 0 { Bucket::<K>::entry_word(used - 1) + K::WORDS + 1 } else { 0 };
-            pool.flush(bucket.offset, words.max(DISPLACED + 1) * 8);
+            fresh.add((bucket.offset, words.max(DISPLACED + 1) * 8));
         }
+        fresh.flush();
     }
 
     /// Whether keys of this hash belong here.
@@ -311,11 +317,6 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     }
 
     /// Stores a word that the publication's changes rely on.
-    pub(super) fn write_meta(&self, meta: Meta, with: &mut Publication<'_>) {
-        with.write(self.offset + META as u64 * 8, meta.0);
-    }
-
-    /// Stores a word that the publication's changes rely on.
     pub(super) fn write_displaced(&self, displaced: Displaced, with: &mut Publication<'_>) {
         with.write(self.offset + DISPLACED as u64 * 8, displaced.0);
     }
@@ -331,20 +332,60 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         self.words[META].store(meta.0, Relaxed);
     }
 
-    /// Puts an entry into the first free slot of a bucket of a segment that nobody else sees yet.
-    pub(super) fn put(&self, from: &Bucket<'_, K>, from_slot: usize) {
-        let slot = self.free_slot().expect("what moves was counted");
-        let (to, at) = (Self::entry_word(slot), Self::entry_word(from_slot));
-        for index in 0..=K::WORDS {
-            self.words[to + index].store(from.words[at + index].load(Relaxed), Relaxed);
+    /// Puts entries of another bucket into the first free slots of one of a segment that nobody else sees yet.
+    pub(super) fn put(&self, from: &Bucket<'_, K>, from_slots: u64) {
+        let (mut meta, from_meta) = (self.meta(), from.meta());
+        for from_slot in bits(from_slots) {
+            let slot = (!meta.valid()).trailing_zeros() as usize;
+            assert!(slot < Self::CAPACITY, "what moves was counted");
+            let (to, at) = (Self::entry_word(slot), Self::entry_word(from_slot));
+            for index in 0..=K::WORDS {
+                self.words[to + index].store(from.words[at + index].load(Relaxed), Relaxed);
+            }
+            meta = meta.with(slot, from_meta.fingerprint(from_slot));
         }
-        let meta = self.meta().with(slot, from.meta().fingerprint(from_slot));
         self.words[META].store(meta.0, Relaxed);
     }
 
-    /// Notes a displaced entry in a bucket of a segment that nobody else sees yet.
-    pub(super) fn put_displaced(&self, displaced: Displaced) {
+    /// Stores the places of displaced entries; returns what is to be flushed.
+    pub(super) fn put_displaced(&self, displaced: Displaced) -> (u64, usize) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
+        (self.offset + DISPLACED as u64 * 8, 8)
+    }
+
+    /// Stores which slots are valid; returns what is to be flushed.
+    pub(super) fn store_meta(&self, meta: Meta) -> (u64, usize) {
+        self.words[META].store(meta.0, Relaxed);
+        (self.offset + META as u64 * 8, 8)
+    }
+}
+
+/// Ranges to flush, many at a time: on `journal` each time takes a lock.
+pub(super) struct Ranges<'p> {
+    pool: &'p Pool,
+    waiting: [(u64, usize); RANGES],
+    count: usize,
+}
+
+/// So that a segment's header and buckets are eight times as many.
+const RANGES: usize = 16;
+
+impl<'p> Ranges<'p> {
+    pub(super) fn new(pool: &'p Pool) -> Ranges<'p> {
+        Ranges { pool, waiting: [(0, 0); RANGES], count: 0 }
+    }
+
+    pub(super) fn add(&mut self, range: (u64, usize)) {
+        self.waiting[self.count] = range;
+        self.count += 1;
+        if self.count == RANGES {
+            self.pool.flush_ranges(self.waiting);
+            self.count = 0;
+        }
+    }
+
+    pub(super) fn flush(self) {
+        self.waiting[..self.count].iter().for_each(|(offset, bytes)| self.pool.flush(*offset, *bytes));
     }
 }
 

@@ -13,7 +13,7 @@
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
 use super::mutants::{self, Mutant};
-use super::segment::{BUCKETS, Bucket, SEGMENT_BYTES, Segment, State};
+use super::segment::{BUCKETS, Bucket, Ranges, SEGMENT_BYTES, Segment, State};
 use super::{DISTANCE_MAX, HashTable};
 use crate::error::{Error, Result};
 use crate::latch;
@@ -63,7 +63,8 @@ impl<K: HashKey> HashTable<K> {
         let upper = Segment::<K>::at(&self.pool, reservation.offset());
         let prefix = segment.prefix() | 1 << (64 - depth);
         upper.clear(depth, prefix, segment.next());
-        fill_upper(&segment, &upper, self.seed)?;
+        let parted = Parted::of(&segment, depth, self.seed);
+        fill_upper(&segment, &upper, &parted)?;
         if !mutants::is(Mutant::NewSegmentNotFlushed) {
             upper.flush(&self.pool);
         }
@@ -75,11 +76,42 @@ impl<K: HashKey> HashTable<K> {
         }
         segment.set_state(State { depth, divided: true }, &mut publication);
         if mutants::is(Mutant::ClearedBeforeSplit) {
-            clear_before_split(&self.pool, &segment, &upper, self.seed)?;
+            clear(&self.pool, &segment, &parted);
+            self.pool.fence();
         }
         publication.publish()?;
         self.directory.enter(upper.offset(), prefix, depth);
-        clean_up(&self.pool, &segment, self.seed)
+        clean_up(&self.pool, &segment, &parted)
+    }
+}
+
+/// What of a segment stays and what goes when its prefix has one more bit.
+pub(super) struct Parted {
+    /// A bucket's slots whose keys belong elsewhere.
+    moving: [u8; BUCKETS],
+    /// Entries that are not at home, and stay or go: bucket, slot, hash.
+    displaced: Vec<(usize, usize, Hash)>,
+}
+
+impl Parted {
+    /// Keys stay whose hash starts with the segment's prefix, `depth` bits of it.
+    pub(super) fn of<K: HashKey>(segment: &Segment<'_, K>, depth: u32, seed: u64) -> Parted {
+        let mut parted = Parted { moving: [0; BUCKETS], displaced: Vec::with_capacity(BUCKETS) };
+        let prefix = segment.prefix();
+        for (index, bucket) in segment.buckets().enumerate() {
+            for slot in bits(bucket.valid()) {
+                let hash = Hash::of::<K>(bucket.key(slot), seed);
+                parted.moving[index] |= u8::from(!hash.starts_with(prefix, depth)) << slot;
+                if hash.home() != index {
+                    parted.displaced.push((index, slot, hash));
+                }
+            }
+        }
+        parted
+    }
+
+    fn goes(&self, index: usize, slot: usize) -> bool {
+        self.moving[index] >> slot & 1 == 1
     }
 }
 
@@ -93,29 +125,18 @@ fn has_room<K: HashKey>(segment: &Segment<'_, K>, hash: Hash) -> bool {
     room_at(0) || (home.displaced().with(1, 0).is_some() && (1..=DISTANCE_MAX).any(room_at))
 }
 
-/// Copies the entries that belong to the fresh segment into it.
-fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, seed: u64) -> Result<()> {
-    let mut moving = [0u64; BUCKETS];
-    let mut displaced: Vec<(usize, usize, Hash)> = Vec::new();
-    for (index, bucket) in segment.buckets().enumerate() {
-        for slot in bits(bucket.valid()) {
-            let hash = Hash::of::<K>(bucket.key(slot), seed);
-            if upper.has(hash) {
-                moving[index] |= 1 << slot;
-                if hash.home() != index {
-                    displaced.push((index, slot, hash));
-                }
-            }
-        }
-    }
+/// Copies the entries that go into the fresh segment.
+fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, parted: &Parted) -> Result<()> {
+    let mut moving = parted.moving;
     let mut counts = moving.map(|slots| slots.count_ones() as usize);
-    for (index, slot, hash) in displaced {
+    for &(index, slot, hash) in parted.displaced.iter().filter(|(index, slot, _)| parted.goes(*index, *slot))
+    {
         let home = upper.bucket(hash.home());
         if counts[hash.home()] < Bucket::<K>::CAPACITY {
             counts[hash.home()] += 1;
             counts[index] -= 1;
             moving[index] &= !(1 << slot);
-            home.put(&segment.bucket(index), slot);
+            home.put(&segment.bucket(index), 1 << slot);
             continue;
         }
         let distance = Segment::<K>::distance(hash.home(), index);
@@ -128,58 +149,40 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, seed
         home.put_displaced(place);
     }
     for (index, slots) in moving.into_iter().enumerate() {
-        let (from, to) = (segment.bucket(index), upper.bucket(index));
-        bits(slots).for_each(|slot| to.put(&from, slot));
+        upper.bucket(index).put(&segment.bucket(index), u64::from(slots));
     }
     Ok(())
 }
 
 /// Clears what is in a divided segment and does not belong there. Doing it again, or after a crash that kept
 /// some of its stores, comes to the same.
-pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, seed: u64) -> Result<()> {
+pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) -> Result<()> {
+    clear(pool, segment, parted);
     let mut publication = pool.publication();
-    let mut places = [Displaced::default(); BUCKETS];
-    for (index, bucket) in segment.buckets().enumerate() {
-        let (meta, mut keep) = (bucket.meta(), 0);
-        for slot in bits(bucket.valid()) {
-            let hash = Hash::of::<K>(bucket.key(slot), seed);
-            if !segment.has(hash) {
-                continue;
-            }
-            keep |= 1 << slot;
-            let distance = Segment::<K>::distance(hash.home(), index);
-            if (1..=DISTANCE_MAX).contains(&distance) {
-                let place = places[hash.home()].with(distance, hash.tag());
-                // Only damage has more of them; `check` reports it.
-                places[hash.home()] = place.unwrap_or(places[hash.home()]);
-            }
-        }
-        if meta.only(keep) != meta {
-            bucket.write_meta(meta.only(keep), &mut publication);
-        }
-    }
-    for (bucket, place) in segment.buckets().zip(places) {
-        if bucket.displaced() != place {
-            bucket.write_displaced(place, &mut publication);
-        }
-    }
     segment.set_state(State { depth: segment.depth(), divided: false }, &mut publication);
     publication.publish()?;
     Ok(())
 }
 
-/// Clears the entries that move while they still count: what a split must not do.
-fn clear_before_split<K: HashKey>(
-    pool: &Pool,
-    segment: &Segment<'_, K>,
-    upper: &Segment<'_, K>,
-    seed: u64,
-) -> Result<()> {
-    let mut publication = pool.publication();
-    for bucket in segment.buckets() {
-        let stays = |slot: &usize| !upper.has(Hash::of::<K>(bucket.key(*slot), seed));
-        let keep = bits(bucket.valid()).filter(stays).fold(0, |keep, slot| keep | 1 << slot);
-        bucket.write_meta(bucket.meta().only(keep), &mut publication);
+/// Clears the slots of what goes, and the places that nobody needs any more.
+fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) {
+    let mut places = [Displaced::default(); BUCKETS];
+    for &(index, _, hash) in parted.displaced.iter().filter(|(index, slot, _)| !parted.goes(*index, *slot)) {
+        let distance = Segment::<K>::distance(hash.home(), index);
+        if distance <= DISTANCE_MAX {
+            let place = places[hash.home()].with(distance, hash.tag());
+            // Only damage has more of them; `check` reports it.
+            places[hash.home()] = place.unwrap_or(places[hash.home()]);
+        }
     }
-    Ok(publication.publish()?)
+    let mut changed = Ranges::new(pool);
+    for ((bucket, slots), place) in segment.buckets().zip(parted.moving).zip(places) {
+        if bucket.valid() & u64::from(slots) != 0 {
+            changed.add(bucket.store_meta(bucket.meta().only(!u64::from(slots))));
+        }
+        if bucket.displaced() != place {
+            changed.add(bucket.put_displaced(place));
+        }
+    }
+    changed.flush();
 }

@@ -3,41 +3,71 @@
 //! ```text
 //!   head ──── warm ──── ┆ ──── hot ──── tail        oldest entries are warm, the next to go
 //!            hit: goes to the tail again
+//!
+//!   line of 64 bytes:  8 places (tag, slot)  8 features (tag, period, queries)      for four slots
 //! ```
 //!
-//! Readers validate the shard's version and write nothing but counters; changes are made under its latch. A slot of
-//! the queue whose entry moved or was forgotten is dead until the head has passed it. An index line that is full
-//! loses one of its entries: the shard is a cache, it may forget.
+//! Readers validate the shard's version and write nothing. Places and slots change under the latch. Readers that would
+//! add or move an entry only try for it: a cache may leave out what it could do. A slot that no place names is dead
+//! until the head has passed it. A line whose places are all taken loses one: the cache may forget.
 //!
-//! Memory: [`ENTRY_BYTES`] for each slot, fixed at creation.
+//! Memory: a slot (key and value) and 16 bytes of line for each entry, fixed at creation.
 
-use crate::latch;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use super::changes::{Noted, UnderWay};
+use super::sync::{Acquire, AtomicBool, AtomicU32, AtomicU64, Relaxed, Release, SeqCst, fence, pause};
+use crate::simd::prefetch;
 
-const SLOT_WORDS: usize = 4;
-const KEY: usize = 0;
-const VALUE: usize = 2;
-/// The word of the index that names the slot, plus one; 0: the slot is dead.
-const PLACE: usize = 3;
-/// Words of an index line.
+/// Places, and features, of a line.
 const LANES: usize = 8;
-/// Slot, two words of index and two of features.
-pub(super) const ENTRY_BYTES: usize = (SLOT_WORDS + 2 + 2) * 8;
+/// Slots of a line: half of its places, so that few lines are too full.
+pub(super) const SLOTS_PER_LINE: usize = LANES / 2;
+const LINE_BYTES: usize = 64;
+/// The most slots: so that a place keeps eight bits of tag.
+const SLOTS_MAX: usize = 1 << 23;
+
+/// The words of a key and their hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) key: [u64; 2],
+    pub(super) hash: u64,
+}
+
+impl Wanted {
+    /// For a key of so many words; the others are 0.
+    #[inline]
+    pub(super) fn new(key: [u64; 2], words: usize) -> Wanted {
+        let mix = |word: u64| (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let first = mix(key[0]);
+        let hash = if words > 1 { mix(first.rotate_left(29) ^ key[1]) } else { first };
+        Wanted { key, hash: mix(hash ^ (hash >> 29)) }
+    }
+}
+
+#[repr(align(64))]
+struct Line {
+    /// Tag (upper bits), slot plus one (lower bits); 0: free.
+    places: [AtomicU32; LANES],
+    /// Tag (16 bits), period (8), queries (8).
+    features: [AtomicU32; LANES],
+}
 
 /// See the [module](self).
+#[repr(align(64))]
 pub(super) struct Shard {
+    /// Odd: held.
     latch: AtomicU64,
-    slots: Box<[AtomicU64]>,
-    /// High half: of the hash; low half: number of the slot plus one, 0: free.
-    index: Box<[AtomicU64]>,
-    /// Hash (high half), period, count (low byte) of keys that were asked for.
-    features: Box<[AtomicU64]>,
+    /// Whether entries came in since it was cleared.
+    is_used: AtomicBool,
+    /// The slot of the oldest entry.
     head: AtomicU64,
-    tail: AtomicU64,
-    pub(super) warm_percent: AtomicU64,
-    pub(super) period: AtomicU64,
-    pub(super) queries: AtomicU64,
-    pub(super) hits: AtomicU64,
+    /// Slots from there on that have, or had, entries.
+    length: AtomicU64,
+    warm_percent: AtomicU64,
+    capacity: u64,
+    key_words: usize,
+    place_bits: u32,
+    slots: Box<[AtomicU64]>,
+    lines: Box<[Line]>,
 }
 
 /// An entry that was found.
@@ -51,229 +81,280 @@ struct Held<'s>(&'s AtomicU64);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        latch::unlock(self.0);
+        let held = self.0.load(Relaxed);
+        self.0.store(held + 1, Release);
     }
 }
 
-fn zeros(words: usize) -> Box<[AtomicU64]> {
-    (0..words).map(|_| AtomicU64::new(0)).collect()
-}
-
 impl Shard {
-    /// A shard for so many entries: a power of two of at least [`LANES`].
-    pub(super) fn new(capacity: usize) -> Shard {
-        debug_assert!(capacity.is_power_of_two() && capacity >= LANES);
+    /// Bytes of a line and its slots.
+    pub(super) fn bytes_per_line(key_words: usize) -> usize {
+        LINE_BYTES + SLOTS_PER_LINE * (key_words + 1) * 8
+    }
+
+    /// A shard with so many lines.
+    pub(super) fn new(lines: usize, key_words: usize) -> Shard {
+        let lines = lines.clamp(1, SLOTS_MAX / SLOTS_PER_LINE);
+        let capacity = lines * SLOTS_PER_LINE;
+        let zeros = || std::array::from_fn(|_| AtomicU32::new(0));
         Shard {
             latch: AtomicU64::new(0),
-            slots: zeros(capacity * SLOT_WORDS),
-            index: zeros(capacity * 2),
-            features: zeros(capacity * 2),
+            is_used: AtomicBool::new(false),
             head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
+            length: AtomicU64::new(0),
             warm_percent: AtomicU64::new(50),
-            period: AtomicU64::new(1),
-            queries: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
+            capacity: capacity as u64,
+            key_words,
+            place_bits: usize::BITS - capacity.leading_zeros(),
+            slots: (0..capacity * (key_words + 1)).map(|_| AtomicU64::new(0)).collect(),
+            lines: (0..lines).map(|_| Line { places: zeros(), features: zeros() }).collect(),
         }
     }
 
     pub(super) fn capacity(&self) -> u64 {
-        (self.slots.len() / SLOT_WORDS) as u64
+        self.capacity
     }
 
     pub(super) fn bytes(&self) -> usize {
-        (self.slots.len() + self.index.len() + self.features.len()) * 8
+        self.slots.len() * 8 + self.lines.len() * LINE_BYTES
     }
 
+    pub(super) fn warm_percent(&self) -> u64 {
+        self.warm_percent.load(Relaxed)
+    }
+
+    pub(super) fn set_warm_percent(&self, percent: u64) {
+        self.warm_percent.store(percent, Relaxed);
+    }
+
+    /// Words of a slot: key, then value.
+    #[inline]
     fn slot(&self, number: u64) -> &[AtomicU64] {
-        let at = number as usize * SLOT_WORDS;
-        &self.slots[at..at + SLOT_WORDS]
+        let words = self.key_words + 1;
+        &self.slots[number as usize * words..][..words]
     }
 
-    fn line(&self, hash: u64) -> usize {
-        // The upper bits chose the shard.
-        (hash as usize & (self.index.len() / LANES - 1)) * LANES
+    #[inline]
+    fn is_of(&self, slot: &[AtomicU64], key: [u64; 2]) -> bool {
+        slot[0].load(Relaxed) == key[0] && (self.key_words == 1 || slot[1].load(Relaxed) == key[1])
     }
 
+    fn key_of(&self, slot: &[AtomicU64]) -> [u64; 2] {
+        [slot[0].load(Relaxed), if self.key_words > 1 { slot[1].load(Relaxed) } else { 0 }]
+    }
+
+    #[inline]
+    fn line(&self, hash: u64) -> &Line {
+        // The eight upper bits chose the shard.
+        let fraction = (hash << 8) >> 32;
+        &self.lines[((fraction * self.lines.len() as u64) >> 32) as usize]
+    }
+
+    #[inline]
+    fn place(&self, hash: u64, number: u64) -> u32 {
+        (hash as u32) << self.place_bits | (number as u32 + 1)
+    }
+
+    fn try_lock(&self) -> Option<Held<'_>> {
+        let version = self.latch.load(Relaxed);
+        let is_locked =
+            version & 1 == 0 && self.latch.compare_exchange(version, version + 1, SeqCst, Relaxed).is_ok();
+        fence(Release);
+        is_locked.then(|| Held(&self.latch))
+    }
+
+    /// For who must have it. It is held for a few dozen nanoseconds.
     fn lock(&self) -> Held<'_> {
         let mut spins = 0;
-        while !latch::try_lock(&self.latch) {
-            latch::pause(&mut spins);
-        }
-        Held(&self.latch)
-    }
-
-    /// The slot of a key.
-    #[inline]
-    fn slot_of(&self, hash: u64, key: [u64; 2]) -> Option<u64> {
-        let line = self.line(hash);
-        self.index[line..line + LANES].iter().find_map(|lane| {
-            let word = lane.load(Relaxed);
-            let number = (word & 0xFFFF_FFFF).checked_sub(1)?;
-            if word >> 32 != hash >> 32 || number >= self.capacity() {
-                return None;
-            }
-            let slot = self.slot(number);
-            (slot[KEY].load(Relaxed) == key[0] && slot[KEY + 1].load(Relaxed) == key[1]).then_some(number)
-        })
-    }
-
-    #[inline]
-    fn hit(&self, number: u64) -> Hit {
-        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
-        let warm = tail.wrapping_sub(head) * self.warm_percent.load(Relaxed) / 100;
-        let age = number.wrapping_sub(head) & (self.capacity() - 1);
-        Hit { value: self.slot(number)[VALUE].load(Relaxed), is_warm: age < warm }
-    }
-
-    /// The entry of a key.
-    #[inline]
-    pub(super) fn find(&self, hash: u64, key: [u64; 2]) -> Option<Hit> {
-        let mut spins = 0;
         loop {
-            let version = latch::read(&self.latch);
-            let found = self.slot_of(hash, key).map(|number| self.hit(number));
-            if latch::validate(&self.latch, version) {
-                return found;
+            if let Some(held) = self.try_lock() {
+                return held;
             }
-            latch::pause(&mut spins);
+            pause(&mut spins);
         }
+    }
+
+    /// The lower bits of a place.
+    fn numbers(&self) -> u32 {
+        (1 << self.place_bits) - 1
+    }
+
+    /// The lanes of a line that have a key's tag.
+    #[inline]
+    fn candidates(&self, line: &Line, hash: u64) -> u32 {
+        let (tag, numbers) = ((hash as u32) << self.place_bits, self.numbers());
+        let is_same = |place: u32| place & !numbers == tag && place & numbers != 0;
+        let lanes = line.places.iter().enumerate();
+        lanes.fold(0, |same, (lane, place)| same | u32::from(is_same(place.load(Relaxed))) << lane)
+    }
+
+    /// The lane of a key, and the slot that it names.
+    #[inline]
+    fn place_of<'l>(&self, line: &'l Line, wanted: Wanted) -> Option<(&'l AtomicU32, u64)> {
+        let numbers = self.numbers();
+        let mut same = self.candidates(line, wanted.hash);
+        while same != 0 {
+            let lane = &line.places[same.trailing_zeros() as usize % LANES];
+            let number = u64::from(lane.load(Relaxed) & numbers).wrapping_sub(1);
+            if number < self.capacity && self.is_of(self.slot(number), wanted.key) {
+                return Some((lane, number));
+            }
+            same &= same - 1;
+        }
+        None
+    }
+
+    /// How many entries are older than the one of a slot.
+    #[inline]
+    fn age(&self, number: u64) -> u64 {
+        let head = self.head.load(Relaxed);
+        if number >= head { number - head } else { number + self.capacity - head }
+    }
+
+    /// The entry of a key. None as well if somebody changes the shard just then.
+    #[inline]
+    pub(super) fn find(&self, wanted: Wanted) -> Option<Hit> {
+        let version = self.latch.load(Acquire);
+        let (_, number) = self.place_of(self.line(wanted.hash), wanted)?;
+        let value = self.slot(number)[self.key_words].load(Relaxed);
+        let warm = self.length.load(Relaxed) * self.warm_percent.load(Relaxed) / 100;
+        let is_warm = self.age(number) < warm;
+        // Keeps the reads before it before the second look at the version.
+        fence(Acquire);
+        let is_whole = version & 1 == 0 && self.latch.load(Relaxed) == version;
+        is_whole.then_some(Hit { value, is_warm })
     }
 
     /// Puts a warm entry that was hit to the tail, if it is still there.
-    pub(super) fn renew(&self, hash: u64, key: [u64; 2]) {
-        if !latch::try_lock(&self.latch) {
-            return;
-        }
-        let _held = Held(&self.latch);
-        if let Some(number) = self.slot_of(hash, key) {
-            let value = self.slot(number)[VALUE].load(Relaxed);
-            self.kill(number);
-            self.append(hash, key, value);
-        }
+    pub(super) fn renew(&self, wanted: Wanted) {
+        let Some(_held) = self.try_lock() else { return };
+        let Some((lane, number)) = self.place_of(self.line(wanted.hash), wanted) else { return };
+        let value = self.slot(number)[self.key_words].load(Relaxed);
+        lane.store(0, Relaxed);
+        self.append(wanted, value);
     }
 
-    /// Adds an entry if the word that counts its key's changes is what it was; the value was read, or written,
-    /// in between.
-    pub(super) fn fill(&self, hash: u64, key: [u64; 2], value: u64, changes: &AtomicU64, noted: u64) -> bool {
-        let _held = self.lock();
-        // A writer counts itself, then looks for the key here: it sees the latch or we see the count.
-        fence(SeqCst);
-        if changes.load(SeqCst) != noted {
+    /// Adds an entry whose value was read after `noted`, if no change began or ended since.
+    pub(super) fn fill(&self, wanted: Wanted, value: u64, noted: Noted<'_>) -> bool {
+        let Some(_held) = self.try_lock() else { return false };
+        // After the latch: a writer that begins later finds the latch held, or the entry.
+        if !noted.holds() {
             return false;
         }
-        if let Some(number) = self.slot_of(hash, key) {
-            self.kill(number);
+        if self.place_of(self.line(wanted.hash), wanted).is_none() {
+            self.append(wanted, value);
         }
-        self.append(hash, key, value);
         true
     }
 
-    /// Drops the entry of a key; whether there was one. The caller has counted itself as a writer.
-    pub(super) fn forget(&self, hash: u64, key: [u64; 2]) -> bool {
-        fence(SeqCst);
-        if self.find(hash, key).is_none() {
+    /// Asks for what [`Shard::settle`] will read.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        if self.is_used.load(Relaxed) {
+            prefetch(self.line(hash));
+        }
+    }
+
+    /// After a change of a key: its entry, if it has one, gets the new value, or goes. Whether there was one.
+    #[inline]
+    pub(super) fn settle(&self, wanted: Wanted, value: Option<u64>, change: &UnderWay<'_>) -> bool {
+        let version = self.latch.load(SeqCst);
+        let may_have =
+            self.is_used.load(Relaxed) && self.candidates(self.line(wanted.hash), wanted.hash) != 0;
+        fence(Acquire);
+        // An entry that moves is nowhere for a moment.
+        if !may_have && version & 1 == 0 && self.latch.load(Relaxed) == version {
             return false;
         }
+        self.settle_latched(wanted, value, change)
+    }
+
+    #[inline(never)]
+    fn settle_latched(&self, wanted: Wanted, value: Option<u64>, change: &UnderWay<'_>) -> bool {
         let _held = self.lock();
-        let number = self.slot_of(hash, key);
-        number.into_iter().for_each(|number| self.kill(number));
-        number.is_some()
+        let Some((lane, number)) = self.place_of(self.line(wanted.hash), wanted) else { return false };
+        match value.filter(|_| change.is_alone()) {
+            Some(value) => self.slot(number)[self.key_words].store(value, Relaxed),
+            None => lane.store(0, Relaxed),
+        }
+        true
     }
 
     /// Drops all entries.
     pub(super) fn clear(&self) {
         let _held = self.lock();
-        for number in 0..self.capacity() {
-            self.kill(number);
-        }
+        self.lines.iter().flat_map(|line| &line.places).for_each(|place| place.store(0, Relaxed));
+        [&self.head, &self.length].into_iter().for_each(|word| word.store(0, Relaxed));
+        self.is_used.store(false, Relaxed);
     }
 
     /// Entries that count.
     pub(super) fn entries(&self) -> usize {
-        self.index.iter().filter(|lane| lane.load(Relaxed) != 0).count()
+        let places = self.lines.iter().flat_map(|line| &line.places);
+        places.filter(|place| place.load(Relaxed) != 0).count()
     }
 
-    /// Takes an entry out of the index; under the latch.
+    /// Takes the entry of a slot, if it has one, out of the index; under the latch.
     fn kill(&self, number: u64) {
-        let place = self.slot(number)[PLACE].swap(0, Relaxed);
-        if place > 0 {
-            self.index[place as usize - 1].store(0, Relaxed);
+        let key = self.key_of(self.slot(number));
+        let hash = Wanted::new(key, self.key_words).hash;
+        let place = self.place(hash, number);
+        if let Some(lane) = self.line(hash).places.iter().find(|lane| lane.load(Relaxed) == place) {
+            lane.store(0, Relaxed);
         }
     }
 
     /// Puts an entry at the tail; under the latch. A full queue loses its oldest.
-    fn append(&self, hash: u64, key: [u64; 2], value: u64) {
-        let (head, tail) = (self.head.load(Relaxed), self.tail.load(Relaxed));
-        let number = tail & (self.capacity() - 1);
-        if tail - head == self.capacity() {
+    fn append(&self, wanted: Wanted, value: u64) {
+        let (head, length) = (self.head.load(Relaxed), self.length.load(Relaxed));
+        let after = |number: u64| if number >= self.capacity { number - self.capacity } else { number };
+        let number = after(head + length);
+        if length == self.capacity {
             self.kill(number);
-            self.head.store(head + 1, Relaxed);
-        }
-        self.tail.store(tail + 1, Relaxed);
-        let line = self.line(hash);
-        let free = (line..line + LANES).find(|place| self.index[*place].load(Relaxed) == 0);
-        let place = free.unwrap_or(line + (tail as usize % LANES));
-        if let Some(other) = (self.index[place].load(Relaxed) & 0xFFFF_FFFF).checked_sub(1) {
-            self.kill(other);
+            self.head.store(after(head + 1), Relaxed);
+        } else {
+            self.length.store(length + 1, Relaxed);
         }
         let slot = self.slot(number);
-        for (word, content) in slot.iter().zip([key[0], key[1], value, place as u64 + 1]) {
-            word.store(content, Relaxed);
+        for (word, content) in slot.iter().zip(&wanted.key[..self.key_words]) {
+            word.store(*content, Relaxed);
         }
-        self.index[place].store(hash >> 32 << 32 | (number + 1), Relaxed);
+        slot[self.key_words].store(value, Relaxed);
+        self.set_place(wanted.hash, number);
     }
 
-    /// Counts a query for a key that is not here; how often it was asked for in this period.
+    /// Lets the index name a slot; under the latch.
+    fn set_place(&self, hash: u64, number: u64) {
+        let places = &self.line(hash).places;
+        let free = places.iter().find(|lane| lane.load(Relaxed) == 0);
+        let lane = free.unwrap_or(&places[number as usize % LANES]);
+        lane.store(self.place(hash, number), Release);
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
+    }
+
+    /// Counts a query for a key that is not here; how often it was asked for in this period. Threads may lose each
+    /// other's counts. Of the keys of a full line the one with the fewest queries goes.
     #[inline]
-    pub(super) fn note_query(&self, hash: u64) -> u64 {
-        let feature = &self.features[hash as usize & (self.features.len() - 1)];
-        let tag = (hash >> 32 << 32) | (self.period.load(Relaxed) & 0xFF_FFFF) << 8;
-        let word = feature.load(Relaxed);
-        // Keys that share a word push each other out; a hot one comes back.
-        let count = if word & !0xFF == tag { (word & 0xFF).min(254) + 1 } else { 1 };
-        feature.store(tag | count, Relaxed);
-        count
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_goes_and_a_renewed_one_stays() {
-        let (shard, changes) = (Shard::new(8), AtomicU64::new(0));
-        let hash = |i: u64| i | i << 32;
-        for i in 0..8 {
-            assert!(shard.fill(hash(i), [i, 0], i * 10, &changes, 0));
+    pub(super) fn note_query(&self, hash: u64, period: u64) -> u64 {
+        let features = &self.line(hash).features;
+        let period = (period as u32 & 0xFF) << 8;
+        let tag = (hash as u32) << 16;
+        let (mut least, mut victim) = (u32::MAX, 0);
+        for (lane, feature) in features.iter().enumerate() {
+            let word = feature.load(Relaxed);
+            let queries = if word & 0xFF00 == period { word & 0xFF } else { 0 };
+            if queries > 0 && word & 0xFFFF_0000 == tag {
+                let queries = queries.min(254) + 1;
+                feature.store(tag | period | queries, Relaxed);
+                return u64::from(queries);
+            }
+            if queries < least {
+                (least, victim) = (queries, lane);
+            }
         }
-        assert!(
-            shard.find(hash(0), [0, 0]).unwrap().is_warm && !shard.find(hash(7), [7, 0]).unwrap().is_warm
-        );
-        shard.renew(hash(0), [0, 0]);
-        assert!(!shard.find(hash(0), [0, 0]).unwrap().is_warm);
-        shard.fill(hash(8), [8, 0], 80, &changes, 0);
-        assert!(shard.find(hash(1), [1, 0]).is_none(), "the oldest that nobody asked for");
-        assert_eq!(shard.find(hash(0), [0, 0]).unwrap().value, 0);
-        assert_eq!(shard.entries(), 8);
-    }
-
-    #[test]
-    fn what_was_read_before_a_change_is_not_kept() {
-        let (shard, changes) = (Shard::new(8), AtomicU64::new(0));
-        changes.store(1, SeqCst);
-        assert!(!shard.fill(5, [5, 0], 1, &changes, 0));
-        assert!(shard.find(5, [5, 0]).is_none());
-        assert!(shard.fill(5, [5, 0], 1, &changes, 1) && shard.forget(5, [5, 0]) && !shard.forget(5, [5, 0]));
-    }
-
-    #[test]
-    fn features_count_within_a_period() {
-        let shard = Shard::new(8);
-        assert_eq!([shard.note_query(9), shard.note_query(9), shard.note_query(9 | 1 << 40)], [1, 2, 1]);
-        assert_eq!(shard.note_query(9), 1);
-        shard.period.fetch_add(1, Relaxed);
-        assert_eq!(shard.note_query(9), 1);
+        features[victim].store(tag | period | 1, Relaxed);
+        1
     }
 }

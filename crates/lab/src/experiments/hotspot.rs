@@ -1,0 +1,367 @@
+//! The hotspot paper's tables 3 to 5 (Liu, Luo, Jin): gets, updates, deletes and inserts of wB+-tree, FPTree and
+//! FAST&FAIR with and without hot entries in DRAM, at several skews and budgets, and a hot set that moves.
+//!
+//! On modelled Optane an operation takes what the model bills for the pool, and, with the hotspot index, what its own
+//! DRAM and work take: the random latency of modelled DRAM for each line that is waited for, and the time on this
+//! machine of the same operations on a cache that fits the processor's. The plain index' own work is not billed, so
+//! the comparison is against us. Cached lines are scaled with the number of keys, so that indexes are as much larger than
+//! caches as with the paper's ten million. On the real journal the clock decides.
+
+mod load;
+mod meter;
+
+use crate::measure::Random;
+use crate::plot::{Figure, Series};
+use crate::report::Report;
+use crate::{Error, RunOptions};
+use entresol_memory::profile::Profile;
+use entresol_memory::{DomainChoice, Pool, PoolOptions};
+use entresol_structures::btree::instances::{FastFairTree, WbTree};
+use entresol_structures::{FpTree, HotspotIndex, HotspotOptions, PointIndex, WordKey};
+use load::{Change, Skew, key};
+use meter::{Behind, Meter};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What the cache may hold where nothing else is said, in percent of the keys: the hot ones.
+const BUDGET_PERCENT: usize = 20;
+const BUDGETS: [usize; 4] = [5, 10, 20, 40];
+const SKEWS: [Skew; 6] =
+    [Skew::Uniform, Skew::Hot(50), Skew::Hot(70), Skew::Hot(80), Skew::Hot(90), Skew::Zipf];
+const TREES: [&str; 3] = ["wB+-tree", "FPTree", "FAST&FAIR"];
+/// Millions of operations a second: plain, with the adaptive index (tables 3 with 10 million queries, 4 and 5).
+const PAPER: [(&str, [[f64; 2]; 3]); 3] = [
+    ("get", [[0.713, 1.154], [0.920, 1.317], [0.811, 1.245]]),
+    ("update", [[0.538, 0.500], [0.612, 0.543], [0.552, 0.511]]),
+    ("delete", [[0.537, 0.534], [0.735, 0.711], [0.559, 0.536]]),
+];
+
+struct Sizes {
+    keys: u64,
+    operations: usize,
+    /// Windows in which the hot set stays where it is.
+    moves: usize,
+}
+
+/// Runs the experiment.
+pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
+    let (modelled, real) = if options.quick {
+        let quick = || Sizes { keys: 12_000, operations: 12_000, moves: 2 };
+        (quick(), quick())
+    } else {
+        (
+            Sizes { keys: 300_000, operations: 300_000, moves: 4 },
+            Sizes { keys: 2_000_000, operations: 1_000_000, moves: 4 },
+        )
+    };
+    for (operation, figures) in PAPER {
+        for (tree, [plain, hot]) in TREES.iter().zip(figures) {
+            report.paper(
+                json!({"operation": operation, "tree": tree, "plain_mops": plain, "with_hotspot_mops": hot,
+                "ratio": hot / plain}),
+            );
+        }
+    }
+    let dram = Profile::embedded("dram")?;
+    let optane = scaled(Profile::embedded("optane-dcpmm")?, modelled.keys);
+    let mut curves = Curves::default();
+    for number in 0..TREES.len() {
+        let pool = Pool::modelled(&PoolOptions::default(), &optane)?;
+        let meter = Meter::modelled(&pool, dram.read.random_ns);
+        one_tree(number, &pool, &meter, &modelled, options, &mut curves, report)?;
+    }
+    for number in 0..TREES.len() {
+        let dir = options.database_dir()?;
+        let pool = Pool::create(
+            dir.path(),
+            &PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() },
+        )?;
+        one_tree(number, &pool, &Meter::Real, &real, options, &mut curves, report)?;
+    }
+    curves.draw(report);
+    Ok(())
+}
+
+/// Caches as much smaller as there are fewer keys than ten million. What the hotspot index is compared with must not
+/// be an index that the processor's caches hold.
+fn scaled(mut profile: Profile, keys: u64) -> Profile {
+    let last = profile.caches.len() - 1;
+    profile.caches.swap(1, last);
+    profile.caches.truncate(2);
+    let [inner, outer] = &mut profile.caches[..] else { unreachable!("two levels are left") };
+    let whole_sets = |bytes: u64, ways: u64| (bytes / (ways * 64)).max(8) * ways * 64;
+    let bytes = u128::from(outer.bytes) * u128::from(keys) / 10_000_000;
+    outer.bytes = whole_sets(bytes as u64, outer.ways);
+    inner.bytes = inner.bytes.min(whole_sets(outer.bytes / 2, inner.ways));
+    profile
+}
+
+/// Points of the figures: domain, tree, position, value.
+#[derive(Default)]
+struct Curves {
+    skews: Vec<(&'static str, &'static str, String, f64)>,
+    budgets: Vec<(&'static str, &'static str, String, f64)>,
+    moves: Vec<(&'static str, &'static str, String, f64)>,
+}
+
+impl Curves {
+    fn draw(&self, report: &mut Report) {
+        let drawn = [
+            (&self.skews, "Gets by skew", "percent of gets on a fifth of the keys"),
+            (&self.budgets, "Gets by budget, 80% on 20%", "DRAM entries, percent of keys"),
+            (&self.moves, "The hot set moves", "windows of gets; it moves before the second, fourth, ..."),
+        ];
+        for (points, title, x_label) in drawn {
+            for domain in ["modelled Optane", "journal"] {
+                let series = TREES.iter().map(|tree| Series {
+                    name: (*tree).to_string(),
+                    points: points
+                        .iter()
+                        .filter(|point| point.0 == domain && point.1 == *tree)
+                        .map(|(.., label, ratio)| (label.clone(), *ratio))
+                        .collect(),
+                });
+                report.figure(Figure {
+                    title: format!("{title}, {domain}"),
+                    x_label: x_label.to_string(),
+                    y_label: "times the plain index".to_string(),
+                    series: series.collect(),
+                });
+            }
+        }
+    }
+}
+
+fn one_tree(
+    number: usize,
+    pool: &Arc<Pool>,
+    meter: &Meter,
+    sizes: &Sizes,
+    options: &RunOptions,
+    curves: &mut Curves,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let bench = Bench { name: TREES[number], pool, meter, sizes, seed: options.seed, quick: options.quick };
+    let mut publication = pool.publication();
+    match number {
+        0 => {
+            let root = WbTree::<u64>::create(pool, &mut publication)?;
+            publication.publish()?;
+            bench.run(&WbTree::<u64>::open(pool, root)?, curves, report)
+        }
+        1 => {
+            let root = FpTree::<WordKey>::create(pool, 0, &mut publication)?;
+            publication.publish()?;
+            bench.run(&FpTree::<WordKey>::open(pool, root, 0)?, curves, report)
+        }
+        _ => {
+            let root = FastFairTree::<u64>::create(pool, &mut publication)?;
+            publication.publish()?;
+            bench.run(&FastFairTree::<u64>::open(pool, root)?, curves, report)
+        }
+    }
+}
+
+/// An index under measurement.
+struct Bench<'b> {
+    name: &'static str,
+    pool: &'b Arc<Pool>,
+    meter: &'b Meter,
+    sizes: &'b Sizes,
+    seed: u64,
+    quick: bool,
+}
+
+type Hot<'i, I> = HotspotIndex<Behind<'i, I>>;
+
+impl Bench<'_> {
+    fn random(&self, stream: u64) -> Random {
+        Random::new(self.seed ^ stream << 32)
+    }
+
+    fn run<I: PointIndex<Key = u64>>(
+        &self,
+        index: &I,
+        curves: &mut Curves,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let mut numbers: Vec<u64> = (0..self.sizes.keys).collect();
+        self.random(1).shuffle(&mut numbers);
+        for number in &numbers {
+            index.insert(key(*number), *number, self.pool.publication())?;
+        }
+        for skew in SKEWS {
+            let ratio = self.gets(index, skew, BUDGET_PERCENT, report)?;
+            curves.skews.push((self.meter.name(), self.name, skew.name(), ratio));
+            if self.meter.is_modelled() && !self.quick {
+                if matches!(skew, Skew::Hot(80)) {
+                    report.ratio(
+                        &format!("{}, get, 80% on 20%, modelled Optane", self.name),
+                        ratio,
+                        Some(1.6),
+                    );
+                }
+                if matches!(skew, Skew::Uniform) {
+                    let cost = 100.0 * (1.0 / ratio - 1.0);
+                    report.limit(
+                        &format!("{}, uniform get, cost in percent, modelled Optane", self.name),
+                        cost,
+                        5.0,
+                    );
+                }
+            }
+        }
+        for percent in BUDGETS {
+            let ratio = self.gets(index, Skew::Hot(80), percent, report)?;
+            curves.budgets.push((self.meter.name(), self.name, percent.to_string(), ratio));
+        }
+        self.moving(index, curves, report)?;
+        for skew in [Skew::Hot(80), Skew::Uniform] {
+            for change in [Change::Update, Change::DeleteAndInsert] {
+                self.changes(index, change, skew, report)?;
+            }
+        }
+        let right = (0..self.sizes.keys).all(|number| {
+            index
+                .get(key(number))
+                .is_ok_and(|value| value.is_some_and(|value| value % self.sizes.keys == number))
+        });
+        report.check(
+            &format!("{}, {}: every key has its value at the end", self.name, self.meter.name()),
+            right,
+        );
+        Ok(())
+    }
+
+    fn cached<'i, I: PointIndex<Key = u64>>(
+        &self,
+        index: &'i I,
+        budget_percent: usize,
+    ) -> Result<Hot<'i, I>, Error> {
+        let entries = self.sizes.keys as usize * budget_percent / 100;
+        let options = HotspotOptions {
+            budget_bytes: Hot::<'i, I>::budget_bytes(entries),
+            clock: self.meter.clock(),
+            ..HotspotOptions::default()
+        };
+        Ok(HotspotIndex::new(Behind::new(index), options)?)
+    }
+
+    /// Lets a cache get to know its load; what it has then stays as the load does.
+    fn warm<I: PointIndex<Key = u64>>(&self, hot: &Hot<'_, I>, skew: Skew) -> Result<(), Error> {
+        for round in 0..6 {
+            let mut random = self.random(10 + round);
+            for number in skew.draw(&mut random, self.sizes.keys, 0, self.sizes.operations) {
+                hot.get(key(number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets with a cache of so many percent of the keys; how many times as fast as without.
+    fn gets<I: PointIndex<Key = u64>>(
+        &self,
+        index: &I,
+        skew: Skew,
+        budget_percent: usize,
+        report: &mut Report,
+    ) -> Result<f64, Error> {
+        let hot = self.cached(index, budget_percent)?;
+        self.warm(&hot, skew)?;
+        let numbers = skew.draw(&mut self.random(2), self.sizes.keys, 0, self.sizes.operations);
+        let (plain_ns, hot_ns, hits) = self.compare_gets(index, &hot, &numbers)?;
+        let stats = hot.stats();
+        report.row(
+            json!({"domain": self.meter.name(), "tree": self.name, "operation": "get", "skew": skew.name(),
+            "budget_percent": budget_percent, "plain_ns": plain_ns, "with_hotspot_ns": hot_ns,
+            "ratio": plain_ns / hot_ns, "hits_percent": 100.0 * hits, "is_aside": stats.is_aside,
+            "dram_bytes": stats.bytes}),
+        );
+        Ok(plain_ns / hot_ns)
+    }
+
+    /// The same gets of both: ns of a get without and with a cache, and the share of hits.
+    fn compare_gets<I: PointIndex<Key = u64>>(
+        &self,
+        index: &I,
+        hot: &Hot<'_, I>,
+        numbers: &[u64],
+    ) -> Result<(f64, f64, f64), Error> {
+        let plain_ns = self.meter.ns(numbers, |number| Ok(index.get(key(number))?.is_some()))?;
+        let before = hot.behind().gets();
+        let behind_ns = self.meter.ns(numbers, |number| Ok(hot.get(key(number))?.is_some()))?;
+        let hits = 1.0 - (hot.behind().gets() - before) as f64 / numbers.len() as f64;
+        let own_ns = self.meter.own_get_ns(hits, hot.stats().is_aside);
+        Ok((plain_ns, behind_ns + own_ns, hits))
+    }
+
+    /// Updates, or deletes and inserts of the same keys, with and without a cache that knows the load.
+    fn changes<I: PointIndex<Key = u64>>(
+        &self,
+        index: &I,
+        change: Change,
+        skew: Skew,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let mut numbers = skew.draw(&mut self.random(3), self.sizes.keys, 0, self.sizes.operations / 2);
+        if change == Change::DeleteAndInsert {
+            // A key can be deleted once.
+            numbers.sort_unstable();
+            numbers.dedup();
+            self.random(4).shuffle(&mut numbers);
+        }
+        let values = self.sizes.keys;
+        let plain = change.ns(self.meter, index, self.pool, &numbers, values)?;
+        let hot = self.cached(index, BUDGET_PERCENT)?;
+        self.warm(&hot, skew)?;
+        let before = hot.stats();
+        let cached = change.ns(self.meter, &hot, self.pool, &numbers, 2 * values)?;
+        // Inserts are last and cost nothing.
+        let own_ns = self.meter.own_change_ns(before.hit_percent as f64 / 100.0, before.is_aside);
+        for (index, (operation, plain_ns)) in change.names().iter().zip(plain).enumerate() {
+            let hot_ns = cached[index] + if index == 0 { own_ns } else { 0.0 };
+            let cost_percent = 100.0 * (hot_ns / plain_ns - 1.0);
+            report.row(json!({"domain": self.meter.name(), "tree": self.name, "operation": operation,
+                "skew": skew.name(), "plain_ns": plain_ns, "with_hotspot_ns": hot_ns, "ratio": plain_ns / hot_ns,
+                "cost_percent": cost_percent, "is_aside": before.is_aside}));
+            if self.meter.is_modelled() && !self.quick {
+                let name = format!("{}, {operation}, {}, cost in percent, modelled", self.name, skew.name());
+                report.limit(&name, cost_percent, 5.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Windows of gets between which the hot set moves, to keys that were cold before.
+    fn moving<I: PointIndex<Key = u64>>(
+        &self,
+        index: &I,
+        curves: &mut Curves,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let hot = self.cached(index, BUDGET_PERCENT)?;
+        self.warm(&hot, Skew::Hot(80))?;
+        let mut settled = Vec::new();
+        for window in 0..2 * self.sizes.moves {
+            let first = (window as u64).div_ceil(2) * self.sizes.keys / 5;
+            let mut random = self.random(20 + window as u64);
+            let numbers = Skew::Hot(80).draw(&mut random, self.sizes.keys, first, self.sizes.operations);
+            let (plain_ns, hot_ns, hits) = self.compare_gets(index, &hot, &numbers)?;
+            report.row(
+                json!({"domain": self.meter.name(), "tree": self.name, "operation": "get, moving hot set",
+                "window": window, "plain_ns": plain_ns, "with_hotspot_ns": hot_ns, "ratio": plain_ns / hot_ns,
+                "hits_percent": 100.0 * hits}),
+            );
+            curves.moves.push((self.meter.name(), self.name, window.to_string(), plain_ns / hot_ns));
+            if window % 2 == 0 {
+                settled.push(hits);
+            }
+        }
+        let (first, last) = (settled[0], settled[settled.len() - 1]);
+        report.check(
+            &format!("{}, {}: hits are back after the hot set has moved", self.name, self.meter.name()),
+            last > 0.8 * first,
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What an operation takes: by the clock, or by the model.
+
+use crate::Error;
+use crate::measure::ns_per_operation;
+use entresol_memory::{Pool, Publication};
+use entresol_structures::{HotspotClock, HotspotIndex, HotspotOptions, Inserted, PointIndex, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How operations are timed.
+pub(super) enum Meter {
+    /// This machine's clock.
+    Real,
+    /// A modelled pool's device, and what a hotspot index adds to it.
+    Modelled { pool: Arc<Pool>, dram_ns: f64, work: Work },
+}
+
+/// What a hotspot index' operations take where its lines are in the processor's caches and the index behind takes
+/// nothing, in ns.
+pub(super) struct Work {
+    hit: f64,
+    miss: f64,
+    change: f64,
+}
+
+impl Meter {
+    /// On a modelled pool, with the latency of DRAM.
+    pub(super) fn modelled(pool: &Arc<Pool>, dram_ns: f64) -> Meter {
+        Meter::Modelled { pool: pool.clone(), dram_ns, work: Work::measure() }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Meter::Real => "journal",
+            Meter::Modelled { .. } => "modelled Optane",
+        }
+    }
+
+    pub(super) fn is_modelled(&self) -> bool {
+        matches!(self, Meter::Modelled { .. })
+    }
+
+    /// By what a hotspot index judges itself.
+    pub(super) fn clock(&self) -> HotspotClock {
+        match self {
+            Meter::Real => HotspotClock::Real,
+            Meter::Modelled { pool, dram_ns, .. } => {
+                HotspotClock::Modelled { pool: pool.clone(), look_ns: *dram_ns as u64 }
+            }
+        }
+    }
+
+    /// ns of an operation; each must succeed.
+    pub(super) fn ns(
+        &self,
+        numbers: &[u64],
+        mut operation: impl FnMut(u64) -> std::result::Result<bool, Error>,
+    ) -> std::result::Result<f64, Error> {
+        let mut all = || {
+            for number in numbers {
+                if !operation(*number)? {
+                    return Err(Error::Invalid(format!("key {number} was not as it should be")));
+                }
+            }
+            Ok(())
+        };
+        let Meter::Modelled { pool, .. } = self else { return ns_per_operation(numbers.len(), all) };
+        let cost = || pool.modelled_cost().unwrap_or_default();
+        let before = cost();
+        all()?;
+        Ok((cost() - before).ns() / numbers.len() as f64)
+    }
+
+    /// What the model does not bill of a get: a line for a look, another for a hit, and work.
+    pub(super) fn own_get_ns(&self, hits: f64, is_aside: bool) -> f64 {
+        match self {
+            Meter::Real => 0.0,
+            Meter::Modelled { work, .. } if is_aside => work.miss,
+            Meter::Modelled { dram_ns, work, .. } => {
+                dram_ns * (1.0 + hits) + hits * work.hit + (1.0 - hits) * work.miss
+            }
+        }
+    }
+
+    /// What the model does not bill of a change: a second line if the key has an entry (the first arrives while
+    /// the change is carried out), and work.
+    pub(super) fn own_change_ns(&self, cached: f64, is_aside: bool) -> f64 {
+        match self {
+            Meter::Real => 0.0,
+            Meter::Modelled { work, .. } if is_aside => work.change,
+            Meter::Modelled { dram_ns, work, .. } => dram_ns * cached + work.change,
+        }
+    }
+}
+
+impl Work {
+    /// The best of several rounds: what disturbs the machine only adds.
+    fn measure() -> Work {
+        const KEYS: u64 = 64;
+        const ROUNDS: u64 = 20;
+        let best = |operation: &mut dyn FnMut(u64)| {
+            let round = |_| {
+                let start = std::time::Instant::now();
+                (0..KEYS * 100).for_each(|step| operation(step % KEYS));
+                start.elapsed().as_nanos() as f64 / (KEYS * 100) as f64
+            };
+            (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
+        };
+        let pool = Pool::volatile(&entresol_memory::PoolOptions::default()).expect("DRAM for a pool");
+        let clock = || HotspotClock::Known { behind_ns: 1_000_000, look_ns: 1 };
+        let index = |hot_after| {
+            let options =
+                HotspotOptions { budget_bytes: 256 << 10, hot_after, clock: clock(), ..Default::default() };
+            HotspotIndex::new(Nothing, options).expect("a budget that suffices")
+        };
+        let (hitting, missing) = (index(1), index(200));
+        let hit = best(&mut |key| assert!(matches!(hitting.get(key), Ok(Some(_)))));
+        let miss = best(&mut |key| assert!(matches!(missing.get(key), Ok(Some(_)))));
+        let change = best(&mut |key| {
+            assert!(matches!(hitting.replace(key, key, pool.publication()), Ok(Some(_))));
+        });
+        let nothing = best(&mut |key| {
+            assert!(matches!(
+                std::hint::black_box(Nothing).replace(key, key, pool.publication()),
+                Ok(Some(_))
+            ));
+        });
+        Work { hit, miss, change: (change - nothing).max(0.0) }
+    }
+}
+
+/// An index that takes no time: every key is there.
+struct Nothing;
+
+impl PointIndex for Nothing {
+    type Key = u64;
+    const KEY_WORDS: usize = 1;
+
+    fn key_words(key: u64) -> [u64; 2] {
+        [key, 0]
+    }
+
+    fn get(&self, key: u64) -> Result<Option<u64>> {
+        Ok(Some(key))
+    }
+
+    fn insert<'p>(&'p self, key: u64, _: u64, _: Publication<'p>) -> Result<Inserted> {
+        Ok(Inserted::Exists(key))
+    }
+
+    fn replace<'p>(&'p self, key: u64, _: u64, _: Publication<'p>) -> Result<Option<u64>> {
+        Ok(Some(key))
+    }
+
+    fn remove<'p>(&'p self, key: u64, _: Publication<'p>) -> Result<Option<u64>> {
+        Ok(Some(key))
+    }
+}
+
+/// An index that counts the gets that reach it.
+pub(super) struct Behind<'i, I> {
+    index: &'i I,
+    gets: AtomicU64,
+}
+
+impl<'i, I> Behind<'i, I> {
+    pub(super) fn new(index: &'i I) -> Behind<'i, I> {
+        Behind { index, gets: AtomicU64::new(0) }
+    }
+
+    pub(super) fn gets(&self) -> u64 {
+        self.gets.load(Ordering::Relaxed)
+    }
+}
+
+impl<I: PointIndex<Key = u64>> PointIndex for Behind<'_, I> {
+    type Key = u64;
+    const KEY_WORDS: usize = 1;
+
+    fn key_words(key: u64) -> [u64; 2] {
+        [key, 0]
+    }
+
+    #[inline]
+    fn get(&self, key: u64) -> Result<Option<u64>> {
+        // One thread measures; a locked instruction would count as the index'.
+        self.gets.store(self.gets.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.index.get(key)
+    }
+
+    fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        self.index.insert(key, value, with)
+    }
+
+    fn replace<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.index.replace(key, value, with)
+    }
+
+    fn remove<'p>(&'p self, key: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.index.remove(key, with)
+    }
+}

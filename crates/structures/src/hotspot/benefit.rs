@@ -1,0 +1,263 @@
+//! What the cache is good for: times of hits, of looks that find nothing, and of the index behind, and the decision
+//! whether to go on.
+//!
+//! One shard in 64, the probe, counts its queries and times one in four of them. At the end of a period:
+//!
+//! ```text
+//! gain = hits * (behind - hit)  -  misses * look  -  kept * 2 * look
+//! ```
+//!
+//! where *kept* are updates of keys that had an entry, which has to go and come back. Times are running medians, so
+//! a thread that is put off the processor does not count.
+//!
+//! What it cannot know: a key that is always served from DRAM may take less from the index behind than the keys that
+//! are measured there, if the processor's caches would keep it.
+
+use entresol_memory::Pool;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Every so many queries of the probe are timed.
+const QUERIES_PER_TIMED: u64 = 4;
+
+/// The clock that gets take time on.
+#[derive(Clone, Default)]
+pub enum Clock {
+    /// This machine's.
+    #[default]
+    Real,
+    /// The device's of a `modelled` pool. Nothing bills the cache's own DRAM there: a look takes `look_ns`.
+    Modelled {
+        /// The pool that the index behind is in.
+        pool: Arc<Pool>,
+        /// What a look into the cache takes.
+        look_ns: u64,
+    },
+    /// None: what everything takes is known.
+    Known {
+        /// What a get of the index behind takes.
+        behind_ns: u64,
+        /// What a look into the cache takes.
+        look_ns: u64,
+    },
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Clock::Real => f.write_str("Real"),
+            Clock::Modelled { look_ns, .. } => write!(f, "Modelled {{ look_ns: {look_ns} }}"),
+            Clock::Known { behind_ns, look_ns } => {
+                write!(f, "Known {{ behind_ns: {behind_ns}, look_ns: {look_ns} }}")
+            }
+        }
+    }
+}
+
+/// Takes the time of the parts of a get.
+pub(super) trait Watch {
+    /// The index behind is asked now.
+    fn behind_begins(&mut self);
+    /// It has answered.
+    fn behind_ends(&mut self);
+}
+
+/// Of most gets nobody takes the time.
+pub(super) struct Untimed;
+
+impl Watch for Untimed {
+    #[inline(always)]
+    fn behind_begins(&mut self) {}
+    #[inline(always)]
+    fn behind_ends(&mut self) {}
+}
+
+/// A moment on a clock.
+#[derive(Clone, Copy)]
+enum Moment {
+    Real(Instant),
+    Picoseconds(u64),
+    Known,
+}
+
+/// The time of one get.
+pub(super) struct Timed<'c> {
+    clock: &'c Clock,
+    start: Moment,
+    behind: Option<Moment>,
+    behind_ns: u64,
+}
+
+impl<'c> Timed<'c> {
+    pub(super) fn start(clock: &'c Clock) -> Timed<'c> {
+        Timed { clock, start: clock.now(), behind: None, behind_ns: 0 }
+    }
+}
+
+impl Watch for Timed<'_> {
+    fn behind_begins(&mut self) {
+        self.behind = Some(self.clock.now());
+    }
+
+    fn behind_ends(&mut self) {
+        self.behind_ns = self.behind.map_or(0, |begun| self.clock.ns_since(begun));
+    }
+}
+
+impl Clock {
+    fn now(&self) -> Moment {
+        match self {
+            Clock::Real => Moment::Real(Instant::now()),
+            Clock::Modelled { pool, .. } => {
+                Moment::Picoseconds(pool.modelled_cost().map_or(0, |cost| cost.picoseconds))
+            }
+            Clock::Known { .. } => Moment::Known,
+        }
+    }
+
+    fn ns_since(&self, moment: Moment) -> u64 {
+        match (moment, self.now()) {
+            (Moment::Real(then), _) => then.elapsed().as_nanos() as u64,
+            (Moment::Picoseconds(then), Moment::Picoseconds(now)) => (now - then) / 1000,
+            _ => 0,
+        }
+    }
+
+    /// The time of the cache's part of a get that took `ns` in all.
+    fn own_ns(&self, ns: u64, behind_ns: u64) -> u64 {
+        match self {
+            Clock::Real => ns.saturating_sub(behind_ns),
+            Clock::Modelled { look_ns, .. } | Clock::Known { look_ns, .. } => *look_ns,
+        }
+    }
+}
+
+/// A running median: what is greater pulls it up by a sixteenth, what is less down by as much.
+#[derive(Default)]
+struct Median(AtomicU64);
+
+impl Median {
+    fn add(&self, sample: u64) {
+        let present = self.0.load(Relaxed);
+        let step = present / 16 + 1;
+        let next = match sample.cmp(&present) {
+            _ if present == 0 => sample,
+            std::cmp::Ordering::Greater => (present + step).min(sample),
+            std::cmp::Ordering::Less => present.saturating_sub(step).max(sample),
+            std::cmp::Ordering::Equal => present,
+        };
+        self.0.store(next, Relaxed);
+    }
+
+    fn ns(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What a period of the probe came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Period {
+    pub(super) queries: u64,
+    pub(super) hits: u64,
+    /// Whether the cache saved more time than it took.
+    pub(super) pays: bool,
+}
+
+/// Counts and times of the probe. Threads may lose each other's counts.
+#[derive(Default)]
+pub(super) struct Benefit {
+    queries: AtomicU64,
+    hits: AtomicU64,
+    kept: AtomicU64,
+    hit: Median,
+    look: Median,
+    behind: Median,
+}
+
+fn add(count: &AtomicU64, more: u64) -> u64 {
+    let sum = count.load(Relaxed) + more;
+    count.store(sum, Relaxed);
+    sum
+}
+
+impl Benefit {
+    /// The watch for the next query, if it is one that is timed.
+    pub(super) fn watch<'c>(&self, clock: &'c Clock) -> Option<Timed<'c>> {
+        self.queries.load(Relaxed).is_multiple_of(QUERIES_PER_TIMED).then(|| Timed::start(clock))
+    }
+
+    /// Notes what a query took.
+    pub(super) fn note(&self, timed: &Timed<'_>, is_hit: bool) {
+        let own_ns = timed.clock.own_ns(timed.clock.ns_since(timed.start), timed.behind_ns);
+        if is_hit {
+            self.hit.add(own_ns);
+        } else {
+            self.look.add(own_ns);
+            self.behind.add(match timed.clock {
+                Clock::Known { behind_ns, .. } => *behind_ns,
+                _ => timed.behind_ns,
+            });
+        }
+    }
+
+    /// Counts an update of a key that had an entry.
+    pub(super) fn count_kept(&self) {
+        add(&self.kept, 1);
+    }
+
+    /// Counts a query; at the end of a period says what it came to.
+    pub(super) fn count_query(&self, is_hit: bool, period_queries: u64) -> Option<Period> {
+        add(&self.hits, u64::from(is_hit));
+        let queries = add(&self.queries, 1);
+        if queries < period_queries {
+            return None;
+        }
+        self.queries.store(0, Relaxed);
+        let (hits, kept) = (self.hits.swap(0, Relaxed), self.kept.swap(0, Relaxed));
+        let hits = hits.min(queries);
+        let [hit, look, behind] = self.times_ns().map(u128::from);
+        let saved = u128::from(hits) * behind.saturating_sub(hit);
+        let taken = (u128::from(queries - hits) + 2 * u128::from(kept)) * look;
+        Some(Period { queries, hits, pays: saved > taken })
+    }
+
+    /// Times of a hit, of a look that finds nothing, and of the index behind.
+    pub(super) fn times_ns(&self) -> [u64; 3] {
+        [&self.hit, &self.look, &self.behind].map(Median::ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_median_forgets_what_was_and_shrugs_at_outliers() {
+        let median = Median::default();
+        (0..200).for_each(|i| median.add(if i % 10 == 0 { 1_000_000 } else { 100 }));
+        assert!((90..130).contains(&median.ns()), "{}", median.ns());
+        (0..200).for_each(|_| median.add(1000));
+        assert_eq!(median.ns(), 1000);
+    }
+
+    #[test]
+    fn it_pays_when_hits_save_more_than_looks_take() {
+        let period = |hits: u64, kept: u64| {
+            let (benefit, clock) = (Benefit::default(), Clock::Known { behind_ns: 500, look_ns: 100 });
+            (0..kept).for_each(|_| benefit.count_kept());
+            let mut last = None;
+            for query in 0..100 {
+                if let Some(timed) = benefit.watch(&clock) {
+                    benefit.note(&timed, query < hits);
+                }
+                last = benefit.count_query(query < hits, 100);
+            }
+            last.unwrap()
+        };
+        assert!(period(21, 0).pays && !period(19, 0).pays);
+        assert!(!period(21, 50).pays && period(80, 50).pays, "updates of what is cached cost two looks");
+        assert_eq!(period(80, 0), Period { queries: 100, hits: 80, pays: true });
+    }
+}
