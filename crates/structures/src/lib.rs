@@ -8,6 +8,7 @@
 //! - one [B+-tree](btree) over any of them, with the designs of the papers as
 //!   [instances](btree::instances). The crate's `README.md` says which to take;
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
+//! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -58,8 +59,11 @@ mod index;
 mod key;
 mod latch;
 mod leaf;
+#[cfg(test)]
+mod map_tests;
 pub mod node;
 mod simd;
+pub mod skiplist;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
