@@ -9,6 +9,7 @@
 //!   [instances](btree::instances). The crate's `README.md` says which to take;
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
 //! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
+//! - [tries](trie) over byte strings: the standard one and PATRICIA;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -64,6 +65,7 @@ mod map_tests;
 pub mod node;
 mod simd;
 pub mod skiplist;
+pub mod trie;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
