@@ -10,6 +10,7 @@
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
 //! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
 //! - [tries](trie) over byte strings: the standard one and PATRICIA;
+//! - [PMwCAS](pmwcas): a compare-and-swap over several words, for structures without latches;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -63,6 +64,7 @@ mod leaf;
 #[cfg(test)]
 mod map_tests;
 pub mod node;
+pub mod pmwcas;
 mod simd;
 pub mod skiplist;
 pub mod trie;
