@@ -3,6 +3,7 @@
 //! A latch is a counter: odd while a writer holds it, changed by every write. A reader notes the (even)
 //! version, reads, and accepts what it read only if the version is still the same.
 
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The version to validate later; waits while a writer is inside.
@@ -66,6 +67,36 @@ pub(crate) fn pause(spins: &mut u32) {
     } else {
         entresol_memory::crash::waits();
         std::thread::yield_now();
+    }
+}
+
+/// Latches that this thread holds; dropping it lets go.
+#[derive(Default)]
+pub(crate) struct Held<'t>(SmallVec<[&'t AtomicU64; 4]>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|latch| unlock(latch));
+    }
+}
+
+impl<'t> Held<'t> {
+    /// A latch, if nothing was written since [`read`].
+    pub(crate) fn at(latch: &'t AtomicU64, version: u64) -> Option<Held<'t>> {
+        try_lock_at(latch, version).then(|| Held(SmallVec::from_slice(&[latch])))
+    }
+
+    /// Takes another latch, unless somebody else has it. Never waits, so that nobody waits in a ring.
+    pub(crate) fn try_add(&mut self, latch: &'t AtomicU64) -> bool {
+        // Nodes share latches.
+        let has = self.0.iter().any(|own| std::ptr::eq(*own, latch));
+        if !has {
+            if !try_lock(latch) {
+                return false;
+            }
+            self.0.push(latch);
+        }
+        true
     }
 }
 

@@ -9,6 +9,9 @@
 //!   [instances](btree::instances). The crate's `README.md` says which to take;
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
 //! - the LSM-tree ([`lsm::LsmTree`]): a buffer and its log, levels in the pool and in files;
+//! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
+//! - [tries](trie) over byte strings: the standard one and PATRICIA;
+//! - [PMwCAS](pmwcas): a compare-and-swap over several words, for structures without latches;
 //! - the hotspot index ([`HotspotIndex`]): the hot entries of any of them in DRAM.
 //!
 //! ```
@@ -60,8 +63,13 @@ mod key;
 mod latch;
 mod leaf;
 pub mod lsm;
+#[cfg(test)]
+mod map_tests;
 pub mod node;
+pub mod pmwcas;
 mod simd;
+pub mod skiplist;
+pub mod trie;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};

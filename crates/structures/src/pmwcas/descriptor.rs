@@ -1,0 +1,118 @@
+//! Descriptors, and the words that name them.
+
+use super::{PmwCas, Swap, WORDS_MAX};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub(super) const DIRTY: u64 = 1 << 63;
+const IN_WORK: u64 = 1 << 62;
+const TRIAL: u64 = 1 << 61;
+
+pub(super) const UNDECIDED: u64 = 1;
+pub(super) const SUCCEEDED: u64 = 2;
+pub(super) const FAILED: u64 = 3;
+
+pub(super) const DESCRIPTOR_BYTES: u64 = 256;
+/// The header in front of the descriptors.
+pub(super) const HEADER_BYTES: u64 = 256;
+const ENTRIES: usize = 2;
+const ENTRY_WORDS: usize = 3;
+const _: () = assert!((ENTRIES + ENTRY_WORDS * WORDS_MAX) * 8 <= DESCRIPTOR_BYTES as usize);
+
+/// What a word is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    Value,
+    /// Wanted by the operation of this descriptor.
+    InWork(u64),
+    /// A trial for an entry of this descriptor.
+    Trial(u64, usize),
+}
+
+/// What a word says, dirty or not.
+pub(super) fn seen(word: u64) -> Seen {
+    if word & IN_WORK != 0 {
+        Seen::InWork(word & !(DIRTY | IN_WORK))
+    } else if word & TRIAL != 0 {
+        Seen::Trial(word >> 3 & 0x3FF, (word & 7) as usize)
+    } else {
+        Seen::Value
+    }
+}
+
+pub(super) fn in_work(descriptor: u64) -> u64 {
+    IN_WORK | descriptor
+}
+
+/// A trial's word. Its number comes back after 2^48 trials: nobody sleeps that long.
+pub(super) fn trial(number: u64, descriptor: u64, entry: usize) -> u64 {
+    TRIAL | (number & ((1 << 48) - 1)) << 13 | descriptor << 3 | entry as u64
+}
+
+/// The words of a descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptor<'p> {
+    pub(super) number: u64,
+    /// Where it is.
+    pub(super) at: u64,
+    words: &'p [AtomicU64],
+}
+
+impl Descriptor<'_> {
+    pub(super) fn status(&self) -> &AtomicU64 {
+        &self.words[0]
+    }
+
+    pub(super) fn count(&self) -> usize {
+        (self.words[1].load(Acquire) as usize).min(WORDS_MAX)
+    }
+
+    pub(super) fn entry(&self, index: usize) -> Swap {
+        let word = |i: usize| self.words[ENTRIES + index * ENTRY_WORDS + i].load(Acquire);
+        Swap { at: word(0), old: word(1), new: word(2) }
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = Swap> {
+        let descriptor = *self;
+        (0..self.count()).map(move |index| descriptor.entry(index))
+    }
+
+    /// Writes all of it; returns its bytes. Nobody else looks at it yet.
+    pub(super) fn write(&self, swaps: &[Swap]) -> usize {
+        self.words[1].store(swaps.len() as u64, Relaxed);
+        for (words, swap) in self.words[ENTRIES..].chunks(ENTRY_WORDS).zip(swaps) {
+            words[0].store(swap.at, Relaxed);
+            words[1].store(swap.old, Relaxed);
+            words[2].store(swap.new, Relaxed);
+        }
+        self.status().store(UNDECIDED, Release);
+        (ENTRIES + ENTRY_WORDS * swaps.len()) * 8
+    }
+}
+
+impl PmwCas {
+    /// From the next fence on, a recovery finds no entries in it.
+    pub(super) fn empty(&self, descriptor: Descriptor<'_>) {
+        descriptor.words[1].store(0, Release);
+        self.pool.flush(descriptor.at + 8, 8);
+    }
+
+    pub(super) fn descriptor(&self, number: u64) -> Descriptor<'_> {
+        let at = self.header + HEADER_BYTES + number * DESCRIPTOR_BYTES;
+        Descriptor { number, at, words: self.pool.words(at, DESCRIPTOR_BYTES as usize / 8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_they_are() {
+        assert_eq!(seen(super::super::VALUE_MAX | DIRTY), Seen::Value);
+        assert_eq!(seen(in_work(1023) | DIRTY), Seen::InWork(1023));
+        assert_eq!(seen(trial(u64::MAX, 1023, 7)), Seen::Trial(1023, 7));
+        assert_eq!(seen(trial(1, 0, 3)), Seen::Trial(0, 3));
+        assert_ne!(trial(1, 0, 3), trial(2, 0, 3));
+    }
+}

@@ -1,0 +1,138 @@
+//! Creating, opening (which recovers) and giving up.
+//!
+//! ```text
+//! header word   what
+//! 0             "PMWCAS" and version
+//! 1             number of descriptors
+//! 2             seal: hash of both and of the header's place
+//! ```
+//!
+//! Descriptors follow the header, in the same object: whoever frees the header has freed all.
+
+use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, Seen, seen};
+use super::mutants::{Mutant, is};
+use super::{DESCRIPTORS_MAX, PmwCas, VALUE_MAX, WORDS_MAX};
+use crate::error::{Error, Result};
+use entresol_memory::{Pool, Publication};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PMWCAS\0\x01");
+
+fn seal(descriptors: u64, header: u64) -> u64 {
+    [descriptors, header]
+        .iter()
+        .fold(MAGIC, |seal, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+impl PmwCas {
+    /// Lays out so many descriptors, 1 to [`DESCRIPTORS_MAX`]; they exist once the publication is published, with a
+    /// reference to the returned offset. Four for each thread are enough.
+    pub fn create<'p>(pool: &'p Pool, descriptors: usize, publication: &mut Publication<'p>) -> Result<u64> {
+        if !(1..=DESCRIPTORS_MAX).contains(&descriptors) {
+            return Err(Error::Invalid(format!(
+                "{descriptors} descriptors; there must be 1 to {DESCRIPTORS_MAX}"
+            )));
+        }
+        let bytes = (HEADER_BYTES + descriptors as u64 * DESCRIPTOR_BYTES) as usize;
+        let object = pool.reserve(bytes)?;
+        let at = object.offset();
+        let words = pool.words(at, bytes / 8);
+        words.iter().for_each(|word| word.store(0, Relaxed));
+        words[0].store(MAGIC, Relaxed);
+        words[1].store(descriptors as u64, Relaxed);
+        words[2].store(seal(descriptors as u64, at), Relaxed);
+        pool.flush(at, bytes);
+        Ok(publication.allocate(object))
+    }
+
+    /// Opens them, and finishes or takes back the operations that a crash interrupted. Cost: a look at each descriptor.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<PmwCas> {
+        let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
+        let fits = header != 0 && header.is_multiple_of(64);
+        let Some(words) = pool.try_words(header, 3).filter(|_| fits) else {
+            let what = "a reference leads there, and no descriptors can be there";
+            return Err(corrupt(header, what.to_string()));
+        };
+        let word = |i: usize| words[i].load(Acquire);
+        let descriptors = word(1);
+        if word(0) != MAGIC {
+            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(corrupt(header, what));
+        }
+        let words = (HEADER_BYTES + descriptors.min(DESCRIPTORS_MAX as u64) * DESCRIPTOR_BYTES) as usize / 8;
+        if word(2) != seal(descriptors, header) || pool.try_words(header, words).is_none() {
+            return Err(corrupt(header, "the words of its header do not belong together".to_string()));
+        }
+        let free = Arc::new(Mutex::new((0..descriptors).rev().collect()));
+        let participants = (0..descriptors).map(|_| AtomicU64::new(0)).collect();
+        let opened = PmwCas { pool: pool.clone(), header, free, participants, trials: AtomicU64::new(0) };
+        if !is(Mutant::NoRecovery) {
+            (0..descriptors).try_for_each(|number| opened.recover(opened.descriptor(number)))?;
+        }
+        // Before a descriptor is emptied, or written again, no word on the medium may name it.
+        pool.fence();
+        let used = (0..descriptors).map(|number| opened.descriptor(number));
+        used.filter(|descriptor| descriptor.count() > 0).for_each(|descriptor| opened.empty(descriptor));
+        pool.fence();
+        Ok(opened)
+    }
+
+    /// Every word that names this descriptor, or a trial of it, becomes what its status says. Those that it wrote last
+    /// may be dirty.
+    fn recover(&self, descriptor: Descriptor<'_>) -> Result<()> {
+        let status = descriptor.status().load(Acquire) & !DIRTY;
+        let succeeded = status == SUCCEEDED;
+        for entry in descriptor.entries() {
+            let Some(words) = self.pool.try_words(entry.at, 1).filter(|_| entry.at != 0) else {
+                // The power failed while it was written; no word names it.
+                continue;
+            };
+            let found = words[0].load(Acquire);
+            let named = match seen(found) {
+                Seen::Value => None,
+                Seen::InWork(number) | Seen::Trial(number, _) => Some(number),
+            };
+            let value = match named {
+                Some(number) if number == descriptor.number => {
+                    if succeeded {
+                        entry.new
+                    } else {
+                        entry.old
+                    }
+                }
+                Some(_) => continue,
+                None if found & DIRTY != 0 && [entry.old, entry.new].contains(&(found & !DIRTY)) => {
+                    found & !DIRTY
+                }
+                None => continue,
+            };
+            if value > VALUE_MAX {
+                let what = format!("it has the value {value:#x}, which no word can have");
+                return Err(Error::Corrupt { offset: descriptor.at, what });
+            }
+            words[0].store(value, Release);
+            self.pool.flush(entry.at, 8);
+        }
+        Ok(())
+    }
+
+    /// How many operations are not finished, of which a crash may have left some: descriptors that words name. For
+    /// checks; nobody may write meanwhile.
+    pub fn unfinished(&self) -> usize {
+        let descriptors = self.pool.word(self.header + 8).load(Acquire);
+        let names = |number: u64, at: u64| {
+            self.pool.try_words(at, 1).is_some_and(|words| match seen(words[0].load(Acquire)) {
+                Seen::Value => false,
+                Seen::InWork(named) | Seen::Trial(named, _) => named == number,
+            })
+        };
+        let is_named = |number: &u64| {
+            let descriptor = self.descriptor(*number);
+            descriptor.entries().take(WORDS_MAX).any(|entry| names(*number, entry.at))
+        };
+        (0..descriptors).filter(is_named).count()
+    }
+}

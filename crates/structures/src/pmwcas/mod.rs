@@ -1,0 +1,213 @@
+//! PMwCAS: a persistent compare-and-swap over several words (Wang, Levandoski and Larson 2018; dissertation 3.1,
+//! 3.3.4): the general-purpose way to failure atomicity that is also one to concurrency without latches.
+//!
+//! ```text
+//!  word    what
+//!  value   a word's value has 61 bits
+//!  dirty   bit 63: may not be durable yet; whoever reads it makes it so first
+//!  in work bit 62: the number of the descriptor of an operation that wants this word
+//!  trial   bit 61: an attempt to set *in work*: 48 bits of its own number, then descriptor and entry
+//!
+//!  word of a descriptor   what
+//!  0                      status: 1 undecided, 2 succeeded, 3 failed; or dirty
+//!  1                      number of entries
+//!  2 + 3i ..              entry i: the word's offset, the expected value, the new value
+//! ```
+//!
+//! An operation goes through these phases. Everybody who meets it helps: carries out the same steps.
+//! 1. *Prepare.* Entries and status are written to a free descriptor, flushed; fence.
+//! 2. *Install.* In order of offsets each word is swapped from the expected value to *in work*. A trial comes first, so
+//!    that this happens only while the status is undecided: then the word is put back.
+//! 3. *Precommit.* All words are flushed; fence: they name the descriptor durably.
+//! 4. *Decide.* The status becomes succeeded, or failed if a word had another value; flushed; fence.
+//! 5. *Finish.* Every word becomes the new value, or the old one again; flushed; fence.
+//!
+//! **What a crash leaves.** A word that names a descriptor, or a trial of it, gets the new value if the descriptor's
+//! status is succeeded, else the old one; [`PmwCas::open`] does that for all descriptors. It can be interrupted and
+//! repeated, as it only changes words that name a descriptor. Words that are dirty are made clean there too.
+//!
+//! **A descriptor is used again** when all who take part in its operation have left, and all who may have read its number
+//! in a word have gone: the first are counted in DRAM, the second are the pool's guards. Only who takes part makes
+//! trials, and finishes after them, so no word names a descriptor that nobody takes part in. The numbers of trials are
+//! drawn anew for each attempt: a helper that was asleep cannot take somebody else's trial for its own and install an
+//! operation that was decided long ago.
+//!
+//! **Rules for callers.** The words are written by this module alone, from when they are first handed to it, and read by
+//! [`PmwCas::read`]. Values have 61 bits. Before an object that holds such words is freed, no operation on them is under
+//! way any more, and [`PmwCas::forget`] is called: a recovery looks at the words that descriptors name.
+//!
+//! **Cost.** Four fences, `2n + 2` ranges flushed and `3n + 2` atomic operations for `n` words; nothing is allocated.
+//! Memory: 256 bytes of the pool for each descriptor.
+//!
+//! ```
+//! use entresol_memory::{Pool, PoolOptions};
+//! use entresol_structures::pmwcas::{PmwCas, Swap};
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let mut publication = pool.publication();
+//! let root = PmwCas::create(&pool, 16, &mut publication)?;
+//! let accounts = publication.allocate(pool.reserve(64)?);
+//! publication.set(accounts, 100);
+//! publication.set(accounts + 8, 0);
+//! publication.set_root("descriptors", root)?;
+//! publication.publish()?;
+//! let words = PmwCas::open(&pool, root)?;
+//! let transfer = [Swap { at: accounts, old: 100, new: 70 }, Swap { at: accounts + 8, old: 0, new: 30 }];
+//! assert!(words.compare_and_swap(&transfer)?);
+//! assert!(!words.compare_and_swap(&transfer)?, "the first word is 70 now");
+//! assert_eq!((words.read(accounts)?, words.read(accounts + 8)?), (70, 30));
+//! # Ok::<(), entresol_structures::Error>(())
+//! ```
+
+mod descriptor;
+mod lifecycle;
+mod mutants;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result};
+use crate::latch;
+use descriptor::Descriptor;
+use entresol_memory::Pool;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// The most words of one operation.
+pub const WORDS_MAX: usize = 8;
+/// The most descriptors of a [`PmwCas`].
+pub const DESCRIPTORS_MAX: usize = 1024;
+/// The greatest value of a word.
+pub const VALUE_MAX: u64 = (1 << 61) - 1;
+
+/// The change of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swap {
+    /// The word's pool offset.
+    pub at: u64,
+    /// What it must be.
+    pub old: u64,
+    /// What it is to become.
+    pub new: u64,
+}
+
+/// Operations over several words; see the [module](self). Any number of threads may share one.
+pub struct PmwCas {
+    pool: Arc<Pool>,
+    header: u64,
+    /// Descriptors that nobody uses.
+    free: Arc<Mutex<Vec<u64>>>,
+    /// For each descriptor, how many carry its operation out; 0: nobody may begin to.
+    participants: Box<[AtomicU64]>,
+    /// Trials so far.
+    trials: AtomicU64,
+}
+
+impl PmwCas {
+    /// The pool offset of the header: what [`PmwCas::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.header
+    }
+
+    /// Changes all words if each has its old value, as one; says whether it did. When it returns, the outcome is durable
+    /// (on a journal: ordered; see [`Pool::sync`]). Waits if all descriptors are in use. An error if a word is named
+    /// twice or cannot be in the pool, if there are none or more than [`WORDS_MAX`], or a value is above [`VALUE_MAX`].
+    pub fn compare_and_swap(&self, swaps: &[Swap]) -> Result<bool> {
+        self.pool.check_healthy()?;
+        let mut swaps: SmallVec<[Swap; WORDS_MAX]> = SmallVec::from_slice(swaps);
+        // In one order for all, so that two operations cannot each wait for the other's word.
+        swaps.sort_unstable_by_key(|swap| swap.at);
+        self.check_swaps(&swaps)?;
+        let descriptor = self.claim();
+        let _pinned = self.pool.pin();
+        self.prepare(descriptor, &swaps);
+        let succeeded = self.carry_out(descriptor);
+        self.leave(descriptor.number);
+        succeeded
+    }
+
+    /// A word's value, which is durable when this returns. The word is one that operations change; one that says that it
+    /// is in work, and is not, is damaged: an error.
+    pub fn read(&self, at: u64) -> Result<u64> {
+        if self.pool.try_words(at, 1).is_none() {
+            return Err(Error::Invalid(format!("there is no word at {at:#x}")));
+        }
+        let _pinned = self.pool.pin();
+        self.settled(at)
+    }
+
+    fn check_swaps(&self, swaps: &[Swap]) -> Result<()> {
+        if swaps.is_empty() || swaps.len() > WORDS_MAX {
+            return Err(Error::Invalid(format!(
+                "a swap of {} words; there must be 1 to {WORDS_MAX}",
+                swaps.len()
+            )));
+        }
+        if let Some(pair) = swaps.windows(2).find(|pair| pair[0].at == pair[1].at) {
+            return Err(Error::Invalid(format!("the word at {:#x} is named twice", pair[0].at)));
+        }
+        for swap in swaps {
+            if swap.at == 0 || self.pool.try_words(swap.at, 1).is_none() {
+                return Err(Error::Invalid(format!("there is no word at {:#x}", swap.at)));
+            }
+            if swap.old.max(swap.new) > VALUE_MAX {
+                let greatest = swap.old.max(swap.new);
+                return Err(Error::Invalid(format!("the value {greatest:#x} has more than 61 bits")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A descriptor that nobody else uses.
+    fn claim(&self) -> Descriptor<'_> {
+        let mut spins = 0;
+        loop {
+            {
+                let mut free = self.free.lock();
+                if let Some(number) = free.pop() {
+                    self.participants[number as usize].store(1, Release);
+                    return self.descriptor(number);
+                }
+            }
+            // Those that were given back come when their readers have gone.
+            self.pool.pin().flush();
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// Takes part in the operation of a descriptor, unless it is over.
+    fn enter(&self, number: u64) -> bool {
+        let one_more = |count: u64| (count > 0).then_some(count + 1);
+        self.participants[number as usize].fetch_update(AcqRel, Acquire, one_more).is_ok()
+    }
+
+    /// The last who leaves gives the descriptor back.
+    fn leave(&self, number: u64) {
+        if self.participants[number as usize].fetch_sub(1, AcqRel) == 1 {
+            let free = Arc::downgrade(&self.free);
+            self.pool.pin().defer(move || {
+                if let Some(free) = free.upgrade() {
+                    free.lock().push(number);
+                }
+            });
+        }
+    }
+
+    /// Makes sure that no recovery looks at words of a range again, which is about to be freed. No operation on them is
+    /// under way. Cost: a look at each descriptor; a fence.
+    pub fn forget(&self, at: u64, bytes: u64) {
+        // Nobody claims a descriptor meanwhile.
+        let _free = self.free.lock();
+        for number in 0..self.participants.len() as u64 {
+            let descriptor = self.descriptor(number);
+            let is_over = self.participants[number as usize].load(Acquire) == 0;
+            if is_over && descriptor.entries().any(|entry| (at..at + bytes).contains(&entry.at)) {
+                self.empty(descriptor);
+            }
+        }
+        self.pool.fence();
+    }
+}

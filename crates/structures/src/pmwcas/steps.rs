@@ -1,0 +1,182 @@
+//! The phases of an operation, for its owner and for everybody who helps.
+
+use super::descriptor::{DIRTY, Descriptor, FAILED, SUCCEEDED, Seen, UNDECIDED, in_work, seen, trial};
+use super::mutants::{Mutant, is};
+use super::{PmwCas, Swap};
+use crate::error::{Error, Result};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+/// Swaps a word; says whether it did, and what it was.
+fn swap(word: &AtomicU64, from: u64, to: u64) -> std::result::Result<u64, u64> {
+    word.compare_exchange(from, to, AcqRel, Acquire)
+}
+
+impl PmwCas {
+    /// Writes an operation down.
+    pub(super) fn prepare(&self, descriptor: Descriptor<'_>, swaps: &[Swap]) {
+        let bytes = descriptor.write(swaps);
+        if !is(Mutant::DescriptorNotFlushed) {
+            self.pool.flush(descriptor.at, bytes);
+        }
+        self.pool.fence();
+    }
+
+    /// Carries an operation out as far as it is not; returns whether it succeeded. Whoever calls is pinned,
+    /// and takes part.
+    pub(super) fn carry_out(&self, descriptor: Descriptor<'_>) -> Result<bool> {
+        let mut installed = Ok(true);
+        if descriptor.status().load(Acquire) == UNDECIDED {
+            installed = self.install(descriptor);
+            let decision = if let Ok(true) = installed { SUCCEEDED } else { FAILED };
+            if decision == SUCCEEDED && !is(Mutant::StatusBeforeTargets) {
+                descriptor.entries().for_each(|entry| self.pool.flush(entry.at, 8));
+                self.pool.fence();
+            }
+            // Whoever is first decides.
+            let _ = swap(descriptor.status(), UNDECIDED, decision | DIRTY);
+        }
+        let status = descriptor.status().load(Acquire);
+        if status & DIRTY != 0 {
+            if !is(Mutant::StatusNotFlushed) {
+                self.pool.flush(descriptor.at, 8);
+                self.pool.fence();
+            }
+            let _ = swap(descriptor.status(), status, status & !DIRTY);
+        }
+        let succeeded = status & !DIRTY == SUCCEEDED;
+        self.finish(descriptor, succeeded);
+        installed.map(|_| succeeded)
+    }
+
+    /// Makes every word name the descriptor; false if one has another value.
+    fn install(&self, descriptor: Descriptor<'_>) -> Result<bool> {
+        for index in 0..descriptor.count() {
+            if !self.install_entry(descriptor, index)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn install_entry(&self, descriptor: Descriptor<'_>, index: usize) -> Result<bool> {
+        let entry = descriptor.entry(index);
+        let word = self.pool.word(entry.at);
+        let mut spins = 0;
+        loop {
+            // Once it is decided there is nothing to install, and the word may have another owner.
+            if descriptor.status().load(Acquire) != UNDECIDED {
+                return Ok(true);
+            }
+            let mine = trial(self.trials.fetch_add(1, Relaxed), descriptor.number, index);
+            match swap(word, entry.old, mine) {
+                Ok(_) => self.decide_trial(entry, mine, descriptor),
+                Err(found) => match seen(found) {
+                    Seen::InWork(number) if number == descriptor.number => return Ok(true),
+                    Seen::Value if found & DIRTY == 0 => return Ok(false),
+                    _ => {
+                        self.help(entry.at, found)?;
+                        if spins > 0 {
+                            crate::latch::pause(&mut spins);
+                        }
+                        spins += 1;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Ends a trial: the word names the operation if that is undecided, else it is what it was.
+    fn decide_trial(&self, entry: Swap, trial: u64, descriptor: Descriptor<'_>) {
+        let word = self.pool.word(entry.at);
+        if descriptor.status().load(Acquire) == UNDECIDED {
+            let _ = swap(word, trial, in_work(descriptor.number) | DIRTY);
+        } else if swap(word, trial, entry.old | DIRTY).is_ok() {
+            // The trial may have reached the medium, where nobody would know it later.
+            self.make_durable(entry.at, entry.old | DIRTY);
+        }
+    }
+
+    /// All words become what was decided.
+    fn finish(&self, descriptor: Descriptor<'_>, succeeded: bool) {
+        let value = |entry: Swap| if succeeded { entry.new } else { entry.old };
+        let named = in_work(descriptor.number);
+        for entry in descriptor.entries() {
+            let word = self.pool.word(entry.at);
+            // Dirty or not.
+            if swap(word, named | DIRTY, value(entry) | DIRTY).is_err() {
+                let _ = swap(word, named, value(entry) | DIRTY);
+            }
+            // Also if somebody else did that, who may not have come to flush it.
+            if !is(Mutant::FinishNotFlushed) {
+                self.pool.flush(entry.at, 8);
+            }
+        }
+        self.pool.fence();
+        for entry in descriptor.entries() {
+            let _ = swap(self.pool.word(entry.at), value(entry) | DIRTY, value(entry));
+        }
+    }
+
+    /// Flushes a dirty word and says so in it, if it still is that word.
+    fn make_durable(&self, at: u64, found: u64) {
+        self.pool.flush(at, 8);
+        self.pool.fence();
+        let _ = swap(self.pool.word(at), found, found & !DIRTY);
+    }
+
+    /// Does what keeps a word from being a plain value. Whoever calls is pinned. An error if nobody can: the word names a
+    /// descriptor of which nobody takes part in an operation.
+    fn help(&self, at: u64, found: u64) -> Result<()> {
+        let number = match seen(found) {
+            Seen::Value => {
+                self.make_durable(at, found);
+                return Ok(());
+            }
+            Seen::Trial(number, _) | Seen::InWork(number) => number,
+        };
+        let is_over = match self.participants.get(number as usize) {
+            None => true,
+            Some(participants) => participants.load(Acquire) == 0,
+        };
+        if is_over {
+            // Then no word names it any more: this one has changed, or it is damaged.
+            return match self.pool.word(at).load(Acquire) == found {
+                true => Err(Error::Corrupt {
+                    offset: at,
+                    what: format!("the word {found:#018x} names descriptor {number}, which has no operation"),
+                }),
+                false => Ok(()),
+            };
+        }
+        match seen(found) {
+            // Who made it takes part, and finishes; whoever else ends it need not.
+            Seen::Trial(number, index) => {
+                let descriptor = self.descriptor(number);
+                self.decide_trial(descriptor.entry(index), found, descriptor);
+            }
+            _ => {
+                if found & DIRTY != 0 {
+                    self.make_durable(at, found);
+                }
+                if self.enter(number) {
+                    let helped = self.carry_out(self.descriptor(number));
+                    self.leave(number);
+                    helped?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a word once nobody works on it.
+    pub(super) fn settled(&self, at: u64) -> Result<u64> {
+        loop {
+            let found = self.pool.word(at).load(Acquire);
+            if seen(found) == Seen::Value && found & DIRTY == 0 {
+                return Ok(found);
+            }
+            self.help(at, found)?;
+        }
+    }
+}

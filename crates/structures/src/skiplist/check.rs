@@ -1,0 +1,128 @@
+//! Looking a list over: sizes and invariants. No damage makes it panic.
+
+use super::{Content, LEVELS_MAX, LOW, META, SkipList, SkipListStats, Towers, descent::meta};
+use crate::error::{Error, Result};
+use crate::node::{Entries, FixedKey};
+use std::sync::atomic::Ordering::Acquire;
+
+impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
+    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    pub fn stats(&self) -> Result<SkipListStats> {
+        self.walk(|_| {})
+    }
+
+    /// Verifies all invariants of the list; nobody may write meanwhile. `object` is called with the offset of every
+    /// pool object that the list consists of (not those that its values may refer to).
+    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+        self.walk(object).map(|_| ())
+    }
+
+    fn walk(&self, mut object: impl FnMut(u64)) -> Result<SkipListStats> {
+        let _pinned = self.pool.pin();
+        object(self.header);
+        let mut stats = SkipListStats::default();
+        // What each level's next tower must be.
+        let mut expected = [0; LEVELS_MAX];
+        for (level, expected) in expected.iter_mut().enumerate().skip(1) {
+            *expected = self.forward(self.head_tower(), level)?;
+        }
+        let (mut node, mut low) = (self.head, K::MIN);
+        loop {
+            object(node);
+            let next = self.next_of(node);
+            let below = if next == 0 { None } else { Some(self.sound_low(next)?) };
+            if below.is_some_and(|below| below < low || (below == low && node != self.head)) {
+                let what = format!("its low key {below:?} is not above that of the node before, {low:?}");
+                return Err(Error::Corrupt { offset: next, what });
+            }
+            self.walk_entries(node, (low, below), &mut stats)?;
+            if node != self.head {
+                stats.nodes += 1;
+                stats.tower_links += self.walk_tower(node, low, &mut expected)?;
+            }
+            match below {
+                Some(below) => (node, low) = (next, below),
+                None => break,
+            }
+        }
+        if let Some(level) = (1..LEVELS_MAX).find(|level| expected[*level] != 0) {
+            let what = format!("level {level} leads to {:#x}, which level 0 does not", expected[level]);
+            return Err(Error::Corrupt { offset: self.head, what });
+        }
+        stats.levels = self.levels_in_use()? as u32;
+        stats.dram_bytes = if T::PERSISTENT { 0 } else { self.arena.bytes() };
+        Ok(stats)
+    }
+
+    /// The low key of a node whose head is sound.
+    fn sound_low(&self, node: u64) -> Result<K> {
+        let head = self.head_words(node)?;
+        let (found, low) = (head.load(META), head.load_key::<K>(LOW));
+        let height = (found & 0xFF) as usize;
+        let most = if T::PERSISTENT { LEVELS_MAX } else { 1 };
+        if found != meta(low, height) || !(1..=most).contains(&height) {
+            let what = format!("its first word {found:#018x} does not fit its low key {low:?}");
+            return Err(Error::Corrupt { offset: node, what });
+        }
+        if self.pool.try_words(node, (C::head_bytes(height) + C::BYTES) / 8).is_none() {
+            let what = "no node of its height can be there".to_string();
+            return Err(Error::Corrupt { offset: node, what });
+        }
+        Ok(low)
+    }
+
+    fn walk_entries(&self, node: u64, (low, below): (K, Option<K>), stats: &mut SkipListStats) -> Result<()> {
+        let parts = self.parts(node);
+        C::check::<K>(parts).map_err(|what| Error::Corrupt { offset: node, what })?;
+        let mut entries = Entries::<K>::new();
+        C::append_sorted(parts, &mut entries);
+        if entries.is_empty() && node != self.head {
+            return Err(Error::Corrupt { offset: node, what: "it is empty".to_string() });
+        }
+        for (key, _) in &entries {
+            if *key < low || below.is_some_and(|below| *key >= below) {
+                let what = format!("its key {key:?} belongs elsewhere");
+                return Err(Error::Corrupt { offset: node, what });
+            }
+            if C::find(parts, *key).is_none() {
+                let what = format!("its key {key:?} is not found in it");
+                return Err(Error::Corrupt { offset: node, what });
+            }
+        }
+        stats.keys += entries.len() as u64;
+        let height = parts.head.load(META) & 0xFF;
+        stats.pool_bytes += (C::head_bytes(height as usize) + C::BYTES) as u64;
+        Ok(())
+    }
+
+    /// A node must be in the levels that are its height's, and in no others. Returns how many above 0.
+    fn walk_tower(&self, node: u64, low: K, expected: &mut [u64; LEVELS_MAX]) -> Result<u64> {
+        let leads_there = |tower: u64| tower != 0 && self.node_of(tower) == node;
+        let tower = expected[1];
+        let height = 1 + (1..LEVELS_MAX).take_while(|level| leads_there(expected[*level])).count();
+        let stored = self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF;
+        if T::PERSISTENT && stored != height as u64 {
+            let what = format!("it has {stored} levels and is linked on {height}");
+            return Err(Error::Corrupt { offset: node, what });
+        }
+        if !T::PERSISTENT && height > 1 && self.arena.low::<K>(tower) != low {
+            let what = "its tower has another low key".to_string();
+            return Err(Error::Corrupt { offset: node, what });
+        }
+        for (level, expected) in expected.iter_mut().enumerate().take(height).skip(1) {
+            *expected = self.forward(tower, level)?;
+        }
+        Ok(height as u64 - 1)
+    }
+
+    /// Levels on which the head leads anywhere.
+    pub(super) fn levels_in_use(&self) -> Result<usize> {
+        let mut levels = 1;
+        for level in 1..LEVELS_MAX {
+            if self.forward(self.head_tower(), level)? != 0 {
+                levels = level + 1;
+            }
+        }
+        Ok(levels)
+    }
+}

@@ -1,0 +1,187 @@
+//! Creating, opening and destroying lists.
+//!
+//! ```text
+//! header word   what
+//! 0             "SKIPL" and version
+//! 1             content of nodes, towers, words of a key, words of a value: a byte each; from byte 4: bytes of a bucket
+//! 2             offset of the head, a node with all levels
+//! 3             1: the list is being destroyed
+//! 4             seal: hash of words 0 to 2, which never change
+//! ```
+
+use super::descent::meta;
+use super::{Arena, CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, Towers};
+use crate::error::{Error, Result};
+use crate::latch::LatchStripes;
+use crate::node::FixedKey;
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+const HEADER_BYTES: usize = 64;
+const MAGIC: u64 = u64::from_le_bytes(*b"SKIPL\0\0\x01");
+const HEAD: u64 = 2 * 8;
+const DESTROYING: u64 = 3 * 8;
+const SEAL: u64 = 4 * 8;
+
+// A node's allocation, its links, the bits and the bound of a split beside what a caller carries.
+const _: () = assert!(CARRIED_WORDS_MAX + 1 + LEVELS_MAX + 5 <= PUBLICATION_WORDS_MAX);
+
+impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
+    /// What header word 1 says of this kind of list.
+    fn kind() -> u64 {
+        u64::from_le_bytes([C::NUMBER, T::NUMBER, K::WORDS as u8, 1, 0, 0, 0, 0]) | (C::BYTES as u64) << 32
+    }
+
+    fn seal(head: u64) -> u64 {
+        [MAGIC, Self::kind(), head]
+            .iter()
+            .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// The kind of list, in words.
+    pub fn describe() -> String {
+        let (content, bytes, towers, key_bytes) = (C::NAME, C::BYTES, T::NAME, K::WORDS * 8);
+        let nodes =
+            if bytes == 0 { content.to_string() } else { format!("{content} buckets of {bytes} bytes") };
+        format!("skip-list with {nodes} in a node, {towers}, keys of {key_bytes} bytes")
+    }
+
+    /// Lays out an empty list; it exists once the publication is published, with a reference to the returned offset.
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+        let head_bytes = C::head_bytes(LEVELS_MAX) + C::BYTES;
+        let head = pool.reserve(head_bytes)?;
+        let header = pool.reserve(HEADER_BYTES)?;
+        let at = header.offset();
+        let values = [MAGIC, Self::kind(), head.offset(), 0, Self::seal(head.offset()), 0, 0, 0];
+        for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
+            word.store(value, Relaxed);
+        }
+        pool.flush(at, HEADER_BYTES);
+        Self::unopened(pool, at, head.offset()).fill(head.offset(), LEVELS_MAX, K::MIN, &[]);
+        pool.flush(head.offset(), head_bytes);
+        publication.allocate(head);
+        Ok(publication.allocate(header))
+    }
+
+    fn unopened(pool: &Arc<Pool>, header: u64, head: u64) -> Self {
+        SkipList {
+            pool: pool.clone(),
+            header,
+            head,
+            arena: Arc::new(Arena::new(head)),
+            latches: LatchStripes::new(),
+            levels: AtomicUsize::new(1),
+            seed: AtomicU64::new(pool.env().random_u64()),
+            unlinked: AtomicU64::new(0),
+            kinds: PhantomData,
+        }
+    }
+
+    /// Opens a list. Cost: nothing to speak of if its towers are in the pool; else a line of every node, since they
+    /// are rebuilt. A list of another kind is an error, and so is damage that is met.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+        let list = Self::attach(pool, header)?;
+        if pool.word(header + DESTROYING).load(Acquire) != 0 {
+            return Err(Error::Invalid(format!("the skip-list at {header:#x} is being destroyed")));
+        }
+        let head = list.head_words(list.head)?;
+        if head.load(META) != meta(K::MIN, LEVELS_MAX) || head.load_key::<K>(LOW) != K::MIN {
+            let what = "it is not a head, as the header says".to_string();
+            return Err(Error::Corrupt { offset: list.head, what });
+        }
+        if !T::PERSISTENT {
+            list.rebuild()?;
+        }
+        list.levels.store(list.levels_in_use()?, Release);
+        Ok(list)
+    }
+
+    /// The list with this header, if it is one of this kind.
+    fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
+        let fits = header != 0 && header.is_multiple_of(64);
+        let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
+            let what = "a reference leads there, and no skip-list can be there".to_string();
+            return Err(Error::Corrupt { offset: header, what });
+        };
+        let word = |i: usize| words[i].load(Acquire);
+        if word(0) != MAGIC {
+            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        if word(1) != Self::kind() {
+            return Err(Error::Invalid(format!(
+                "the skip-list at {header:#x} is of another kind ({:#x}) than a {} ({:#x})",
+                word(1),
+                Self::describe(),
+                Self::kind(),
+            )));
+        }
+        let head = word(HEAD as usize / 8);
+        let is_gone = head == 0 && word(DESTROYING as usize / 8) != 0;
+        if word(SEAL as usize / 8) != Self::seal(head) && !is_gone {
+            let what = "the words of its header do not belong together".to_string();
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        Ok(Self::unopened(pool, header, head))
+    }
+
+    /// Builds the towers along level 0.
+    fn rebuild(&self) -> Result<()> {
+        let mut last = [self.head_tower(); LEVELS_MAX];
+        let mut low_before: Option<K> = None;
+        let mut node = self.next_of(self.head);
+        while node != 0 {
+            let head = self.head_words(node)?;
+            let low = head.load_key::<K>(LOW);
+            if head.load(META) != meta(low, 1) || low_before.is_some_and(|before| before >= low) {
+                let what =
+                    format!("its low key {low:?} is not above that of the node before, {low_before:?}");
+                return Err(Error::Corrupt { offset: node, what });
+            }
+            low_before = Some(low);
+            let height = self.draw_height();
+            if height > 1 {
+                let tower = self.arena.allocate(node, low, height);
+                for (level, last) in last.iter_mut().enumerate().take(height).skip(1) {
+                    self.arena.forward(*last, level).store(tower, Release);
+                    *last = tower;
+                }
+            }
+            node = self.next_of(node);
+        }
+        Ok(())
+    }
+
+    /// Frees all of a list that is not open any more but its header, which the caller frees together with its
+    /// reference to it. A crash in between leaves a list that cannot be opened; call it again.
+    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+        let list = Self::attach(pool, header)?;
+        let mut mark = pool.publication();
+        mark.set(header + DESTROYING, 1);
+        mark.publish()?;
+        if list.head == 0 {
+            return Ok(());
+        }
+        let forward = |node: u64, level: usize| node + (FORWARD + level) as u64 * 8;
+        loop {
+            let first = list.next_of(list.head);
+            if first == 0 {
+                break;
+            }
+            let height = list.head_words(first)?.load(META) & 0xFF;
+            let mut with = pool.publication();
+            for level in 0..(height as usize).clamp(1, LEVELS_MAX) {
+                with.set(forward(list.head, level), pool.word(forward(first, level)).load(Acquire));
+            }
+            with.free(first);
+            with.publish()?;
+        }
+        let mut last = pool.publication();
+        last.free(list.head);
+        last.set(header + HEAD, 0);
+        Ok(last.publish()?)
+    }
+}

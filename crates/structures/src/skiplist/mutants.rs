@@ -1,0 +1,49 @@
+//! Mistakes that published lists and trees for persistent memory made, as switches that only tests can turn: the
+//! crash checker must find each. Outside of this crate's tests all of this compiles to nothing.
+
+/// A mistake. The names say what goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests alone turn them on"))]
+pub(super) enum Mutant {
+    /// A new node is reachable before its words are flushed (FAST&FAIR, WIPE).
+    NodeNotFlushed,
+    /// A new node is linked by a store of its own, before it counts as allocated.
+    LinkBeforeNode,
+    /// The link around a removed node stays in the caches (FAST&FAIR: delete not flushed).
+    UnlinkNotFlushed,
+    /// A removed node is freed before it is unlinked.
+    FreedBeforeUnlinked,
+    /// Levels above the lowest are unlinked after the node is gone.
+    TowersUnlinkedLater,
+    /// A bucket's bound is raised after its entry counts.
+    BoundAfterEntry,
+    /// A split shrinks the old bucket before the new one is linked.
+    SplitShrinksFirst,
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this mistake is to be made.
+#[cfg(test)]
+pub(super) fn is(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Whether this mistake is to be made: never.
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) const fn is(_: Mutant) -> bool {
+    false
+}
+
+/// Makes a mistake, in this thread, while `work` runs.
+#[cfg(test)]
+pub(super) fn with<T>(mutant: Option<Mutant>, work: impl FnOnce() -> T) -> T {
+    ACTIVE.set(mutant);
+    let outcome = work();
+    ACTIVE.set(None);
+    outcome
+}

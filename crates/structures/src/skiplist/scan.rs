@@ -1,0 +1,190 @@
+//! Ordered scans, both ways.
+//!
+//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+
+use super::{Content, LOW, SkipList, Towers};
+use crate::error::Result;
+use crate::latch;
+use crate::node::{Entries, FixedKey};
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU64;
+
+/// Entries that an iterator fetches at a time, roughly; the first time fewer.
+const BATCH_ENTRIES_MAX: usize = 1024;
+const BATCH_ENTRIES_FIRST: usize = 64;
+
+impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
+    /// Appends the entries of a range in ascending order, a node at a time until there are at least `enough`. Returns
+    /// the range that is left, if any. Cost: one descent, then the nodes in a row.
+    pub fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let _pinned = self.pool.pin();
+        let wanted = entries.len() + enough;
+        let (mut from, to) = range.into_inner();
+        let mut spins = 0;
+        'descend: while from <= to {
+            let path = self.descend(from)?;
+            let (mut node, mut version) = (path.node, path.version);
+            loop {
+                let before = entries.len();
+                C::append_sorted(self.parts(node), entries);
+                let next = self.next_of(node);
+                if !latch::validate(self.latch(node), version) {
+                    entries.truncate(before);
+                    latch::pause(&mut spins);
+                    continue 'descend;
+                }
+                let is_last = cut(entries, before, &from, &to);
+                if let Some((greatest, _)) = entries[before..].last() {
+                    match greatest.next() {
+                        Some(next) => from = next,
+                        None => return Ok(None),
+                    }
+                }
+                if is_last || next == 0 || from > to {
+                    return Ok(None);
+                }
+                if entries.len() >= wanted {
+                    return Ok(Some(from..=to));
+                }
+                let low: K = self.head_words(next)?.load_key(LOW);
+                // The next node's version first, then this one's again: it was the next at that moment.
+                let next_version = latch::read(self.latch(next));
+                if !latch::validate(self.latch(node), version) {
+                    continue 'descend;
+                }
+                if low > to {
+                    return Ok(None);
+                }
+                // A ring would end here: low keys ascend, and a descent finds out if they do not.
+                if low < from {
+                    continue 'descend;
+                }
+                (node, version) = (next, next_version);
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`SkipList::scan`], in descending order. Cost: a descent for every node.
+    pub fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        let _pinned = self.pool.pin();
+        let wanted = entries.len() + enough;
+        let (from, mut to) = range.into_inner();
+        let mut spins = 0;
+        while from <= to {
+            if entries.len() >= wanted {
+                return Ok(Some(from..=to));
+            }
+            let path = self.descend(to)?;
+            let parts = self.parts(path.node);
+            let before = entries.len();
+            C::append_sorted(parts, entries);
+            let low: K = parts.head.load_key(LOW);
+            if !latch::validate(self.latch(path.node), path.version) {
+                entries.truncate(before);
+                latch::pause(&mut spins);
+                continue;
+            }
+            cut(entries, before, &from, &to);
+            entries[before..].reverse();
+            match (path.node != self.head).then(|| low.previous()).flatten() {
+                Some(below) => to = below,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Iterates over a range, from either end (not both).
+    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, K, C, T> {
+        Range {
+            list: self,
+            left: Some(range),
+            entries: Entries::new().into_iter(),
+            batch: BATCH_ENTRIES_FIRST,
+            is_descending: None,
+        }
+    }
+
+    /// Iterates over all entries, from either end (not both).
+    pub fn iter(&self) -> Range<'_, K, C, T> {
+        let greatest = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+        self.range(K::MIN..=K::load(&greatest))
+    }
+}
+
+/// Cuts the sorted entries from a place on to a range; says whether there was one above it.
+fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
+    let above = before + entries[before..].partition_point(|(key, _)| key <= to);
+    let is_last = above < entries.len();
+    entries.truncate(above);
+    let below = entries[before..].partition_point(|(key, _)| key < from);
+    entries.drain(before..before + below);
+    is_last
+}
+
+/// An iterator over a range of a list; fetches some nodes at a time, and holds nothing in between.
+pub struct Range<'t, K: FixedKey, C: Content, T: Towers> {
+    list: &'t SkipList<K, C, T>,
+    left: Option<RangeInclusive<K>>,
+    entries: std::vec::IntoIter<(K, u64)>,
+    batch: usize,
+    is_descending: Option<bool>,
+}
+
+impl<K: FixedKey, C: Content, T: Towers> Range<'_, K, C, T> {
+    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
+        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Some(Ok(entry));
+            }
+            let range = self.left.take()?;
+            let mut entries = Entries::new();
+            let fetched = if descending {
+                self.list.scan_back(range, self.batch, &mut entries)
+            } else {
+                self.list.scan(range, self.batch, &mut entries)
+            };
+            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
+            match fetched {
+                Ok(left) => self.left = left,
+                Err(error) => return Some(Err(error)),
+            }
+            self.entries = entries.into_iter();
+        }
+    }
+}
+
+impl<K: FixedKey, C: Content, T: Towers> Iterator for Range<'_, K, C, T> {
+    type Item = Result<(K, u64)>;
+
+    fn next(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(false)
+    }
+}
+
+impl<K: FixedKey, C: Content, T: Towers> DoubleEndedIterator for Range<'_, K, C, T> {
+    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
+        self.advance(true)
+    }
+}
+
+impl<'t, K: FixedKey, C: Content, T: Towers> IntoIterator for &'t SkipList<K, C, T> {
+    type Item = Result<(K, u64)>;
+    type IntoIter = Range<'t, K, C, T>;
+
+    fn into_iter(self) -> Range<'t, K, C, T> {
+        self.iter()
+    }
+}

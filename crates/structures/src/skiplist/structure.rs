@@ -1,0 +1,222 @@
+//! Nodes that come and go, and the latches that this takes.
+
+use super::descent::{Path, meta};
+use super::mutants::{Mutant, is};
+use super::{Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, Towers};
+use crate::error::{Error, Result};
+use crate::latch::Held;
+use crate::node::{Entries, FixedKey, Medium, Node};
+use entresol_memory::Publication;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
+    /// Latches a node, if it is as it was.
+    pub(super) fn hold(&self, node: u64, version: u64) -> Option<Held<'_>> {
+        Held::at(self.latch(node), version)
+    }
+
+    /// Whether a node is linked. The caller holds its latch.
+    fn is_linked(&self, node: u64) -> bool {
+        self.pool.word(node + META as u64 * 8).load(Acquire) != 0
+    }
+
+    /// Latches the nodes before a place on the levels above 0, as far as a node of this height will be there, if they
+    /// still lead where the path says.
+    pub(super) fn hold_above<'t>(&'t self, held: &mut Held<'t>, path: &Path, height: usize) -> bool {
+        (1..height).all(|level| {
+            let (before, after) = (path.before[level], path.after[level]);
+            let node = self.node_of(before);
+            held.try_add(self.latch(node))
+                && self.is_linked(node)
+                && self.forward(before, level).is_ok_and(|forward| forward == after)
+        })
+    }
+
+    /// Where the pointer of a level is in a node.
+    fn forward_word(node: u64, level: usize) -> u64 {
+        node + (FORWARD + level) as u64 * 8
+    }
+
+    /// Levels of a node of this height that are in the pool.
+    fn levels_in_pool(height: usize) -> usize {
+        if T::PERSISTENT { height } else { 1 }
+    }
+
+    /// Bytes of a node of this height.
+    pub(super) fn node_bytes(height: usize) -> usize {
+        C::head_bytes(Self::levels_in_pool(height)) + C::BYTES
+    }
+
+    /// Makes room for a key beside a full node, which is held with what is before it: a node of its own, with which
+    /// the key is there (true), or the upper half of the node in another. False as well if somebody was met.
+    pub(super) fn grow<'p>(
+        &'p self,
+        held: &mut Held<'p>,
+        path: &Path,
+        height: usize,
+        (key, value): (K, u64),
+        with: &mut Option<Publication<'p>>,
+    ) -> Result<bool> {
+        let parts = self.parts(path.node);
+        let mut entries = Entries::new();
+        C::append_sorted(parts, &mut entries);
+        let fresh = self.pool.reserve(Self::node_bytes(height))?;
+        // Readers that come to it from above wait until it is durable.
+        if !held.try_add(self.latch(fresh.offset())) {
+            return Ok(false);
+        }
+        // Keys that ascend fill the nodes.
+        if entries.last().is_none_or(|(greatest, _)| *greatest < key) {
+            let with = with.take().expect("it is published once");
+            self.link(path, height, fresh, &[(key, value)], with)?;
+            return Ok(true);
+        }
+        if entries.len() < 2 {
+            let what = "it has no room and hardly any entries".to_string();
+            return Err(Error::Corrupt { offset: path.node, what });
+        }
+        let keep = entries.len() / 2;
+        let mut split = self.pool.publication();
+        C::truncate(parts, &entries, keep, &mut Medium::Pool(&self.pool, &mut split))?;
+        if is(Mutant::SplitShrinksFirst) {
+            split.publish()?;
+            split = self.pool.publication();
+        }
+        self.link(path, height, fresh, &entries[keep..], split)?;
+        Ok(false)
+    }
+
+    /// Fills a fresh node and publishes it behind the path. All that changes is held.
+    pub(super) fn link<'p>(
+        &'p self,
+        path: &Path,
+        height: usize,
+        fresh: entresol_memory::Reservation<'p>,
+        entries: &[(K, u64)],
+        mut with: Publication<'p>,
+    ) -> Result<()> {
+        let (offset, low) = (fresh.offset(), entries[0].0);
+        let in_pool = Self::levels_in_pool(height);
+        if is(Mutant::LinkBeforeNode) {
+            let first = self.pool.word(Self::forward_word(path.node, 0));
+            first.store(offset, Release);
+            self.pool.flush(Self::forward_word(path.node, 0), 8);
+            self.pool.fence();
+        }
+        self.fill(offset, in_pool, low, entries);
+        for level in 0..in_pool {
+            self.pool.word(Self::forward_word(offset, level)).store(path.after[level], Release);
+        }
+        if !is(Mutant::NodeNotFlushed) {
+            self.pool.flush(offset, C::head_bytes(in_pool) + C::BYTES);
+        }
+        with.allocate(fresh);
+        with.set(Self::forward_word(path.node, 0), offset);
+        for level in 1..in_pool {
+            with.set(Self::forward_word(path.before[level], level), offset);
+        }
+        with.publish()?;
+        if !T::PERSISTENT && height > 1 {
+            let tower = self.arena.allocate(offset, low, height);
+            for level in 1..height {
+                self.arena.forward(tower, level).store(path.after[level], Release);
+            }
+            for level in 1..height {
+                self.arena.forward(path.before[level], level).store(tower, Release);
+            }
+        }
+        self.levels.fetch_max(height, AcqRel);
+        Ok(())
+    }
+
+    /// Makes a node that nobody reaches, with pointers to nowhere. The caller flushes it.
+    pub(super) fn fill(&self, offset: u64, in_pool: usize, low: K, entries: &[(K, u64)]) {
+        let head_bytes = C::head_bytes(in_pool);
+        let words = self.pool.words(offset, head_bytes / 8);
+        let head = Node::new(words, offset);
+        (0..words.len()).for_each(|word| head.store(word, 0));
+        head.store(META, meta(low, in_pool));
+        head.store_key(LOW, low);
+        let body: &[AtomicU64] = match C::BYTES {
+            0 => &[],
+            bytes => self.pool.words(offset + head_bytes as u64, bytes / 8),
+        };
+        C::fill(Parts { head, body: Node::new(body, offset + head_bytes as u64), holds: true }, entries);
+    }
+
+    /// Unlinks and frees the node with this low key, whose only key is `key`, and publishes `with` together with that.
+    /// Returns the key's value, or that there is no such key; nothing if somebody was met, or the node has come to
+    /// hold more.
+    pub(super) fn try_unlink<'p>(
+        &'p self,
+        low: K,
+        key: K,
+        with: &mut Option<Publication<'p>>,
+    ) -> Result<Option<Option<u64>>> {
+        let path = self.descend_to(low, true)?;
+        let gone = path.after[0];
+        if gone == 0 || self.head_words(gone)?.load_key::<K>(LOW) != low {
+            return Ok((C::BYTES == 0).then_some(None));
+        }
+        let leads_there = |level: &usize| path.after[*level] != 0 && self.node_of(path.after[*level]) == gone;
+        let height = 1 + (1..LEVELS_MAX).take_while(leads_there).count();
+        let Some(mut held) = self.hold(path.node, path.version) else { return Ok(None) };
+        if !held.try_add(self.latch(gone)) || !self.hold_above(&mut held, &path, height) {
+            return Ok(None);
+        }
+        let parts = self.parts(gone);
+        // A tower that was just made may be higher than the path knows; and others write to buckets.
+        let is_whole = !T::PERSISTENT || parts.head.load(META) & 0xFF == height as u64;
+        let Some((_, old)) = C::find(parts, key) else { return Ok(None) };
+        if !is_whole || C::count::<K>(parts) != 1 {
+            return Ok(None);
+        }
+        let tower = path.after[1];
+        if !T::PERSISTENT {
+            for level in (1..height).rev() {
+                let behind = self.arena.forward(tower, level).load(Acquire);
+                self.arena.forward(path.before[level], level).store(behind, Release);
+            }
+        }
+        let with = with.take().expect("it is published once");
+        self.publish_unlinked(&path, gone, Self::levels_in_pool(height), with)?;
+        // First the count, then the mark: whoever finds the mark sees the count.
+        self.unlinked.fetch_add(1, AcqRel);
+        self.pool.word(gone + META as u64 * 8).store(0, Release);
+        if !T::PERSISTENT && height > 1 {
+            self.arena.release(tower, height, &self.pool.pin());
+        }
+        Ok(Some(Some(old)))
+    }
+
+    fn publish_unlinked<'p>(
+        &'p self,
+        path: &Path,
+        gone: u64,
+        in_pool: usize,
+        mut with: Publication<'p>,
+    ) -> Result<()> {
+        let mut later = self.pool.publication();
+        if is(Mutant::FreedBeforeUnlinked) {
+            let mut freed = self.pool.publication();
+            freed.free(gone);
+            freed.publish()?;
+        } else if !is(Mutant::UnlinkNotFlushed) {
+            with.free(gone);
+        }
+        for level in 0..in_pool {
+            let before = if level == 0 { path.node } else { path.before[level] };
+            let behind = self.pool.word(Self::forward_word(gone, level)).load(Acquire);
+            if is(Mutant::UnlinkNotFlushed) {
+                self.pool.word(Self::forward_word(before, level)).store(behind, Release);
+                continue;
+            }
+            let late = level > 0 && is(Mutant::TowersUnlinkedLater);
+            let to = if late { &mut later } else { &mut with };
+            to.set(Self::forward_word(before, level), behind);
+        }
+        with.publish()?;
+        Ok(later.publish()?)
+    }
+}

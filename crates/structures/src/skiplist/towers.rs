@@ -1,0 +1,184 @@
+//! Towers: the forward pointers above level 0. In the pool they are words of the nodes; in DRAM they are records of
+//! an arena, with a copy of the low key, so that a descent touches the pool at level 0 only.
+//!
+//! ```text
+//! word of a record   what
+//! 0                  the node's offset
+//! 1, 2               its low key
+//! 3 ..               forward pointers from level 1 on: records
+//! ```
+//!
+//! The arena grows by segments that double. A record that is given back is used again when nobody can be reading it:
+//! the pool's guards hold it back as they do freed objects.
+
+use super::LEVELS_MAX;
+use crate::node::FixedKey;
+use entresol_memory::Guard;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Where the towers are.
+pub trait Towers: Sized + Send + Sync + 'static {
+    /// How it is called.
+    const NAME: &'static str;
+    /// How it is written in headers.
+    const NUMBER: u8;
+    /// Whether they are words of the nodes.
+    const PERSISTENT: bool;
+}
+
+/// In the pool: opening has nothing to rebuild.
+#[derive(Debug)]
+pub struct PoolTowers;
+
+/// In DRAM: descents are faster; opening looks at a line of every node.
+#[derive(Debug)]
+pub struct DramTowers;
+
+impl Towers for PoolTowers {
+    const NAME: &'static str = "towers in the pool";
+    const NUMBER: u8 = 1;
+    const PERSISTENT: bool = true;
+}
+
+impl Towers for DramTowers {
+    const NAME: &'static str = "towers in DRAM";
+    const NUMBER: u8 = 0;
+    const PERSISTENT: bool = false;
+}
+
+/// Words of a record in front of its pointers.
+const FRONT: usize = 3;
+/// Words of the first segment, a power of two.
+const FIRST_WORDS: u64 = 1024;
+/// Segments: the last would have 512 GiB.
+const SEGMENTS: usize = 27;
+
+/// Records of towers. A record's number is the place of its first word; 0 is the list's head, which no pointer names.
+pub(super) struct Arena {
+    segments: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
+    room: Mutex<Room>,
+}
+
+#[derive(Default)]
+struct Room {
+    /// The first word that was never used.
+    next: u64,
+    /// Records that were given back, by height.
+    free: [Vec<u64>; LEVELS_MAX + 1],
+    used_words: u64,
+}
+
+/// The segment of a word and its place there.
+#[inline]
+fn locate(word: u64) -> (usize, usize) {
+    let shifted = word + FIRST_WORDS;
+    let segment = shifted.ilog2() - FIRST_WORDS.ilog2();
+    (segment as usize, (shifted - (FIRST_WORDS << segment)) as usize)
+}
+
+impl Arena {
+    /// An arena with the head's tower.
+    pub(super) fn new(head: u64) -> Arena {
+        let arena = Arena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
+        let tower = arena.allocate(head, 0u64, LEVELS_MAX);
+        assert_eq!(tower, 0, "the head's tower is the first");
+        arena
+    }
+
+    #[inline]
+    fn word(&self, word: u64) -> &AtomicU64 {
+        let (segment, place) = locate(word);
+        let segment = self.segments[segment].get().expect("whoever names a record has seen it made");
+        &segment[place]
+    }
+
+    /// A record of a node of this height, at least two, that leads nowhere.
+    pub(super) fn allocate<K: FixedKey>(&self, node: u64, low: K, height: usize) -> u64 {
+        let words = (FRONT + height - 1) as u64;
+        let tower = {
+            let mut room = self.room.lock();
+            room.used_words += words;
+            match room.free[height].pop() {
+                Some(tower) => tower,
+                None => {
+                    let (segment, place) = locate(room.next);
+                    let segment_words = FIRST_WORDS << segment;
+                    if place as u64 + words > segment_words {
+                        // The next segment's first word.
+                        room.next += segment_words - place as u64;
+                    }
+                    let tower = room.next;
+                    room.next += words;
+                    let (segment, _) = locate(tower);
+                    self.segments[segment]
+                        .get_or_init(|| (0..FIRST_WORDS << segment).map(|_| AtomicU64::new(0)).collect());
+                    tower
+                }
+            }
+        };
+        self.word(tower).store(node, Ordering::Relaxed);
+        (0..K::WORDS).for_each(|i| self.word(tower + 1 + i as u64).store(low.word(i), Ordering::Relaxed));
+        (1..height).for_each(|level| self.forward(tower, level).store(0, Ordering::Relaxed));
+        tower
+    }
+
+    #[inline]
+    pub(super) fn node(&self, tower: u64) -> u64 {
+        self.word(tower).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn low<K: FixedKey>(&self, tower: u64) -> K {
+        let (segment, place) = locate(tower);
+        let segment = self.segments[segment].get().expect("whoever names a record has seen it made");
+        K::load(&segment[place + 1..place + 1 + K::WORDS])
+    }
+
+    /// The pointer of a level above 0.
+    #[inline]
+    pub(super) fn forward(&self, tower: u64, level: usize) -> &AtomicU64 {
+        self.word(tower + (FRONT + level - 1) as u64)
+    }
+
+    /// Gives a record back that no pointer names, once everybody who is reading now has gone.
+    pub(super) fn release(self: &Arc<Arena>, tower: u64, height: usize, pinned: &Guard) {
+        let arena = Arc::downgrade(self);
+        pinned.defer(move || {
+            if let Some(arena) = arena.upgrade() {
+                let mut room = arena.room.lock();
+                room.free[height].push(tower);
+                room.used_words -= (FRONT + height - 1) as u64;
+            }
+        });
+    }
+
+    /// Bytes of records in use.
+    pub(super) fn bytes(&self) -> u64 {
+        self.room.lock().used_words * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_do_not_overlap_and_keep_what_they_hold() {
+        let arena = Arena::new(64);
+        let made: Vec<(u64, usize)> = (0..5000u64)
+            .map(|i| {
+                let height = 2 + (i % 11) as usize;
+                let tower = arena.allocate(i * 64, u128::from(i), height);
+                (1..height).for_each(|level| arena.forward(tower, level).store(i, Ordering::Relaxed));
+                (tower, height)
+            })
+            .collect();
+        for (i, (tower, height)) in (0..).zip(made) {
+            assert_eq!(arena.node(tower), i * 64);
+            assert_eq!(arena.low::<u128>(tower), u128::from(i));
+            assert!((1..height).all(|level| arena.forward(tower, level).load(Ordering::Relaxed) == i));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What both tries stand in: the header, the latches, and how readers and writers look at words.
+//!
+//! ```text
+//! header word   what
+//! 0             "TRIE" and version
+//! 1             kind: 1 standard, 2 PATRICIA
+//! 2             reference to the root
+//! 3             1: the trie is being destroyed
+//! 4             seal: hash of words 0 and 1 and of the header's place
+//! ```
+
+use super::{CARRIED_WORDS_MAX, seal};
+use crate::error::{Error, Result};
+use crate::key::KEY_BYTES_MAX;
+use crate::latch::{self, LatchStripes};
+use entresol_memory::{Pool, Publication};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+const HEADER_BYTES: usize = 64;
+const MAGIC: u64 = u64::from_le_bytes(*b"TRIE\0\0\0\x01");
+const ROOT: u64 = 2 * 8;
+const DESTROYING: u64 = 3 * 8;
+
+/// A trie without its nodes.
+pub(super) struct Frame {
+    pub(super) pool: Arc<Pool>,
+    pub(super) header: u64,
+    latches: LatchStripes,
+    /// Nodes that were unlinked. A reader that meets one that is gone had better see this change meanwhile.
+    unlinked: AtomicU64,
+}
+
+/// Why a way down did not end.
+pub(super) enum Trouble {
+    /// A node that it met is gone: another try.
+    Overtaken,
+    Damage(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Damage(error)
+    }
+}
+
+pub(super) type Way<T> = std::result::Result<T, Trouble>;
+
+impl Frame {
+    /// Lays out a header; it counts with the publication.
+    pub(super) fn create<'p>(
+        pool: &'p Arc<Pool>,
+        kind: u64,
+        root: u64,
+        with: &mut Publication<'p>,
+    ) -> Result<u64> {
+        let header = pool.reserve(HEADER_BYTES)?;
+        let at = header.offset();
+        let values = [MAGIC, kind, root, 0, seal([MAGIC, kind, at]), 0, 0, 0];
+        for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
+            word.store(value, Relaxed);
+        }
+        pool.flush(at, HEADER_BYTES);
+        Ok(with.allocate(header))
+    }
+
+    /// The frame of a header, if it is a trie's of this kind.
+    pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
+        let fits = header != 0 && header.is_multiple_of(64);
+        let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
+            let what = "a reference leads there, and no trie can be there".to_string();
+            return Err(Error::Corrupt { offset: header, what });
+        };
+        let word = |i: usize| words[i].load(Acquire);
+        if word(0) != MAGIC {
+            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        if word(4) != seal([MAGIC, word(1), header]) || word(3) > 1 {
+            let what = "the words of its header do not belong together".to_string();
+            return Err(Error::Corrupt { offset: header, what });
+        }
+        if word(1) != kind {
+            return Err(Error::Invalid(format!(
+                "the trie at {header:#x} is of another kind ({}) than a {name} ({kind})",
+                word(1)
+            )));
+        }
+        let (latches, unlinked) = (LatchStripes::new(), AtomicU64::new(0));
+        Ok(Frame { pool: pool.clone(), header, latches, unlinked })
+    }
+
+    /// As [`Frame::attach`], for a trie that is to be used.
+    pub(super) fn open(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
+        let frame = Frame::attach(pool, header, kind, name)?;
+        if pool.word(header + DESTROYING).load(Acquire) != 0 {
+            return Err(Error::Invalid(format!("the trie at {header:#x} is being destroyed")));
+        }
+        Ok(frame)
+    }
+
+    /// From now on it cannot be opened.
+    pub(super) fn mark_destroying(&self) -> Result<()> {
+        let mut mark = self.pool.publication();
+        mark.set(self.header + DESTROYING, 1);
+        Ok(mark.publish()?)
+    }
+
+    /// Where the reference to the root is.
+    pub(super) fn root_slot(&self) -> u64 {
+        self.header + ROOT
+    }
+
+    /// A word, as it is.
+    #[inline]
+    pub(super) fn load(&self, at: u64) -> u64 {
+        self.pool.word(at).load(Acquire)
+    }
+
+    #[inline]
+    pub(super) fn latch(&self, node: u64) -> &AtomicU64 {
+        self.latches.numbered(node / 64)
+    }
+
+    /// Reads words of a node at a moment when nobody changes them: what is seen is durable.
+    #[inline]
+    pub(super) fn stable<R>(&self, node: u64, read: impl Fn() -> R) -> R {
+        let mut spins = 0;
+        loop {
+            let version = latch::read(self.latch(node));
+            let found = read();
+            if latch::validate(self.latch(node), version) {
+                return found;
+            }
+            latch::pause(&mut spins);
+        }
+    }
+
+    /// An error unless a node of so many bytes can be there.
+    #[inline]
+    pub(super) fn check_place(&self, node: u64, bytes: u64) -> Result<()> {
+        let fits = node.checked_add(bytes).is_some_and(|end| end <= self.pool.bytes());
+        if node == 0 || !node.is_multiple_of(64) || !fits {
+            let what = "a reference leads there, and no node can be there".to_string();
+            return Err(Error::Corrupt { offset: node, what });
+        }
+        Ok(())
+    }
+
+    /// How many nodes have been unlinked: for [`Frame::is_gone`].
+    pub(super) fn since(&self) -> u64 {
+        self.unlinked.load(Acquire)
+    }
+
+    /// What it means that a node's first word is not what it must be.
+    #[cold]
+    pub(super) fn is_gone(&self, node: u64, found: u64, since: u64) -> Trouble {
+        if found == 0 && self.unlinked.load(Acquire) != since {
+            return Trouble::Overtaken;
+        }
+        let what = format!("its first word {found:#018x} is not that of a node in its place");
+        Trouble::Damage(Error::Corrupt { offset: node, what })
+    }
+
+    /// Marks nodes that were unlinked and freed. The caller holds them.
+    pub(super) fn mark_gone(&self, nodes: &[u64]) {
+        // First the count, then the marks: whoever finds a mark sees the count.
+        self.unlinked.fetch_add(1, AcqRel);
+        nodes.iter().for_each(|node| self.pool.word(*node).store(0, Release));
+    }
+
+    /// Whether a node is linked; the header always is. The caller holds its latch.
+    pub(super) fn is_linked(&self, node: u64) -> bool {
+        node == self.header || self.load(node) != 0
+    }
+
+    /// Tries until nobody is in the way.
+    pub(super) fn undisturbed<R>(&self, mut attempt: impl FnMut() -> Way<R>) -> Result<R> {
+        let mut spins = 0;
+        loop {
+            match attempt() {
+                Ok(outcome) => return Ok(outcome),
+                Err(Trouble::Overtaken) => latch::pause(&mut spins),
+                Err(Trouble::Damage(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+/// An error for keys that are too long, and for publications that carry too much.
+pub(super) fn check_call(key: &[u8], with: &Publication<'_>) -> Result<()> {
+    if with.len() > CARRIED_WORDS_MAX {
+        return Err(Error::Invalid(format!(
+            "the publication carries {} changes; beside those of a trie it may carry {CARRIED_WORDS_MAX}",
+            with.len()
+        )));
+    }
+    check_key(key)
+}
+
+pub(super) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyTooLong { found_bytes: key.len(), limit_bytes: KEY_BYTES_MAX });
+    }
+    Ok(())
+}

@@ -1,0 +1,582 @@
+//! PATRICIA: a radix tree of radix two that skips the bits that do not tell keys apart (dissertation 3.2.4).
+//!
+//! ```text
+//!  word of an inner node   what                          word of a leaf   what
+//!  0                       seal, number of its bit       0                seal, bytes of the key
+//!  1, 2                    child for 0, child for 1      1                value
+//!                                                        2 ..             the key, zero padded
+//! ```
+//!
+//! Bits are numbered from the front, nine a byte: the first says that there is such a byte, so that a key comes before
+//! those that it begins. A child word is a leaf's offset, or that of an inner node plus one.
+//!
+//! Invariants: numbers grow on the way down; all keys below an inner node agree in the bits before its number, and
+//! their bit of that number says on which side they are. Both hold for ever for a node, linked or not.
+
+use super::frame::{Frame, Trouble, Way, check_call, check_key};
+use super::mutants::{Mutant, is};
+use super::range::{Next, Range, Scan, Taken};
+use super::seal;
+use crate::Inserted;
+use crate::error::{Error, Result};
+use crate::key::{KEY_BYTES_MAX, KeyBytes};
+use crate::latch::Held;
+use entresol_memory::{Pool, Publication};
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const KIND: u64 = 2;
+const NAME: &str = "PATRICIA trie";
+const INNER_BYTES: usize = 64;
+/// Where a leaf's value is.
+const VALUE: u64 = 8;
+/// Words of a leaf before its key.
+const FRONT_WORDS: usize = 2;
+/// Set in every first word, so that none is 0.
+const PRESENT: u64 = 1 << 20;
+const NUMBER_MASK: u64 = PRESENT - 1;
+
+/// A persistent ordered map from byte strings to words; see the [module](super).
+pub struct Patricia {
+    frame: Frame,
+}
+
+/// Sizes of a [`Patricia`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PatriciaStats {
+    /// Keys, each a leaf.
+    pub keys: u64,
+    /// Inner nodes.
+    pub inner_nodes: u64,
+    /// Inner nodes on the longest way.
+    pub depth: u32,
+    /// Bytes of nodes in the pool.
+    pub pool_bytes: u64,
+}
+
+/// A pointer on the way to a key: whose it is, where, what it led to; and the other one of the same node.
+#[derive(Clone, Copy)]
+struct Step {
+    owner: u64,
+    slot: u64,
+    word: u64,
+    /// The child for 1, if the way goes to the child for 0.
+    right: u64,
+}
+
+type Steps = SmallVec<[Step; 24]>;
+
+/// A bit of a key by its number.
+#[inline]
+fn bit(key: &[u8], number: u64) -> usize {
+    let (byte, within) = ((number / 9) as usize, number % 9);
+    match (key.get(byte), within) {
+        (None, _) => 0,
+        (Some(_), 0) => 1,
+        (Some(byte), within) => usize::from(byte >> (8 - within) & 1),
+    }
+}
+
+/// The number of the first bit in which two keys differ.
+fn first_difference(a: &[u8], b: &[u8]) -> Option<u64> {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    match (a.get(same), b.get(same)) {
+        (None, None) => None,
+        (Some(a), Some(b)) => Some(same as u64 * 9 + 1 + u64::from((a ^ b).leading_zeros())),
+        _ => Some(same as u64 * 9),
+    }
+}
+
+fn inner_meta(number: u64) -> u64 {
+    (seal([number, 2]) & !(PRESENT | NUMBER_MASK)) | PRESENT | number
+}
+
+fn leaf_meta(key: &[u8]) -> u64 {
+    (seal(words_of(key)) & !(PRESENT | NUMBER_MASK)) | PRESENT | key.len() as u64
+}
+
+/// The key as zero padded words.
+fn words_of(key: &[u8]) -> impl Iterator<Item = u64> {
+    key.chunks(8).map(|bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// Whether a child word leads to an inner node.
+#[inline]
+fn is_inner(word: u64) -> bool {
+    word & 1 == 1
+}
+
+impl Patricia {
+    /// Lays out an empty trie; it exists once the publication is published, with a reference to the returned offset.
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+        Frame::create(pool, KIND, 0, publication)
+    }
+
+    /// Opens a trie. Cost: nothing to speak of. A trie of another kind is an error.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Patricia> {
+        let trie = Patricia { frame: Frame::open(pool, header, KIND, NAME)? };
+        let root = trie.frame.load(trie.frame.root_slot());
+        if root != 0 {
+            let sound = if is_inner(root) {
+                trie.number(root & !1, 0).map(drop)
+            } else {
+                trie.leaf_key(root, 0).map(drop)
+            };
+            match sound {
+                Err(Trouble::Damage(error)) => return Err(error),
+                _ => drop(sound),
+            }
+        }
+        Ok(trie)
+    }
+
+    /// The pool offset of the trie's header: what [`Patricia::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.frame.header
+    }
+
+    /// The number of an inner node's bit.
+    #[inline]
+    fn number(&self, inner: u64, since: u64) -> Way<u64> {
+        self.frame.check_place(inner, INNER_BYTES as u64)?;
+        let found = self.frame.load(inner);
+        let number = found & NUMBER_MASK;
+        if found != inner_meta(number) {
+            return Err(self.frame.is_gone(inner, found, since));
+        }
+        Ok(number)
+    }
+
+    /// The key of a leaf.
+    fn leaf_key(&self, leaf: u64, since: u64) -> Way<KeyBytes> {
+        self.frame.check_place(leaf, INNER_BYTES as u64)?;
+        let found = self.frame.load(leaf);
+        let bytes = (found & NUMBER_MASK) as usize;
+        let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, bytes.div_ceil(8));
+        let Some(words) = words.filter(|_| bytes <= KEY_BYTES_MAX) else {
+            return Err(self.frame.is_gone(leaf, found, since));
+        };
+        let mut key = KeyBytes::with_capacity(words.len() * 8);
+        words.iter().for_each(|word| key.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
+        key.truncate(bytes);
+        if found != leaf_meta(&key) {
+            return Err(self.frame.is_gone(leaf, found, since));
+        }
+        Ok(key)
+    }
+
+    /// The way to where a key is or would be. The last word is 0 (of an empty trie) or a leaf's.
+    fn way(&self, key: &[u8]) -> Way<Steps> {
+        let (frame, since) = (&self.frame, self.frame.since());
+        let slot = frame.root_slot();
+        let mut steps = Steps::new();
+        let root = frame.stable(frame.header, || frame.load(slot));
+        steps.push(Step { owner: frame.header, slot, word: root, right: 0 });
+        let (mut word, mut last) = (root, None);
+        while is_inner(word) {
+            let inner = word & !1;
+            let number = self.number(inner, since)?;
+            if last.is_some_and(|last| last >= number) {
+                let what = format!("its bit {number} is not behind that of the node above");
+                return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+            }
+            last = Some(number);
+            let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
+            let side = bit(key, number);
+            word = children[side];
+            let right = if side == 0 { children[1] } else { 0 };
+            steps.push(Step { owner: inner, slot: inner + 8 + side as u64 * 8, word, right });
+            if word == 0 {
+                let what = "it leads nowhere on one side".to_string();
+                return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        check_key(key)?;
+        let _pinned = self.frame.pool.pin();
+        self.frame.undisturbed(|| {
+            let since = self.frame.since();
+            let leaf = self.way(key)?.last().expect("the root's").word;
+            if leaf == 0 {
+                return Ok(None);
+            }
+            if *self.leaf_key(leaf, since)? != *key {
+                return Ok(None);
+            }
+            let value = self.frame.stable(leaf, || (self.frame.load(leaf), self.frame.load(leaf + VALUE)));
+            match value {
+                (0, _) => Err(Trouble::Overtaken),
+                (_, value) => Ok(Some(value)),
+            }
+        })
+    }
+
+    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        self.frame.undisturbed(|| {
+            let since = self.frame.since();
+            let steps = self.way(key)?;
+            let leaf = steps.last().expect("the root's").word;
+            let mut held = Held::default();
+            if leaf == 0 {
+                return self.attach(&mut held, steps[0], None, (key, value), &mut with);
+            }
+            let Some(differs) = first_difference(&self.leaf_key(leaf, since)?, key) else {
+                if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
+                    return Err(Trouble::Overtaken);
+                }
+                return Ok(Inserted::Exists(self.frame.load(leaf + VALUE)));
+            };
+            let above = self.step_before(&steps, differs, since)?;
+            self.attach(&mut held, steps[above], Some(differs), (key, value), &mut with)
+        })
+    }
+
+    /// The first step that leads to keys which agree in all bits before this one, and in this one.
+    fn step_before(&self, steps: &Steps, number: u64, since: u64) -> Way<usize> {
+        for (index, step) in steps.iter().enumerate() {
+            if !is_inner(step.word) || self.number(step.word & !1, since)? > number {
+                return Ok(index);
+            }
+        }
+        Ok(steps.len() - 1)
+    }
+
+    /// Puts a leaf where a step leads: alone, or under a new inner node beside what is there.
+    fn attach<'p>(
+        &'p self,
+        held: &mut Held<'p>,
+        step: Step,
+        differs: Option<u64>,
+        (key, value): (&[u8], u64),
+        with: &mut Option<Publication<'p>>,
+    ) -> Way<Inserted> {
+        let (frame, pool) = (&self.frame, &self.frame.pool);
+        if !held.try_add(frame.latch(step.owner))
+            || !frame.is_linked(step.owner)
+            || frame.load(step.slot) != step.word
+        {
+            return Err(Trouble::Overtaken);
+        }
+        let leaf_bytes = (FRONT_WORDS + key.len().div_ceil(8)) * 8;
+        let leaf = pool.reserve(leaf_bytes).map_err(Error::from)?;
+        let inner = differs.map(|_| pool.reserve(INNER_BYTES)).transpose().map_err(Error::from)?;
+        let at = leaf.offset();
+        for (word, value) in pool
+            .words(at, leaf_bytes / 8)
+            .iter()
+            .zip([leaf_meta(key), value].into_iter().chain(words_of(key)))
+        {
+            word.store(value, Relaxed);
+        }
+        if !is(Mutant::NodeNotFlushed) {
+            pool.flush(at, leaf_bytes);
+        }
+        let mut with = with.take().expect("it is published once");
+        with.allocate(leaf);
+        let mut word = at;
+        if let (Some(inner), Some(number)) = (inner, differs) {
+            let mut children = [at, step.word];
+            if bit(key, number) == 1 {
+                children.swap(0, 1);
+            }
+            let words = pool.words(inner.offset(), INNER_BYTES / 8);
+            for (word, value) in
+                words.iter().zip([inner_meta(number), children[0], children[1], 0, 0, 0, 0, 0])
+            {
+                word.store(value, Relaxed);
+            }
+            pool.flush(inner.offset(), INNER_BYTES);
+            word = with.allocate(inner) | 1;
+        }
+        if is(Mutant::PointerBeforeNodes) {
+            pool.word(step.slot).store(word, Release);
+            pool.flush(step.slot, 8);
+            pool.fence();
+        }
+        with.set(step.slot, word);
+        with.publish().map_err(Error::from)?;
+        Ok(Inserted::New)
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
+    /// `with` is dropped.
+    pub fn update<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        self.frame.undisturbed(|| {
+            let since = self.frame.since();
+            let leaf = self.way(key)?.last().expect("the root's").word;
+            if leaf == 0 || *self.leaf_key(leaf, since)? != *key {
+                return Ok(None);
+            }
+            let mut held = Held::default();
+            if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
+                return Err(Trouble::Overtaken);
+            }
+            let old = self.frame.load(leaf + VALUE);
+            let mut with = with.take().expect("it is published once");
+            with.set(leaf + VALUE, value);
+            with.publish().map_err(Error::from)?;
+            Ok(Some(old))
+        })
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        self.frame.undisturbed(|| {
+            let (frame, since) = (&self.frame, self.frame.since());
+            let steps = self.way(key)?;
+            let last = *steps.last().expect("the root's");
+            let leaf = last.word;
+            if leaf == 0 || *self.leaf_key(leaf, since)? != *key {
+                return Ok(None);
+            }
+            // The pointer to the leaf's inner node, which goes with it; or to the leaf, if it is all there is.
+            let above = steps[steps.len().saturating_sub(2)];
+            let mut held = Held::default();
+            let owners = [above.owner, last.owner, leaf];
+            let is_as_seen =
+                owners.iter().all(|owner| held.try_add(frame.latch(*owner)) && frame.is_linked(*owner))
+                    && frame.load(above.slot) == above.word
+                    && frame.load(last.slot) == leaf;
+            if !is_as_seen {
+                return Err(Trouble::Overtaken);
+            }
+            let old = frame.load(leaf + VALUE);
+            let mut with = with.take().expect("it is published once");
+            let mut gone: SmallVec<[u64; 2]> = SmallVec::from_slice(&[leaf]);
+            let mut stays = 0;
+            if steps.len() > 1 {
+                gone.push(last.owner);
+                // The other child: the two slots are words 1 and 2.
+                stays = frame.load(2 * last.owner + 24 - last.slot);
+            }
+            if is(Mutant::RemovalNotFlushed) {
+                frame.pool.word(above.slot).store(stays, Release);
+            } else {
+                with.set(above.slot, stays);
+                gone.iter().for_each(|node| with.free(*node));
+            }
+            with.publish().map_err(Error::from)?;
+            frame.mark_gone(&gone);
+            Ok(Some(old))
+        })
+    }
+
+    /// Iterates over a range in ascending order.
+    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'_, Patricia> {
+        Range::new(self, from, to)
+    }
+
+    /// Iterates over the keys that begin with a prefix, in ascending order.
+    pub fn prefix(&self, prefix: &[u8]) -> Range<'_, Patricia> {
+        Range::of_prefix(self, prefix)
+    }
+
+    /// The subtrees from a key on, the first on top.
+    fn subtrees_from(&self, from: &[u8], since: u64) -> Way<Vec<(u64, u64)>> {
+        let steps = self.way(from)?;
+        let leaf = steps.last().expect("the root's").word;
+        if leaf == 0 {
+            return Ok(Vec::new());
+        }
+        let differs = first_difference(&self.leaf_key(leaf, since)?, from);
+        let above = match differs {
+            Some(number) => self.step_before(&steps, number, since)?,
+            None => steps.len() - 1,
+        };
+        let below = steps[..=above].iter().filter(|step| step.right != 0);
+        let mut subtrees: Vec<(u64, u64)> = below.map(|step| (step.right, 0)).collect();
+        // All keys below that step agree with the leaf in the bit that differs.
+        if differs.is_none_or(|number| bit(from, number) == 0) {
+            subtrees.push((steps[above].word, 0));
+        }
+        Ok(subtrees)
+    }
+
+    fn try_scan(&self, from: &[u8], taken: &mut Taken<'_>) -> Way<Option<KeyBytes>> {
+        let (frame, since) = (&self.frame, self.frame.since());
+        // With the number of the bit above.
+        let mut subtrees = self.subtrees_from(from, since)?;
+        while let Some((word, above)) = subtrees.pop() {
+            if is_inner(word) {
+                let inner = word & !1;
+                let number = self.number(inner, since)?;
+                if number < above {
+                    let what = format!("its bit {number} is not behind that of the node above");
+                    return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+                }
+                let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
+                subtrees.extend([(children[1], number + 1), (children[0], number + 1)]);
+                continue;
+            }
+            let key = self.leaf_key(word, since)?;
+            let (meta, value) = frame.stable(word, || (frame.load(word), frame.load(word + VALUE)));
+            if meta == 0 {
+                continue;
+            }
+            match taken.take(word, key, value)? {
+                Next::More => {}
+                Next::Enough => return Ok(taken.resume()),
+                Next::PastTheEnd => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    pub fn stats(&self) -> Result<PatriciaStats> {
+        self.walk(|_| {})
+    }
+
+    /// Verifies all invariants of the trie; nobody may write meanwhile. `object` is called with the offset of every
+    /// pool object that the trie consists of (not those that its values may refer to).
+    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+        self.walk(object).map(|_| ())
+    }
+
+    fn walk(&self, mut object: impl FnMut(u64)) -> Result<PatriciaStats> {
+        enum Visit {
+            Node(u64, Option<u64>, u32),
+            Between(u64),
+        }
+        let _pinned = self.frame.pool.pin();
+        object(self.frame.header);
+        let damaged = |trouble| match trouble {
+            Trouble::Damage(error) => error,
+            Trouble::Overtaken => Error::Invalid("somebody writes to the trie".to_string()),
+        };
+        let (mut stats, mut seen) = (PatriciaStats::default(), HashSet::new());
+        let (mut last, mut between): (Option<KeyBytes>, Option<u64>) = (None, None);
+        let root = self.frame.load(self.frame.root_slot());
+        let mut visits: Vec<Visit> = (root != 0).then_some(Visit::Node(root, None, 0)).into_iter().collect();
+        while let Some(visit) = visits.pop() {
+            let (word, above, depth) = match visit {
+                Visit::Between(number) => {
+                    between = Some(number);
+                    continue;
+                }
+                Visit::Node(word, above, depth) => (word, above, depth),
+            };
+            let node = word & !1;
+            let corrupt = |what: String| Error::Corrupt { offset: node, what };
+            if !seen.insert(node) {
+                return Err(corrupt("two references lead to it".to_string()));
+            }
+            object(node);
+            if is_inner(word) {
+                let number = self.number(node, 0).map_err(damaged)?;
+                if above.is_some_and(|above| above >= number) {
+                    return Err(corrupt(format!("its bit {number} is not behind that of the node above")));
+                }
+                stats.inner_nodes += 1;
+                stats.depth = stats.depth.max(depth + 1);
+                stats.pool_bytes += INNER_BYTES as u64;
+                let child =
+                    |side: u64| Visit::Node(self.frame.load(node + 8 + side * 8), Some(number), depth + 1);
+                visits.extend([child(1), Visit::Between(number), child(0)]);
+                continue;
+            }
+            let key = self.leaf_key(node, 0).map_err(damaged)?;
+            if let Some(last) = &last
+                && (*last >= key || first_difference(last, &key) != between)
+            {
+                return Err(corrupt(format!("its key belongs elsewhere: the branch is at bit {between:?}")));
+            }
+            stats.keys += 1;
+            stats.pool_bytes += self.frame.pool.object_bytes(node) as u64;
+            last = Some(key);
+        }
+        Ok(stats)
+    }
+
+    /// Frees all of a trie that is not open any more but its header, which the caller frees together with its
+    /// reference to it. A crash in between leaves a trie that cannot be opened; call it again.
+    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+        let frame = Frame::attach(pool, header, KIND, NAME)?;
+        frame.mark_destroying()?;
+        loop {
+            // Down the left side to an inner node over a leaf; both go, and what is right of them takes their place.
+            let mut slot = frame.root_slot();
+            let mut word = pool.word(slot).load(Acquire);
+            if word == 0 {
+                return Ok(());
+            }
+            let mut with = pool.publication();
+            if is_inner(word) {
+                loop {
+                    frame.check_place(word & !1, INNER_BYTES as u64)?;
+                    let left = pool.word((word & !1) + 8).load(Acquire);
+                    if !is_inner(left) {
+                        with.set(slot, pool.word((word & !1) + 16).load(Acquire));
+                        with.free(left);
+                        with.free(word & !1);
+                        break;
+                    }
+                    (slot, word) = ((word & !1) + 8, left);
+                }
+            } else {
+                with.set(slot, 0);
+                with.free(word);
+            }
+            with.publish()?;
+        }
+    }
+}
+
+impl Scan for Patricia {
+    fn scan(
+        &self,
+        from: &[u8],
+        to: Bound<&[u8]>,
+        enough: usize,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Result<Option<KeyBytes>> {
+        let _pinned = self.frame.pool.pin();
+        let before = entries.len();
+        self.frame.undisturbed(|| {
+            entries.truncate(before);
+            self.try_scan(from, &mut Taken::new(to, enough, entries))
+        })
+    }
+}
+
+#[cfg(test)]
+mod bit_tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_bit_that_differs_orders_keys(a in prop::collection::vec(0u8..4, 0..6), b in prop::collection::vec(0u8..4, 0..6)) {
+            match first_difference(&a, &b) {
+                None => prop_assert_eq!(a, b),
+                Some(number) => {
+                    prop_assert!((0..number).all(|n| bit(&a, n) == bit(&b, n)));
+                    prop_assert_eq!(bit(&a, number) < bit(&b, number), a < b);
+                    prop_assert_ne!(bit(&a, number), bit(&b, number));
+                }
+            }
+        }
+    }
+}

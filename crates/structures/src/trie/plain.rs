@@ -1,0 +1,567 @@
+//! The standard trie: a letter in each node, a pointer for each letter of the alphabet (dissertation 3.2.4).
+//!
+//! ```text
+//!  word of a node   what
+//!  0                seal and depth in letters
+//!  1                1: a key ends here
+//!  2                that key's value
+//!  8 .. 24          child for each letter
+//! ```
+//!
+//! Letters are half bytes, the upper half first. A key ends at an even depth. A node without a key and without
+//! children is the rest of a long key that a crash interrupted, or the root.
+
+use super::frame::{Frame, Trouble, Way, check_call, check_key};
+use super::mutants::{Mutant, is};
+use super::range::{Next, Range, Scan, Taken};
+use super::seal;
+use crate::Inserted;
+use crate::error::{Error, Result};
+use crate::key::{KEY_BYTES_MAX, KeyBytes};
+use crate::latch::Held;
+use entresol_memory::{Pool, Publication};
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The most nodes that are linked or unlinked in one publication.
+pub const PIECE_NODES: usize = 32;
+
+const KIND: u64 = 1;
+const NAME: &str = "standard trie";
+const LETTERS: usize = 16;
+const ENDS: u64 = 8;
+const VALUE: u64 = 16;
+const CHILDREN: u64 = 64;
+const NODE_BYTES: usize = CHILDREN as usize + LETTERS * 8;
+const DEPTH_BITS: u32 = 16;
+
+/// A persistent ordered map from byte strings to words; see the [module](super).
+pub struct Trie {
+    frame: Frame,
+    root: u64,
+}
+
+/// Sizes of a [`Trie`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrieStats {
+    /// Keys.
+    pub keys: u64,
+    /// Nodes.
+    pub nodes: u64,
+    /// Nodes that crashes left without a key and children.
+    pub dead_ends: u64,
+    /// Letters of the longest key.
+    pub depth: u32,
+    /// Bytes of nodes in the pool.
+    pub pool_bytes: u64,
+}
+
+/// Letters of a key.
+fn letters(key: &[u8]) -> usize {
+    key.len() * 2
+}
+
+/// A letter of a key by its place.
+#[inline]
+fn letter(key: &[u8], place: usize) -> u64 {
+    u64::from(key[place / 2] >> (4 - place % 2 * 4) & 0xF)
+}
+
+/// Where a child's pointer is.
+#[inline]
+fn child_slot(node: u64, letter: u64) -> u64 {
+    node + CHILDREN + letter * 8
+}
+
+fn meta(depth: usize) -> u64 {
+    // Never 0, since the lowest bits count from 1.
+    (seal([depth as u64, 1]) << DEPTH_BITS) | (depth as u64 + 1)
+}
+
+impl Trie {
+    /// Lays out an empty trie; it exists once the publication is published, with a reference to the returned offset.
+    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
+        let root = pool.reserve(NODE_BYTES)?;
+        fill(pool, root.offset(), 0, None, None);
+        pool.flush(root.offset(), NODE_BYTES);
+        let root = publication.allocate(root);
+        Frame::create(pool, KIND, root, publication)
+    }
+
+    /// Opens a trie. Cost: nothing to speak of. A trie of another kind is an error.
+    pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Trie> {
+        let frame = Frame::open(pool, header, KIND, NAME)?;
+        let trie = Trie { root: frame.load(frame.root_slot()), frame };
+        match trie.check_node(trie.root, 0, 0) {
+            Err(Trouble::Damage(error)) => Err(error),
+            _ => Ok(trie),
+        }
+    }
+
+    /// The pool offset of the trie's header: what [`Trie::open`] takes.
+    pub fn root_offset(&self) -> u64 {
+        self.frame.header
+    }
+
+    /// An error unless a node of this depth is there.
+    #[inline]
+    fn check_node(&self, node: u64, depth: usize, since: u64) -> Way<()> {
+        self.frame.check_place(node, NODE_BYTES as u64)?;
+        let found = self.frame.load(node);
+        if found != meta(depth) {
+            return Err(self.frame.is_gone(node, found, since));
+        }
+        Ok(())
+    }
+
+    /// The nodes along a key, as far as there are any, from the root on.
+    fn way(&self, key: &[u8]) -> Way<Vec<u64>> {
+        let (frame, since) = (&self.frame, self.frame.since());
+        let mut nodes = vec![self.root];
+        let mut node = self.root;
+        for place in 0..letters(key) {
+            let slot = child_slot(node, letter(key, place));
+            node = frame.stable(node, || frame.load(slot));
+            if node == 0 {
+                break;
+            }
+            self.check_node(node, place + 1, since)?;
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+
+    /// The value of the key that ends in a node, if one does and the node is linked.
+    fn value(&self, node: u64) -> Way<Option<u64>> {
+        let frame = &self.frame;
+        match frame.stable(node, || (frame.load(node), frame.load(node + ENDS), frame.load(node + VALUE))) {
+            (0, ..) => Err(Trouble::Overtaken),
+            (_, ends, value) => Ok((ends == 1).then_some(value)),
+        }
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        check_key(key)?;
+        let _pinned = self.frame.pool.pin();
+        self.frame.undisturbed(|| {
+            let (frame, since) = (&self.frame, self.frame.since());
+            let mut node = self.root;
+            for place in 0..letters(key) {
+                let slot = child_slot(node, letter(key, place));
+                node = frame.stable(node, || frame.load(slot));
+                if node == 0 {
+                    return Ok(None);
+                }
+                self.check_node(node, place + 1, since)?;
+            }
+            self.value(node)
+        })
+    }
+
+    /// The node of a key, held, if the key is there.
+    fn hold(&self, key: &[u8]) -> Way<Option<(Held<'_>, Vec<u64>)>> {
+        let nodes = self.way(key)?;
+        if nodes.len() <= letters(key) {
+            return Ok(None);
+        }
+        let node = nodes[letters(key)];
+        let mut held = Held::default();
+        if !held.try_add(self.frame.latch(node)) || !self.frame.is_linked(node) {
+            return Err(Trouble::Overtaken);
+        }
+        Ok((self.frame.load(node + ENDS) == 1).then_some((held, nodes)))
+    }
+
+    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        let inserted = self.frame.undisturbed(|| {
+            loop {
+                if let Some(inserted) = self.try_insert(key, value, &mut with)? {
+                    return Ok(inserted);
+                }
+            }
+        });
+        if inserted.is_err() {
+            self.prune(key);
+        }
+        inserted
+    }
+
+    /// A piece of the way, if more than one is missing; else the key.
+    fn try_insert<'p>(
+        &'p self,
+        key: &[u8],
+        value: u64,
+        with: &mut Option<Publication<'p>>,
+    ) -> Way<Option<Inserted>> {
+        let frame = &self.frame;
+        let nodes = self.way(key)?;
+        let (node, depth) = (nodes[nodes.len() - 1], nodes.len() - 1);
+        let mut held = Held::default();
+        if !held.try_add(frame.latch(node)) || !frame.is_linked(node) {
+            return Err(Trouble::Overtaken);
+        }
+        if depth == letters(key) {
+            if frame.load(node + ENDS) == 1 {
+                return Ok(Some(Inserted::Exists(frame.load(node + VALUE))));
+            }
+            let mut with = with.take().expect("it is published once");
+            if is(Mutant::FlagBeforeValue) {
+                with.set(node + ENDS, 1);
+                with.publish().map_err(Error::from)?;
+                frame.pool.word(node + VALUE).store(value, Release);
+                frame.pool.flush(node + VALUE, 8);
+                frame.pool.fence();
+                return Ok(Some(Inserted::New));
+            }
+            with.write(node + VALUE, value);
+            with.set(node + ENDS, 1);
+            with.publish().map_err(Error::from)?;
+            return Ok(Some(Inserted::New));
+        }
+        let slot = child_slot(node, letter(key, depth));
+        if frame.load(slot) != 0 {
+            return Err(Trouble::Overtaken);
+        }
+        let missing = letters(key) - depth;
+        let is_last = missing <= PIECE_NODES;
+        let mut piece = if is_last { None } else { Some(frame.pool.publication()) };
+        let with = if is_last { with } else { &mut piece };
+        let mut publication = with.take().expect("it is published once");
+        let deepest = depth + missing.min(PIECE_NODES);
+        let first = self.chain(key, (depth + 1, deepest), is_last.then_some(value), &mut publication)?;
+        if is(Mutant::PointerBeforeNodes) {
+            frame.pool.word(slot).store(first, Release);
+            frame.pool.flush(slot, 8);
+            frame.pool.fence();
+        }
+        publication.set(slot, first);
+        publication.publish().map_err(Error::from)?;
+        Ok(is_last.then_some(Inserted::New))
+    }
+
+    /// Makes the nodes of a key from one depth to another; returns the first.
+    fn chain<'p>(
+        &'p self,
+        key: &[u8],
+        (from, to): (usize, usize),
+        value: Option<u64>,
+        with: &mut Publication<'p>,
+    ) -> Result<u64> {
+        let pool = &self.frame.pool;
+        let (mut below, mut value) = (None, value);
+        for depth in (from..=to).rev() {
+            let node = pool.reserve(NODE_BYTES)?;
+            let child = below.map(|below| (letter(key, depth), below));
+            fill(pool, node.offset(), depth, value.take(), child);
+            if !is(Mutant::NodeNotFlushed) {
+                pool.flush(node.offset(), NODE_BYTES);
+            }
+            below = Some(with.allocate(node));
+        }
+        Ok(below.expect("at least one is missing"))
+    }
+
+    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
+    /// `with` is dropped.
+    pub fn update<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        self.frame.undisturbed(|| {
+            let Some((_held, nodes)) = self.hold(key)? else { return Ok(None) };
+            let node = nodes[letters(key)];
+            let old = self.frame.load(node + VALUE);
+            let mut with = with.take().expect("it is published once");
+            with.set(node + VALUE, value);
+            with.publish().map_err(Error::from)?;
+            Ok(Some(old))
+        })
+    }
+
+    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
+        check_call(key, &with)?;
+        let _pinned = self.frame.pool.pin();
+        let mut with = Some(with);
+        let removed = self.frame.undisturbed(|| {
+            let Some((mut held, nodes)) = self.hold(key)? else { return Ok(None) };
+            let node = nodes[letters(key)];
+            let old = self.frame.load(node + VALUE);
+            if nodes.len() == 1 || self.children(node) > 0 {
+                let mut with = with.take().expect("it is published once");
+                self.clear(node, &mut with);
+                with.publish().map_err(Error::from)?;
+            } else {
+                self.unlink(key, &nodes, &mut held, &mut with)?;
+            }
+            Ok(Some(old))
+        })?;
+        if removed.is_some() {
+            self.prune(key);
+        }
+        Ok(removed)
+    }
+
+    /// No key ends in a node any more.
+    fn clear(&self, node: u64, with: &mut Publication<'_>) {
+        if is(Mutant::RemovalNotFlushed) {
+            self.frame.pool.word(node + ENDS).store(0, Release);
+        } else {
+            with.set(node + ENDS, 0);
+        }
+    }
+
+    fn children(&self, node: u64) -> usize {
+        (0..LETTERS as u64).filter(|letter| self.frame.load(child_slot(node, *letter)) != 0).count()
+    }
+
+    /// Unlinks and frees the last of these nodes along a key, which has no children, and those above that lead nowhere
+    /// else, a piece at most.
+    fn unlink<'p>(
+        &'p self,
+        key: &[u8],
+        nodes: &[u64],
+        held: &mut Held<'p>,
+        with: &mut Option<Publication<'p>>,
+    ) -> Way<()> {
+        let frame = &self.frame;
+        let last = nodes.len() - 1;
+        let leads_elsewhere = |node: u64| frame.load(node + ENDS) == 1 || self.children(node) != 1;
+        let mut first = last;
+        while first > 1 && last - first + 1 < PIECE_NODES && !leads_elsewhere(nodes[first - 1]) {
+            first -= 1;
+        }
+        // All that changes is latched before it is believed.
+        for depth in (first - 1..=last).rev() {
+            let node = nodes[depth];
+            if !held.try_add(frame.latch(node)) || !frame.is_linked(node) {
+                return Err(Trouble::Overtaken);
+            }
+            let leads_there =
+                depth == last || frame.load(child_slot(node, letter(key, depth))) == nodes[depth + 1];
+            let is_needed = first <= depth && depth < last && leads_elsewhere(node);
+            if !leads_there || is_needed {
+                return Err(Trouble::Overtaken);
+            }
+        }
+        if self.children(nodes[last]) > 0 {
+            return Err(Trouble::Overtaken);
+        }
+        let slot = child_slot(nodes[first - 1], letter(key, first - 1));
+        let mut with = with.take().expect("it is published once");
+        if is(Mutant::RemovalNotFlushed) {
+            frame.pool.word(slot).store(0, Release);
+        } else {
+            with.set(slot, 0);
+            nodes[first..].iter().for_each(|node| with.free(*node));
+        }
+        with.publish().map_err(Error::from)?;
+        frame.mark_gone(&nodes[first..]);
+        Ok(())
+    }
+
+    /// Frees what is left along a key and leads to no key. The trie is sound without.
+    fn prune(&self, key: &[u8]) {
+        let pruned = self.frame.undisturbed(|| {
+            loop {
+                let nodes = self.way(key)?;
+                let last = nodes[nodes.len() - 1];
+                let mut held = Held::default();
+                if !held.try_add(self.frame.latch(last)) || !self.frame.is_linked(last) {
+                    return Err(Trouble::Overtaken);
+                }
+                if nodes.len() == 1 || self.frame.load(last + ENDS) == 1 || self.children(last) > 0 {
+                    return Ok(());
+                }
+                self.unlink(key, &nodes, &mut held, &mut Some(self.frame.pool.publication()))?;
+            }
+        });
+        if let Err(error) = pruned {
+            tracing::warn!(%error, "nodes of a trie that lead to no key stay until the next removal");
+        }
+    }
+
+    /// Iterates over a range in ascending order.
+    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'_, Trie> {
+        Range::new(self, from, to)
+    }
+
+    /// Iterates over the keys that begin with a prefix, in ascending order.
+    pub fn prefix(&self, prefix: &[u8]) -> Range<'_, Trie> {
+        Range::of_prefix(self, prefix)
+    }
+
+    fn try_scan(&self, from: &[u8], taken: &mut Taken<'_>) -> Way<Option<KeyBytes>> {
+        let since = self.frame.since();
+        // The nodes of the way with their children, and how many of these were visited.
+        let mut way = vec![(self.root, self.all_children(self.root), 0)];
+        let mut path: Vec<u8> = Vec::new();
+        // Along `from`, past all that is smaller.
+        for place in 0..letters(from) {
+            let letter = letter(from, place) as usize;
+            let (_, children, visited) = way.last_mut().expect("the root is there");
+            *visited = letter + 1;
+            let child = children[letter];
+            if child == 0 {
+                break;
+            }
+            self.check_node(child, place + 1, since)?;
+            path.push(letter as u8);
+            way.push((child, self.all_children(child), 0));
+        }
+        let mut is_new = path.len() == letters(from);
+        while let Some((node, children, visited)) = way.last_mut() {
+            if std::mem::take(&mut is_new)
+                && let Some(value) = self.value(*node)?
+            {
+                match taken.take(*node, bytes_of(&path), value)? {
+                    Next::More => {}
+                    Next::Enough => return Ok(taken.resume()),
+                    Next::PastTheEnd => return Ok(None),
+                }
+            }
+            match (*visited..LETTERS).find(|letter| children[*letter] != 0) {
+                Some(letter) => {
+                    let child = children[letter];
+                    *visited = letter + 1;
+                    path.push(letter as u8);
+                    self.check_node(child, path.len(), since)?;
+                    way.push((child, self.all_children(child), 0));
+                    is_new = true;
+                }
+                None => {
+                    way.pop();
+                    path.pop();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn all_children(&self, node: u64) -> [u64; LETTERS] {
+        let words = self.frame.pool.words(node + CHILDREN, LETTERS);
+        self.frame.stable(node, || std::array::from_fn(|letter| words[letter].load(Acquire)))
+    }
+
+    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    pub fn stats(&self) -> Result<TrieStats> {
+        self.walk(|_| {})
+    }
+
+    /// Verifies all invariants of the trie; nobody may write meanwhile. `object` is called with the offset of every
+    /// pool object that the trie consists of (not those that its values may refer to).
+    pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
+        self.walk(object).map(|_| ())
+    }
+
+    fn walk(&self, mut object: impl FnMut(u64)) -> Result<TrieStats> {
+        let _pinned = self.frame.pool.pin();
+        object(self.frame.header);
+        let (mut stats, mut seen) = (TrieStats::default(), HashSet::new());
+        let mut left = vec![(self.root, 0)];
+        while let Some((node, depth)) = left.pop() {
+            match self.check_node(node, depth, 0) {
+                Err(Trouble::Damage(error)) => return Err(error),
+                Err(Trouble::Overtaken) => {
+                    return Err(Error::Invalid("somebody writes to the trie".to_string()));
+                }
+                Ok(()) => {}
+            }
+            let corrupt = |what: &str| Error::Corrupt { offset: node, what: what.to_string() };
+            if !seen.insert(node) {
+                return Err(corrupt("two references lead to it"));
+            }
+            object(node);
+            let ends = self.frame.load(node + ENDS);
+            if ends > 1 || (ends == 1 && depth % 2 == 1) || depth > 2 * KEY_BYTES_MAX {
+                return Err(corrupt("no key can end there"));
+            }
+            let children = self.all_children(node);
+            left.extend(children.iter().filter(|child| **child != 0).map(|child| (*child, depth + 1)));
+            stats.keys += ends;
+            stats.nodes += 1;
+            stats.pool_bytes += NODE_BYTES as u64;
+            stats.depth = stats.depth.max(if ends == 1 { depth as u32 } else { 0 });
+            let leads_nowhere = ends == 0 && children.iter().all(|child| *child == 0);
+            stats.dead_ends += u64::from(leads_nowhere && depth > 0);
+        }
+        Ok(stats)
+    }
+
+    /// Frees all of a trie that is not open any more but its header, which the caller frees together with its
+    /// reference to it. A crash in between leaves a trie that cannot be opened; call it again.
+    pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
+        let frame = Frame::attach(pool, header, KIND, NAME)?;
+        frame.mark_destroying()?;
+        let load = |at: u64| pool.word(at).load(Acquire);
+        let mut slots = vec![frame.root_slot()];
+        while let Some(&slot) = slots.last() {
+            let node = load(slot);
+            if node != 0 {
+                frame.check_place(node, NODE_BYTES as u64)?;
+                let child =
+                    (0..LETTERS as u64).map(|letter| child_slot(node, letter)).find(|slot| load(*slot) != 0);
+                match child {
+                    Some(child) if slots.len() <= 2 * KEY_BYTES_MAX + 1 => slots.push(child),
+                    Some(_) => {
+                        let what = "it has more levels than a key has letters".to_string();
+                        return Err(Error::Corrupt { offset: header, what });
+                    }
+                    None => {
+                        let mut with = pool.publication();
+                        with.set(slot, 0);
+                        with.free(node);
+                        with.publish()?;
+                        slots.pop();
+                    }
+                }
+            } else {
+                slots.pop();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scan for Trie {
+    fn scan(
+        &self,
+        from: &[u8],
+        to: Bound<&[u8]>,
+        enough: usize,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Result<Option<KeyBytes>> {
+        let _pinned = self.frame.pool.pin();
+        let before = entries.len();
+        self.frame.undisturbed(|| {
+            entries.truncate(before);
+            self.try_scan(from, &mut Taken::new(to, enough, entries))
+        })
+    }
+}
+
+/// Makes a node that nobody reaches. The caller flushes it.
+fn fill(pool: &Pool, node: u64, depth: usize, value: Option<u64>, child: Option<(u64, u64)>) {
+    let words = pool.words(node, NODE_BYTES / 8);
+    words.iter().for_each(|word| word.store(0, Relaxed));
+    words[0].store(meta(depth), Relaxed);
+    if let Some(value) = value {
+        words[ENDS as usize / 8].store(1, Relaxed);
+        words[VALUE as usize / 8].store(value, Relaxed);
+    }
+    if let Some((letter, below)) = child {
+        words[CHILDREN as usize / 8 + letter as usize].store(below, Relaxed);
+    }
+}
+
+/// The bytes of letters; of a damaged trie the last may be half.
+fn bytes_of(letters: &[u8]) -> KeyBytes {
+    letters.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
+}
