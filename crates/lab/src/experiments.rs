@@ -62,6 +62,8 @@ pub const ALL: &[Experiment] = &[
         name: "lsm",
         about: "the LSM-tree: moving (E6), merging (E7) in all ways, levels, Bloom filters, write amplification",
         run: lsm::run,
+    },
+    Experiment {
         name: "hotspot",
         about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
         run: hotspot::run,
