@@ -8,6 +8,8 @@ mod calibrate;
 mod crash_states;
 mod flush_cost;
 mod journal_commit;
+mod race_kv;
+mod race_trees;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -55,6 +57,16 @@ pub const ALL: &[Experiment] = &[
         name: "flush-cost",
         about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
         run: flush_cost::run,
+    },
+    Experiment {
+        name: "race-kv",
+        about: "our structures beside BTreeMap, LMDB, redb, RocksDB and fjall (`make race` builds them)",
+        run: race_kv::run,
+    },
+    Experiment {
+        name: "race-trees",
+        about: "every tree and the hash table beside BTreeMap and the published C++ figures",
+        run: race_trees::run,
     },
     Experiment {
         name: "calibrate",
