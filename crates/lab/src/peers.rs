@@ -6,11 +6,11 @@
 //! take single writes.
 
 mod btree_map;
-pub mod ours;
 #[cfg(feature = "peers")]
 mod fjall;
 #[cfg(feature = "peers")]
 mod lmdb;
+pub mod ours;
 #[cfg(feature = "peers")]
 mod redb;
 #[cfg(feature = "peers")]

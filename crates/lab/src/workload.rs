@@ -68,7 +68,11 @@ impl Op {
     #[must_use]
     pub fn moved(&self, by: u64, tuples: u64) -> Op {
         let tuple = self.packed & INDEX_MASK;
-        if tuple < tuples { Op::new(self.kind(), tuple + by, self.packed >> INDEX_BITS & VERSION_MASK) } else { *self }
+        if tuple < tuples {
+            Op::new(self.kind(), tuple + by, self.packed >> INDEX_BITS & VERSION_MASK)
+        } else {
+            *self
+        }
     }
 
     /// Whether it changes anything.

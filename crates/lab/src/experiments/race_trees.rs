@@ -116,7 +116,10 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     show(&all, report);
     compare(&all, report);
-    report.check("every answer was right: key there, value of its tuple", all.iter().all(|m| m.tally.wrong == 0));
+    report.check(
+        "every answer was right: key there, value of its tuple",
+        all.iter().all(|m| m.tally.wrong == 0),
+    );
     let scans = all.iter().filter(|m| m.scanned.right > 0).map(|m| m.scanned);
     report.check("all scans found the same tuples in the same order", same(scans));
     Ok(())
@@ -191,9 +194,8 @@ fn structure<I: Index>(
 }
 
 fn show(all: &[Measured], report: &mut Report) {
-    let points = |rates: &[f64; 5]| {
-        PHASES.iter().zip(rates).map(|(phase, rate)| (phase.to_string(), *rate)).collect()
-    };
+    let points =
+        |rates: &[f64; 5]| PHASES.iter().zip(rates).map(|(phase, rate)| (phase.to_string(), *rate)).collect();
     for measured in all {
         let [insert, get, get_many, delete, scan] = measured.rates;
         report.row(json!({
@@ -266,7 +268,9 @@ fn compare(all: &[Measured], report: &mut Report) {
                 report.ratio(&name, measured.rates[i] / map.rates[i], None);
             }
         }
-        let Some(known) = PUBLISHED.iter().find(|known| Some(known.name) == measured.namesake) else { continue };
+        let Some(known) = PUBLISHED.iter().find(|known| Some(known.name) == measured.namesake) else {
+            continue;
+        };
         let [insert, get, _, delete, scan] = measured.rates;
         for ((phase, ours), theirs) in
             ["insert", "get", "delete", "scan"].iter().zip([insert, get, delete, scan]).zip(known.rates)

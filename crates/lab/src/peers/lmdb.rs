@@ -12,13 +12,13 @@ use crate::Error;
 use crate::workload::{Kind, Op, Tally};
 use heed::byteorder::NativeEndian;
 use heed::types::U64;
-use heed::{Env, EnvFlags, EnvOpenOptions, IntegerComparator, RoTxn, RwTxn};
+use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, IntegerComparator, RoTxn, RwTxn};
 use std::path::Path;
 
 const MAP_BYTES: usize = 16 << 30;
 
 type Number = U64<NativeEndian>;
-type Database = heed::Database<Number, Number, IntegerComparator>;
+type Database = heed::Database<'static, Number, Number, IntegerComparator>;
 
 struct Lmdb {
     env: Env,
@@ -41,14 +41,16 @@ pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
     }
     // SAFETY: the file is in a temporary directory of this process: nobody else changes it while it is mapped.
     let env = unsafe { options.open(dir) }.map_err(failed)?;
-    let mut transaction = env.write_txn().map_err(failed)?;
+    let transaction = env.write_txn().map_err(failed)?;
     let database = env
-        .database_options()
-        .types::<Number, Number>()
-        .key_comparator::<IntegerComparator>()
-        .create(&mut transaction)
-        .map_err(failed)?;
-    transaction.commit().map_err(failed)?;
+        .create_databases_and_commit(transaction, |opener, transaction| {
+            let options = opener.database_options().types::<Number, Number>();
+            let database = options.key_comparator::<IntegerComparator>().create(transaction);
+            database.map(CommitOrAbort::<_, ()>::Commit)
+        })
+        .map_err(|error: heed::Error| failed(error))?
+        .commit()
+        .ok_or_else(|| failed("the transaction that makes the database was aborted"))?;
     Ok(Box::new(Lmdb { env, database, class }))
 }
 

@@ -1,7 +1,7 @@
 //! The race's tables, and what is asked of ours.
 
-use super::phases::{LOAD, MIXED, MIXED_ZIPF, YCSB_NAMES};
 use super::Results;
+use super::phases::{LOAD, MIXED, MIXED_ZIPF, YCSB_NAMES};
 use crate::peers::{BTREE_MAP, Class, Contender, FPTREE, FPTREE_DAX, HASH, Role};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -17,7 +17,10 @@ const TABLES: [Table; 7] = [
         "none, 1 thread",
         Class::None,
         1,
-        &[LOAD, "get", "get z80", "get z99", "get_many", "scan", "insert", "update", "delete", MIXED, MIXED_ZIPF],
+        &[
+            LOAD, "get", "get z80", "get z99", "get_many", "scan", "insert", "update", "delete", MIXED,
+            MIXED_ZIPF,
+        ],
     ),
     ("YCSB, none, 1 thread", Class::None, 1, &YCSB_NAMES),
     ("none, 2 threads", Class::None, 2, &["get", "insert", "update", "delete", MIXED, MIXED_ZIPF]),
@@ -77,9 +80,7 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
         let theirs = none(BTREE_MAP, if phase == "get_many" { "get" } else { phase });
         report.ratio(&format!("{phase}: {ours}/BTreeMap"), none(ours, phase) / theirs, Some(asked));
     };
-    for (phase, asked) in
-        [("get", 1.8), ("get_many", 6.0), ("insert", 1.0), ("delete", 0.9), ("scan", 1.3)]
-    {
+    for (phase, asked) in [("get", 1.8), ("get_many", 6.0), ("insert", 1.0), ("delete", 0.9), ("scan", 1.3)] {
         beside_map(FPTREE, phase, asked);
     }
     for phase in ["insert", "delete"] {
@@ -131,7 +132,8 @@ fn beside_best(
     asked: f64,
     report: &mut Report,
 ) {
-    let peers = contenders.iter().filter(|contender| matches!(contender.role, Role::BTreePeer | Role::LsmPeer));
+    let peers =
+        contenders.iter().filter(|contender| matches!(contender.role, Role::BTreePeer | Role::LsmPeer));
     let rates = peers.filter_map(|peer| Some((peer.name, results.rate(peer.name, phase, class, threads)?)));
     let best = rates.max_by(|(_, a), (_, b)| a.total_cmp(b));
     if let (Some((peer, theirs)), Some(rate)) = (best, results.rate(ours, phase, class, threads)) {

@@ -48,10 +48,8 @@ impl Before {
 fn status_bytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let kib: u64 = line
-        .and_then(|line| line.trim().strip_suffix(" kB"))
-        .and_then(|kib| kib.parse().ok())
-        .unwrap_or(0);
+    let kib: u64 =
+        line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse().ok()).unwrap_or(0);
     kib * 1024
 }
 

@@ -88,8 +88,7 @@ impl Drawing {
 impl Plan {
     pub(super) fn new(tuples: u64, quick: bool, seed: u64) -> Plan {
         let random = Random::new(seed);
-        let mut drawing =
-            Drawing { stay: tuples / 4, tuples, next_new: tuples, next_deleted: 0, random };
+        let mut drawing = Drawing { stay: tuples / 4, tuples, next_new: tuples, next_deleted: 0, random };
         let live = tuples - tuples / 4;
         let (mild, strong) = (Zipf::new(live, 0.8), Zipf::new(live, 0.99));
         let (mild, skewed) = (Distribution::Zipf(mild), Distribution::Zipf(strong.clone()));
