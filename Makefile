@@ -11,8 +11,9 @@ CARGO ?= cargo
 # Further arguments, as in: make demo DEMO_ARGS='--data DIR --meters 20'
 DEMO_ARGS ?=
 # What `make bench` measures, and further arguments; `lab list` says what there is.
-BENCH ?= basics journal-commit allocation flush-cost crash-states
+BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees
 BENCH_ARGS ?=
+RACE_ARGS ?=
 DAX_ARGS ?=
 
 .PHONY: help
@@ -50,6 +51,19 @@ lint: setup ## Check the format and run clippy; every warning is an error.
 .PHONY: bench
 bench: setup ## Measure the floors, each figure beside what is asked of it.
 	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run $(BENCH) $(BENCH_ARGS)
+
+# `-march=native` is how RocksDB's own makefile builds it. Its binding is generated from headers, by libclang.
+.PHONY: race
+race: setup ## Race our structures against RocksDB, LMDB, redb and fjall, which are built first.
+	@if [ -z "$${LIBCLANG_PATH:-}" ] && ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null \
+			&& ! compgen -G '/usr/lib/*/libclang*.so*' >/dev/null; then \
+		echo "installing libclang-dev"; \
+		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends libclang-dev; \
+	fi
+	CXXFLAGS="$${CXXFLAGS:--march=native}" $(CARGO) run --profile demo -p entresol-lab --no-default-features --features peers \
+		--bin lab -- run race-kv $(RACE_ARGS)
 
 # A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
 .PHONY: setup

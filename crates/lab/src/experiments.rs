@@ -5,11 +5,14 @@ mod bandwidth;
 #[cfg(feature = "database")]
 mod basics;
 mod calibrate;
+mod chapter3;
 mod crash_states;
 mod flush_cost;
 mod hotspot;
 mod journal_commit;
 mod lsm;
+mod race_kv;
+mod race_trees;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -23,6 +26,14 @@ pub struct Experiment {
     pub about: &'static str,
     /// Measures and checks.
     pub run: fn(&RunOptions, &mut Report) -> Result<(), Error>,
+}
+
+const fn chapter3(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&RunOptions, &mut Report) -> Result<(), Error>,
+) -> Experiment {
+    Experiment { name, about, run }
 }
 
 /// All of them.
@@ -68,6 +79,31 @@ pub const ALL: &[Experiment] = &[
         about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
         run: hotspot::run,
     },
+    Experiment {
+        name: "race-kv",
+        about: "our structures beside BTreeMap, LMDB, redb, RocksDB and fjall (`make race` builds them)",
+        run: race_kv::run,
+    },
+    Experiment {
+        name: "race-trees",
+        about: "every tree and the hash table beside BTreeMap and the published C++ figures",
+        run: race_trees::run,
+    },
+    chapter3("e1", "dissertation, search in a node: modelled Optane and journal", chapter3::e1),
+    chapter3("e2", "dissertation, traversal without search: modelled Optane and journal", chapter3::e2),
+    chapter3("e3", "dissertation, iteration: modelled Optane and journal", chapter3::e3),
+    chapter3("e4", "dissertation, insert into a node: modelled Optane and journal", chapter3::e4),
+    chapter3("e5", "dissertation, split of a node: modelled Optane and journal", chapter3::e5),
+    chapter3("e6", "dissertation, move from DRAM to a node: modelled Optane and journal", chapter3::e6),
+    chapter3("e7", "dissertation, merge of a level: modelled Optane and journal", chapter3::e7),
+    chapter3("e8", "dissertation, erase from a node: modelled Optane and journal", chapter3::e8),
+    chapter3("e9", "dissertation, balance of two nodes: modelled Optane and journal", chapter3::e9),
+    chapter3("e10", "dissertation, merge of two nodes: modelled Optane and journal", chapter3::e10),
+    chapter3(
+        "performance-profiles",
+        "dissertation, figure 3.17 and table 3.3, from the measurements of e1 to e10",
+        chapter3::performance_profiles,
+    ),
     Experiment {
         name: "calibrate",
         about: "measures memory and disk of this machine into device profiles",

@@ -4,8 +4,10 @@
 pub mod experiments;
 pub mod measure;
 pub mod media;
+pub mod peers;
 pub mod plot;
 pub mod report;
+pub mod workload;
 
 use std::path::PathBuf;
 
@@ -54,6 +56,14 @@ pub enum Error {
         what: String,
         /// Why it failed.
         error: std::io::Error,
+    },
+    /// From a store that we race against.
+    #[error("{peer}: {error}")]
+    Peer {
+        /// Which one.
+        peer: &'static str,
+        /// What it said.
+        error: String,
     },
     /// From the memory floor.
     #[error(transparent)]

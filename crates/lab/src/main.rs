@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<bool, Error> {
     let Command::Run { names, quick, json, plot, dir, out, seed } = command else {
         for experiment in experiments::ALL {
-            println!("{:14} {}", experiment.name, experiment.about);
+            println!("{:22} {}", experiment.name, experiment.about);
         }
         return Ok(true);
     };

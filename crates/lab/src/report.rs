@@ -33,6 +33,8 @@ pub struct Report {
     checks: Vec<(String, bool)>,
     paper: Vec<Value>,
     figures: Vec<Figure>,
+    notes: Vec<String>,
+    picture: Option<String>,
 }
 
 impl Report {
@@ -47,6 +49,8 @@ impl Report {
             checks: Vec::new(),
             paper: Vec::new(),
             figures: Vec::new(),
+            notes: Vec::new(),
+            picture: None,
         }
     }
 
@@ -81,6 +85,16 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// Adds words: what a table means, why a figure is as it is.
+    pub fn note(&mut self, text: &str) {
+        self.notes.push(text.to_string());
+    }
+
+    /// Draws this SVG instead of curves or ratios.
+    pub fn picture(&mut self, svg: String) {
+        self.picture = Some(svg);
+    }
+
     /// Whether every check holds.
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|(_, holds)| *holds)
@@ -110,6 +124,7 @@ impl Report {
             "asked": asked,
             "checks": checks,
             "paper": self.paper,
+            "notes": self.notes,
         })
     }
 
@@ -123,10 +138,14 @@ impl Report {
         write(path, &(text + "\n"))
     }
 
-    /// Draws the figures as curves; without figures the ratios as bars, with a tick for what was asked.
+    /// Draws the picture; without one the figures as curves; without figures the ratios as bars, with a tick for what
+    /// was asked.
     pub fn write_plot(&self, path: &Path) -> Result<(), Error> {
-        let picture =
-            if self.figures.is_empty() { self.plot() } else { render(self.experiment, &self.figures) };
+        let picture = match &self.picture {
+            Some(picture) => picture.clone(),
+            None if self.figures.is_empty() => self.plot(),
+            None => render(self.experiment, &self.figures),
+        };
         write(path, &picture)
     }
 
@@ -211,6 +230,9 @@ impl fmt::Display for Report {
         }
         for figure in &self.figures {
             writeln!(f, "{figure}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  {note}")?;
         }
         for ratio in &self.ratios {
             write!(f, "  {:44} {:8.2}", ratio.name, ratio.value)?;

@@ -1,0 +1,146 @@
+//! What every contender does, in order. Tuples of the first quarter are there to be deleted; all others stay, and what
+//! is read or changed is drawn from those. Each phase that adds or deletes has tuples of its own, so that a contender
+//! that does not get through a phase in time finds the later ones as all others do.
+
+use crate::measure::Random;
+use crate::peers::Class;
+use crate::workload::{Distribution, Kind, Op, YCSB, Zipf, ycsb};
+
+/// Adding all tuples.
+pub(super) const LOAD: &str = "load";
+/// The columns of YCSB, in order.
+pub(super) const YCSB_NAMES: [&str; 6] = ["YCSB A", "YCSB B", "YCSB C", "YCSB D", "YCSB E", "YCSB F"];
+/// Half gets, half updates, uniform.
+pub(super) const MIXED: &str = "mixed";
+/// Half gets, half updates, Zipf 0.99.
+pub(super) const MIXED_ZIPF: &str = "mixed z99";
+
+/// Tuples of a scan.
+const SCAN: u64 = 100;
+
+/// Operations, and how to run them.
+pub(super) struct Phase {
+    pub(super) name: &'static str,
+    pub(super) class: Class,
+    pub(super) threads: usize,
+    pub(super) ops: Vec<Op>,
+    /// By the store's call for many gets.
+    pub(super) many: bool,
+    /// Needs keys in order.
+    pub(super) ordered: bool,
+    /// May go through its operations again, to fill its time.
+    pub(super) repeats: bool,
+}
+
+impl Phase {
+    fn new(name: &'static str, ops: Vec<Op>) -> Phase {
+        let repeats = !ops.iter().any(|op| matches!(op.kind(), Kind::Insert | Kind::Delete));
+        let ordered = ops.iter().any(|op| op.kind() == Kind::Scan);
+        Phase { name, class: Class::None, threads: 1, ops, many: false, ordered, repeats }
+    }
+
+    fn by(self, class: Class, threads: usize) -> Phase {
+        Phase { class, threads, ..self }
+    }
+}
+
+/// All phases.
+pub(super) struct Plan {
+    pub(super) tuples: u64,
+    pub(super) load: Phase,
+    phases: Vec<Phase>,
+}
+
+/// Draws operations; knows which tuples are there.
+struct Drawing {
+    /// The tuples that stay: `stay..tuples`.
+    stay: u64,
+    tuples: u64,
+    next_new: u64,
+    next_deleted: u64,
+    random: Random,
+}
+
+impl Drawing {
+    fn some(&mut self, count: u64, from: &Distribution, kinds: &[Kind]) -> Vec<Op> {
+        let one = |i: u64| {
+            let tuple = self.stay + from.draw(&mut self.random, self.tuples - self.stay);
+            let kind = kinds[(self.random.next_u64() % kinds.len() as u64) as usize];
+            Op::new(kind, tuple, if kind == Kind::Scan { SCAN } else { i })
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn new_ones(&mut self, count: u64) -> Vec<Op> {
+        let first = self.next_new;
+        self.next_new += count;
+        (first..self.next_new).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect()
+    }
+
+    fn deleted(&mut self, count: u64) -> Vec<Op> {
+        let first = self.next_deleted;
+        self.next_deleted += count;
+        assert!(self.next_deleted <= self.stay, "{} tuples are there to be deleted", self.stay);
+        (first..self.next_deleted).map(|tuple| Op::new(Kind::Delete, tuple, 0)).collect()
+    }
+}
+
+impl Plan {
+    pub(super) fn new(tuples: u64, quick: bool, seed: u64) -> Plan {
+        let random = Random::new(seed);
+        let mut drawing = Drawing { stay: tuples / 4, tuples, next_new: tuples, next_deleted: 0, random };
+        let live = tuples - tuples / 4;
+        let (mild, strong) = (Zipf::new(live, 0.8), Zipf::new(live, 0.99));
+        let (mild, skewed) = (Distribution::Zipf(mild), Distribution::Zipf(strong.clone()));
+        let uniform = Distribution::Uniform;
+        let many = tuples / 5;
+        let mut phases = Vec::new();
+        for (name, from) in [("get", &uniform), ("get z80", &mild), ("get z99", &skewed)] {
+            phases.push(Phase::new(name, drawing.some(many, from, &[Kind::Get])));
+        }
+        let gets = drawing.some(many, &uniform, &[Kind::Get]);
+        phases.push(Phase { many: true, ..Phase::new("get_many", gets) });
+        phases.push(Phase::new("scan", drawing.some(many / 20, &uniform, &[Kind::Scan])));
+        phases.push(Phase::new("update", drawing.some(many / 2, &uniform, &[Kind::Update])));
+        for (name, from) in [(MIXED, &uniform), (MIXED_ZIPF, &skewed)] {
+            phases.push(Phase::new(name, drawing.some(many / 2, from, &[Kind::Get, Kind::Update])));
+        }
+        for (workload, name) in YCSB.into_iter().zip(YCSB_NAMES) {
+            let count = if workload == 'E' { many / 20 } else { many / 2 } as usize;
+            let mut ops = ycsb(workload, count, live, &mut drawing.next_new, &strong, seed);
+            // YCSB counts from 0; the tuples that stay begin later.
+            ops.iter_mut().for_each(|op| *op = op.moved(drawing.stay, live));
+            phases.push(Phase::new(name, ops));
+        }
+        phases.push(Phase::new("insert", drawing.new_ones(many)));
+        phases.push(Phase::new("delete", drawing.deleted(many / 2)));
+        for (name, from, kinds) in [
+            ("get", &uniform, &[Kind::Get][..]),
+            ("update", &uniform, &[Kind::Update]),
+            (MIXED, &uniform, &[Kind::Get, Kind::Update]),
+            (MIXED_ZIPF, &skewed, &[Kind::Get, Kind::Update]),
+        ] {
+            phases.push(Phase::new(name, drawing.some(many / 2, from, kinds)).by(Class::None, 2));
+        }
+        phases.push(Phase::new("insert", drawing.new_ones(many)).by(Class::None, 2));
+        phases.push(Phase::new("delete", drawing.deleted(many / 4)).by(Class::None, 2));
+        for (class, share) in [(Class::Group, 8), (Class::Sync, 40)] {
+            // A disk syncs a few thousand times a second at most.
+            let most = if quick && class == Class::Sync { 24 } else { many };
+            for threads in [1, 2] {
+                let inserts = drawing.new_ones((many / 2).min(most));
+                phases.push(Phase::new("insert", inserts).by(class, threads));
+                let updates = drawing.some((many / 2).min(most), &uniform, &[Kind::Update]);
+                phases.push(Phase::new("update", updates).by(class, threads));
+                let deletes = drawing.deleted((many / share).min(most));
+                phases.push(Phase::new("delete", deletes).by(class, threads));
+            }
+        }
+        let load = (0..tuples).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect();
+        Plan { tuples, load: Phase::new(LOAD, load), phases }
+    }
+
+    pub(super) fn of_class(&self, class: Class) -> impl Iterator<Item = &Phase> {
+        self.phases.iter().filter(move |phase| phase.class == class)
+    }
+}
