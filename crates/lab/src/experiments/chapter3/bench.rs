@@ -160,6 +160,10 @@ impl FixedKey for Billed {
         Billed(words[0].load(Relaxed))
     }
 
+    fn of_words(words: &[u64]) -> Billed {
+        Billed(words[0])
+    }
+
     fn word(self, _: usize) -> u64 {
         self.0
     }
