@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const ROOT: &str = "row";
-const LINES: u64 = 16;
+const LINES: u64 = 8;
 const LINE_BYTES: u64 = 64;
 
 pub(crate) struct Order {

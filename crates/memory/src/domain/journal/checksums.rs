@@ -261,13 +261,15 @@ impl Checksums {
     }
 
     fn write_entries(&self, entries: &mut Entries) -> Result<()> {
-        for block in std::mem::take(&mut entries.changed) {
+        while let Some(&block) = entries.changed.first() {
             let mut bytes = [0; BLOCK_BYTES];
             let words = entries.words.iter().skip(block * ENTRIES_PER_BLOCK);
             for (to, word) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(words) {
                 to.copy_from_slice(&word.to_le_bytes());
             }
             self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
+            // Only now: what could not be written is tried again.
+            entries.changed.pop_first();
         }
         Ok(())
     }
