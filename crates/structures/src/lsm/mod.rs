@@ -34,6 +34,25 @@
 //! different keys meet only in the journal. One thread moves and merges ([`Maintenance`]). Latches and versions
 //! are in DRAM.
 //!
+//! ```
+//! use entresol_memory::{Pool, PoolOptions};
+//! use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
+//!
+//! let pool = Pool::volatile(&PoolOptions::default())?;
+//! let mut publication = pool.publication();
+//! let root = LsmTree::<u64>::create(&pool, &LsmShape::default(), &mut publication)?;
+//! publication.set_root("measurements", root)?;
+//! publication.publish()?;
+//! let tree = LsmTree::<u64>::open(&pool, root, &LsmOptions::default())?;
+//! for key in 0..1000 {
+//!     tree.upsert(key, key * key, pool.publication())?;
+//! }
+//! tree.delete(13, pool.publication())?;
+//! assert_eq!((tree.get(12)?, tree.get(13)?), (Some(144), None));
+//! assert_eq!(tree.range(10..=19).rev().count(), 9);
+//! # Ok::<(), entresol_structures::Error>(())
+//! ```
+//!
 //! Memory: buffers (`buffers` times `buffer_entries` times 33 to 45 bytes), a key for each block of 15 entries, filters
 //! ([`LsmOptions::filter_bits`]), the page cache, and while files are merged 64 KiB a run. A merge in two ways has its
 //! intermediate results in DRAM.

@@ -139,20 +139,26 @@ fn a_full_pool_refuses_writes_and_keeps_what_it_has() {
 
 #[test]
 fn writes_survive_without_a_close() {
-    let dir = TempDir::new().unwrap();
-    let options =
-        PoolOptions { domain: DomainChoice::Journal, extent_bytes: 1 << 20, ..PoolOptions::default() };
-    let lsm = LsmOptions { maintenance: Maintenance::Background, ..in_caller(Some(dir.path())) };
-    let root = {
-        let pool = Pool::create(dir.path(), &options).unwrap();
-        let root = create::<u64>(&pool, &SHAPE);
+    for domain in [DomainChoice::Journal, DomainChoice::DaxEmulated] {
+        let dir = TempDir::new().unwrap();
+        let options = PoolOptions { domain, extent_bytes: 1 << 20, ..PoolOptions::default() };
+        let lsm = LsmOptions { maintenance: Maintenance::Background, ..in_caller(Some(dir.path())) };
+        let root = {
+            let pool = match Pool::create(dir.path(), &options) {
+                Ok(pool) => pool,
+                // Processors that we have no flush instruction for.
+                Err(entresol_memory::Error::Unsupported(_)) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let root = create::<u64>(&pool, &SHAPE);
+            let tree = LsmTree::<u64>::open(&pool, root, &lsm).unwrap();
+            (0..500).for_each(|operation| tree.upsert(operation, operation, pool.publication()).unwrap());
+            pool.sync().unwrap();
+            root
+        };
+        let pool = Pool::open(dir.path(), &options).unwrap();
         let tree = LsmTree::<u64>::open(&pool, root, &lsm).unwrap();
-        (0..500).for_each(|operation| tree.upsert(operation, operation, pool.publication()).unwrap());
-        pool.sync().unwrap();
-        root
-    };
-    let pool = Pool::open(dir.path(), &options).unwrap();
-    let tree = LsmTree::<u64>::open(&pool, root, &lsm).unwrap();
-    assert!(tree.range(0..=u64::MAX).map(Result::unwrap).eq((0..500).map(|key| (key, key))));
-    owns_all(&pool, &tree);
+        assert!(tree.range(0..=u64::MAX).map(Result::unwrap).eq((0..500).map(|key| (key, key))));
+        owns_all(&pool, &tree);
+    }
 }
