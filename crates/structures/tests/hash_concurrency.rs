@@ -5,7 +5,7 @@
 use entresol_memory::{Env, Pool, PoolOptions};
 use entresol_structures::{HashKey, HashTable, Inserted, PairKey, WordKey};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SEED: u64 = 20_262;
 const WRITERS: u64 = 2;
@@ -106,5 +106,65 @@ fn a_key_is_inserted_by_one_of_two_writers() {
     });
     assert_eq!(new, 20_000);
     assert_eq!(table.stats().keys, 20_000);
+    table.check(|_| {}).unwrap();
+}
+
+/// Two writers count few keys up, remove and bring back some; one thread makes room meanwhile. What an operation has
+/// returned is noted before the next begins, so a get must see at least that, and never less than the get before.
+#[test]
+fn no_get_goes_back_while_segments_split() {
+    const COUNTED: u64 = 128;
+    println!("seed {SEED}");
+    let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+    let mut publication = pool.publication();
+    let root = HashTable::<WordKey>::create(&pool, &mut publication).unwrap();
+    publication.publish().unwrap();
+    let table = HashTable::<WordKey>::open(&pool, root).unwrap();
+    for key in 0..COUNTED {
+        table.insert(key, 0, pool.publication()).unwrap();
+    }
+    let returned: Vec<AtomicU64> = (0..COUNTED).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let (table, pool, returned, stop) = (&table, &pool, &returned, &stop);
+    std::thread::scope(|scope| {
+        let write = |writer: u64| {
+            let env = Env::simulated(SEED + writer);
+            for count in 1..=40_000 {
+                let key = env.random_u64() % (COUNTED / WRITERS) * WRITERS + writer;
+                if count % 7 == 0 {
+                    assert!(table.remove(key, pool.publication()).unwrap().is_some());
+                    assert_eq!(table.get(key), None);
+                    assert_eq!(table.insert(key, count, pool.publication()).unwrap(), Inserted::New);
+                } else {
+                    assert!(table.replace(key, count, pool.publication()).unwrap().is_some());
+                }
+                returned[key as usize].store(count, Ordering::SeqCst);
+                // Others, so that the segments of the counted ones fill and split.
+                table.insert(count << 32 | writer, 1, pool.publication()).unwrap();
+            }
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+        for reader in 0..2 {
+            scope.spawn(move || {
+                let env = Env::simulated(SEED ^ (reader + 5));
+                let mut last = vec![0; COUNTED as usize];
+                while !stop.load(Ordering::Relaxed) {
+                    let key = env.random_u64() % COUNTED;
+                    let at_least = returned[key as usize].load(Ordering::SeqCst).max(last[key as usize]);
+                    if let Some(seen) = table.get(key) {
+                        assert!(seen >= at_least, "key {key}: {seen} after {at_least}");
+                        last[key as usize] = seen;
+                    }
+                }
+            });
+        }
+        let making_room = scope.spawn(move || (1..40).for_each(|step| table.reserve(step * 2500).unwrap()));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        making_room.join().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    let counted = |key: &u64| table.get(*key) == Some(returned[*key as usize].load(Ordering::SeqCst));
+    assert!((0..COUNTED).all(|key| counted(&key)));
+    assert_eq!(table.stats().keys, COUNTED + WRITERS * 40_000);
     table.check(|_| {}).unwrap();
 }

@@ -57,6 +57,7 @@ use entresol_memory::{Pool, Publication};
 use key::Hash;
 use mutants::Mutant;
 use segment::{BUCKET_BYTES, BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
+use split::Why;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -275,10 +276,28 @@ impl<K: HashKey> HashTable<K> {
                 Room::None => {
                     let full = segment.offset();
                     drop(latched);
-                    self.split(hash, full)?;
+                    self.split(hash, full, Why::Full)?;
                 }
             }
         }
+    }
+
+    /// Splits segments until they have room for so many keys in all, so that inserting that many splits few more. A crash
+    /// in between leaves some of the room. Cost: for each segment that is missing, of 16 KiB, what a split costs.
+    pub fn reserve(&self, keys: u64) -> Result<()> {
+        let segments = keys.div_ceil((BUCKETS * Bucket::<K>::CAPACITY) as u64 * 3 / 4).next_power_of_two();
+        let depth = segments.ilog2();
+        for prefix in 0..segments {
+            let hash = Hash(if depth == 0 { 0 } else { prefix << (64 - depth) });
+            loop {
+                let segment = self.directory.route(hash).segment;
+                if Segment::<K>::at(&self.pool, segment).depth() >= depth {
+                    break;
+                }
+                self.split(hash, segment, Why::Reserve(depth))?;
+            }
+        }
+        Ok(())
     }
 
     /// Room for a displaced entry; its home is latched. The bucket found is latched as well. Latches of other
@@ -377,7 +396,7 @@ impl<K: HashKey> HashTable<K> {
             }
             let rest = bucket.meta().without(place.slot);
             if mutants::is(Mutant::RemovalNotFlushed) {
-                bucket.forget_entry(rest);
+                bucket.store_unflushed(rest);
             } else {
                 bucket.set_meta(rest, &mut with);
             }

@@ -7,6 +7,8 @@
 pub(super) enum Mutant {
     /// The entry's words are not flushed before the word that makes it count (Level Hashing).
     EntryNotFlushed,
+    /// The word that makes an entry count stays in the caches (Level Hashing, CCEH: lost bits and keys).
+    ValidBitNotFlushed,
     /// A removal that stays in the caches (FAST&FAIR, Level Hashing).
     RemovalNotFlushed,
     /// The place of a displaced entry is written after the entry (Level Hashing: moved keys that are lost).
@@ -19,6 +21,9 @@ pub(super) enum Mutant {
     DepthAfterChain,
     /// Entries leave the old segment before the new one counts (P-CLHT: a resize that loses keys).
     ClearedBeforeSplit,
+    /// The old segment is said to be whole again while it still has copies of what moved (CCEH: duplicates after a
+    /// split).
+    WholeBeforeCleared,
     /// Opening leaves copies of the entries that moved (Level Hashing: duplicates after a resize).
     SplitNotFinishedAtOpen,
 }

@@ -309,6 +309,9 @@ impl<'p, K: HashKey> Bucket<'p, K> {
             with.write(entry + index as u64 * 8, K::word(key, index));
         }
         with.write(entry + K::WORDS as u64 * 8, value);
+        if mutants::is(Mutant::ValidBitNotFlushed) {
+            return self.store_unflushed(self.meta().with(slot, fingerprint));
+        }
         self.set_meta(self.meta().with(slot, fingerprint), with);
     }
 
@@ -327,8 +330,8 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         pool.flush(self.offset + DISPLACED as u64 * 8, 8);
     }
 
-    /// Clears an entry in the caches only: what a removal must not do.
-    pub(super) fn forget_entry(&self, meta: Meta) {
+    /// Changes what counts in the caches only: what neither an insert nor a removal may do.
+    pub(super) fn store_unflushed(&self, meta: Meta) {
         self.words[META].store(meta.0, Relaxed);
     }
 

@@ -20,6 +20,15 @@ use crate::latch;
 use crate::leaf::bits;
 use entresol_memory::Pool;
 
+/// What a segment is split for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Why {
+    /// There is no room for a key of the hash.
+    Full,
+    /// There is to be room for more keys: it should be so deep.
+    Reserve(u32),
+}
+
 /// All latches of a segment's buckets; dropping it lets go.
 struct AllHeld<'t, K: HashKey> {
     table: &'t HashTable<K>,
@@ -46,15 +55,19 @@ impl<K: HashKey> HashTable<K> {
         AllHeld { table: self, segment }
     }
 
-    /// Splits the segment that had no room for a hash, unless another thread did so already.
+    /// Splits a segment of a hash, unless another thread did what it is for already.
     #[cold]
-    pub(super) fn split(&self, hash: Hash, full: u64) -> Result<()> {
-        let _held = self.lock_segment(full);
-        if self.directory.route(hash).segment != full {
+    pub(super) fn split(&self, hash: Hash, at: u64, why: Why) -> Result<()> {
+        let _held = self.lock_segment(at);
+        if self.directory.route(hash).segment != at {
             return Ok(());
         }
-        let segment = Segment::<K>::at(&self.pool, full);
-        if has_room(&segment, hash) {
+        let segment = Segment::<K>::at(&self.pool, at);
+        let is_done = match why {
+            Why::Full => has_room(&segment, hash),
+            Why::Reserve(depth) => segment.depth() >= depth,
+        };
+        if is_done {
             return Ok(());
         }
         let depth = segment.depth() + 1;
@@ -157,10 +170,16 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
 /// Clears what is in a divided segment and does not belong there. Doing it again, or after a crash that kept
 /// some of its stores, comes to the same.
 pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) -> Result<()> {
-    clear(pool, segment, parted);
+    let is_early = mutants::is(Mutant::WholeBeforeCleared);
+    if !is_early {
+        clear(pool, segment, parted);
+    }
     let mut publication = pool.publication();
     segment.set_state(State { depth: segment.depth(), divided: false }, &mut publication);
     publication.publish()?;
+    if is_early {
+        clear(pool, segment, parted);
+    }
     Ok(())
 }
 

@@ -243,6 +243,16 @@ fn level_hashing_bug_an_entry_counts_before_it_is_flushed() {
 }
 
 #[test]
+fn level_hashing_and_cceh_bug_a_valid_bit_is_lost() {
+    is_found(Mutant::ValidBitNotFlushed, short);
+}
+
+#[test]
+fn cceh_bug_a_crashed_split_leaves_a_key_twice() {
+    is_found(Mutant::WholeBeforeCleared, short);
+}
+
+#[test]
 fn fast_and_fair_and_level_hashing_bug_a_removal_is_not_flushed() {
     is_found(Mutant::RemovalNotFlushed, short);
 }
@@ -271,6 +281,42 @@ fn p_clht_bug_a_resize_loses_keys() {
 #[test]
 fn level_hashing_bug_a_resize_leaves_duplicates() {
     is_found(Mutant::SplitNotFinishedAtOpen, short);
+}
+
+#[test]
+fn room_that_is_reserved_survives_every_fence() {
+    let options = CrashOptions { random_states: 3, crash_recovery_every: 13, ..CrashOptions::default() };
+    let history = |pool: &Arc<Pool>| {
+        let table = new_table::<WordKey>(pool);
+        (0..20).for_each(|number| {
+            table.insert(number, number, pool.publication()).expect("room for a key");
+        });
+        table.reserve(5000).expect("room for segments");
+        let stats = table.stats();
+        assert!(stats.segments == 8 && stats.depth == 3 && stats.slots * 3 / 4 >= 5000, "{stats:?}");
+        Ok(())
+    };
+    let full: Model = (0..20).map(|number| (number, number)).collect();
+    let verified = move |pool: &Arc<Pool>| {
+        let Some(root) = pool.root("table") else { return Ok(()) };
+        let table = HashTable::<WordKey>::open(pool, root).map_err(|e| e.to_string())?;
+        let mut own = BTreeSet::new();
+        let mut claim = |offset| {
+            own.insert(offset);
+        };
+        table.check(&mut claim).map_err(|e| e.to_string())?;
+        let mut allocated = BTreeSet::new();
+        pool.for_each_object(|offset, _| {
+            allocated.insert(offset);
+        });
+        let found = contents(&table).map_err(|e| e.to_string())?;
+        let is_whole = own == allocated
+            && found.iter().zip(&full).all(|(a, b)| a == b)
+            && (own.len() == 2 || found.len() == full.len());
+        if is_whole { Ok(()) } else { Err(format!("{} segments with {found:?}", own.len() - 1)) }
+    };
+    let report = check(&options, history, verified).unwrap();
+    assert!(report.states > 200, "{report:?}");
 }
 
 /// Every allocated object belongs to the table, once: as header, segment or value of a key that counts.

@@ -1,6 +1,6 @@
 //! Which keys are asked for, and what is changed.
 
-use super::meter::Meter;
+use super::meter::{Meter, Work};
 use crate::Error;
 use crate::measure::Random;
 use entresol_memory::Pool;
@@ -71,6 +71,14 @@ impl Change {
         match self {
             Change::Update => &["update"],
             Change::DeleteAndInsert => &["delete", "insert"],
+        }
+    }
+
+    /// What the processor's work takes of each, in the order of their names.
+    pub(super) fn work_ns(self, work: &Work) -> Vec<f64> {
+        match self {
+            Change::Update => vec![work.update],
+            Change::DeleteAndInsert => vec![work.delete, work.insert],
         }
     }
 

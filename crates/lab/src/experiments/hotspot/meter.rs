@@ -1,5 +1,6 @@
 //! What an operation takes: by the clock, or by the model.
 
+use super::load::key;
 use crate::Error;
 use crate::measure::ns_per_operation;
 use entresol_memory::{Pool, Publication};
@@ -12,12 +13,21 @@ pub(super) enum Meter {
     /// This machine's clock.
     Real,
     /// A modelled pool's device, and what a hotspot index adds to it.
-    Modelled { pool: Arc<Pool>, dram_ns: f64, work: Work },
+    Modelled { pool: Arc<Pool>, dram_ns: f64, own: OwnWork },
+}
+
+/// What the processor's work of an index' operations takes, in ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Work {
+    pub(super) get: f64,
+    pub(super) update: f64,
+    pub(super) delete: f64,
+    pub(super) insert: f64,
 }
 
 /// What a hotspot index' operations take where its lines are in the processor's caches and the index behind takes
 /// nothing, in ns.
-pub(super) struct Work {
+pub(super) struct OwnWork {
     hit: f64,
     miss: f64,
     change: f64,
@@ -26,7 +36,7 @@ pub(super) struct Work {
 impl Meter {
     /// On a modelled pool, with the latency of DRAM.
     pub(super) fn modelled(pool: &Arc<Pool>, dram_ns: f64) -> Meter {
-        Meter::Modelled { pool: pool.clone(), dram_ns, work: Work::measure() }
+        Meter::Modelled { pool: pool.clone(), dram_ns, own: OwnWork::measure() }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -75,9 +85,9 @@ impl Meter {
     pub(super) fn own_get_ns(&self, hits: f64, is_aside: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
-            Meter::Modelled { work, .. } if is_aside => work.miss,
-            Meter::Modelled { dram_ns, work, .. } => {
-                dram_ns * (1.0 + hits) + hits * work.hit + (1.0 - hits) * work.miss
+            Meter::Modelled { own, .. } if is_aside => own.miss,
+            Meter::Modelled { dram_ns, own, .. } => {
+                dram_ns * (1.0 + hits) + hits * own.hit + (1.0 - hits) * own.miss
             }
         }
     }
@@ -87,25 +97,61 @@ impl Meter {
     pub(super) fn own_change_ns(&self, cached: f64, is_aside: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
-            Meter::Modelled { work, .. } if is_aside => work.change,
-            Meter::Modelled { dram_ns, work, .. } => dram_ns * cached + work.change,
+            Meter::Modelled { own, .. } if is_aside => own.change,
+            Meter::Modelled { dram_ns, own, .. } => dram_ns * cached + own.change,
         }
     }
 }
 
+/// ns of an operation on the numbers below `keys`: the best of several rounds, since what disturbs the machine only
+/// adds.
+fn best_ns(keys: u64, mut operation: impl FnMut(u64)) -> f64 {
+    let mut round = |_| {
+        let start = std::time::Instant::now();
+        (0..keys).for_each(&mut operation);
+        start.elapsed().as_nanos() as f64 / keys as f64
+    };
+    (0..ROUNDS).map(&mut round).fold(f64::INFINITY, f64::min)
+}
+
+const ROUNDS: u64 = 15;
+/// So few that an index of them fits the processor's caches.
+const SMALL: u64 = 4096;
+
 impl Work {
-    /// The best of several rounds: what disturbs the machine only adds.
-    fn measure() -> Work {
+    /// Of an empty index on DRAM.
+    pub(super) fn of_index(
+        index: &impl PointIndex<Key = u64>,
+        pool: &Pool,
+    ) -> std::result::Result<Work, Error> {
+        for number in 0..SMALL {
+            index.insert(key(number), number, pool.publication())?;
+        }
+        let get = best_ns(SMALL, |number| assert!(matches!(index.get(key(number)), Ok(Some(_)))));
+        let update = best_ns(SMALL, |number| {
+            assert!(matches!(index.replace(key(number), number, pool.publication()), Ok(Some(_))));
+        });
+        let mut work = Work { get, update, delete: f64::INFINITY, insert: f64::INFINITY };
+        for _ in 0..ROUNDS {
+            let start = std::time::Instant::now();
+            for number in 0..SMALL {
+                index.remove(key(number), pool.publication())?;
+            }
+            work.delete = work.delete.min(start.elapsed().as_nanos() as f64 / SMALL as f64);
+            let start = std::time::Instant::now();
+            for number in 0..SMALL {
+                index.insert(key(number), number, pool.publication())?;
+            }
+            work.insert = work.insert.min(start.elapsed().as_nanos() as f64 / SMALL as f64);
+        }
+        Ok(work)
+    }
+}
+
+impl OwnWork {
+    fn measure() -> OwnWork {
         const KEYS: u64 = 64;
-        const ROUNDS: u64 = 20;
-        let best = |operation: &mut dyn FnMut(u64)| {
-            let round = |_| {
-                let start = std::time::Instant::now();
-                (0..KEYS * 100).for_each(|step| operation(step % KEYS));
-                start.elapsed().as_nanos() as f64 / (KEYS * 100) as f64
-            };
-            (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
-        };
+        let best = |operation: &mut dyn FnMut(u64)| best_ns(KEYS * 100, |step| operation(step % KEYS));
         let pool = Pool::volatile(&entresol_memory::PoolOptions::default()).expect("DRAM for a pool");
         let clock = || HotspotClock::Known { behind_ns: 1_000_000, look_ns: 1 };
         let index = |hot_after| {
@@ -125,7 +171,7 @@ impl Work {
                 Ok(Some(_))
             ));
         });
-        Work { hit, miss, change: (change - nothing).max(0.0) }
+        OwnWork { hit, miss, change: (change - nothing).max(0.0) }
     }
 }
 
