@@ -58,7 +58,9 @@ impl Session for &Volatile {
                 Kind::ReadModifyWrite => {
                     let value = map.get_mut(&op.key);
                     tally.got(op, value.as_deref().copied());
-                    value.map(|value| *value = op.value());
+                    if let Some(value) = value {
+                        *value = op.value();
+                    }
                 }
             }
         }

@@ -71,12 +71,15 @@ pub(super) fn measure<O: NodeOperation>(
     Ok(points)
 }
 
+/// Carries an operation out on nodes; returns the fresh node.
+type Act<O> = fn(&O, usize, &Arc<Pool>, &[u64]) -> Result<Option<u64>, Error>;
+
 /// An operation on one layout: what depends on the layout as functions, so that the measuring is compiled once.
 struct On<'o, O> {
     operation: &'o O,
     bytes: usize,
     instance: fn(&O, usize, &Pool) -> Result<Vec<u64>, Error>,
-    act: fn(&O, usize, &Arc<Pool>, &[u64]) -> Result<Option<u64>, Error>,
+    act: Act<O>,
     holds: fn(&O, usize, &Pool, &[u64], Option<u64>) -> bool,
 }
 
