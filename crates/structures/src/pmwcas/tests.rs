@@ -281,7 +281,7 @@ fn every_fence_may_be_the_last() {
 fn helpers_survive_crashes() {
     let _alone = mutants::ALONE.lock();
     let mut total = CrashReport::default();
-    for seed in seeds(6) {
+    for seed in seeds(3) {
         let counted: Arc<[AtomicU64; 2]> = Arc::default();
         let (counts, moment) = (Arc::clone(&counted), Arc::clone(&counted));
         let options =
