@@ -1,6 +1,7 @@
 //! The experiments by name.
 
 mod allocation;
+mod atomicity;
 mod bandwidth;
 #[cfg(feature = "database")]
 mod basics;
@@ -48,6 +49,11 @@ pub const ALL: &[Experiment] = &[
         name: "allocation",
         about: "allocating nodes beside undo-log transactions, fragmentation, share of a split",
         run: allocation::run,
+    },
+    Experiment {
+        name: "atomicity",
+        about: "ways of failure atomicity: none, one word, publication, undo log, PMwCAS (E6)",
+        run: atomicity::run,
     },
     Experiment {
         name: "crash-states",

@@ -266,9 +266,9 @@ fn crashes(operations: u64, options: &CrashOptions) -> MemoryResult<CrashReport>
 fn every_fence_may_be_the_last() {
     let _alone = mutants::ALONE.lock();
     let mut total = CrashReport::default();
-    for seed in seeds(4) {
+    for seed in seeds(2) {
         let options =
-            CrashOptions { seed, random_states: 6, crash_recovery_every: 7, ..CrashOptions::default() };
+            CrashOptions { seed, random_states: 4, crash_recovery_every: 41, ..CrashOptions::default() };
         total.add(&crashes(60, &options).unwrap());
     }
     println!("{total:?}");
@@ -281,7 +281,7 @@ fn every_fence_may_be_the_last() {
 fn helpers_survive_crashes() {
     let _alone = mutants::ALONE.lock();
     let mut total = CrashReport::default();
-    for seed in seeds(6) {
+    for seed in seeds(3) {
         let counted: Arc<[AtomicU64; 2]> = Arc::default();
         let (counts, moment) = (Arc::clone(&counted), Arc::clone(&counted));
         let options =

@@ -166,8 +166,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             return Ok(None);
         }
         let parts = self.parts(gone);
-        // A tower that was just made may be higher than the path knows; and others write to buckets.
-        let is_whole = !T::PERSISTENT || parts.head.load(META) & 0xFF == height as u64;
+        // Its tower may have been made while the path was; now that it is held, it is whole. And others write to buckets.
+        let is_whole = height == self.height_of(gone, low)?;
         let Some((_, old)) = C::find(parts, key) else { return Ok(None) };
         if !is_whole || C::count::<K>(parts) != 1 {
             return Ok(None);
@@ -188,6 +188,25 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             self.arena.release(tower, height, &self.pool.pin());
         }
         Ok(Some(Some(old)))
+    }
+
+    /// The height of a node, which the caller holds.
+    fn height_of(&self, node: u64, low: K) -> Result<usize> {
+        if T::PERSISTENT {
+            return Ok((self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF) as usize);
+        }
+        let (mut tower, mut height) = (self.head_tower(), 1);
+        for level in (1..self.levels.load(Acquire)).rev() {
+            let mut next = self.forward(tower, level)?;
+            while next != 0 && self.arena.low::<K>(next) < low {
+                tower = next;
+                next = self.forward(tower, level)?;
+            }
+            if next != 0 && height == 1 && self.node_of(next) == node {
+                height = level + 1;
+            }
+        }
+        Ok(height)
     }
 
     fn publish_unlinked<'p>(
@@ -217,6 +236,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             to.set(Self::forward_word(before, level), behind);
         }
         with.publish()?;
-        Ok(later.publish()?)
+        if !later.is_empty() {
+            later.publish()?;
+        }
+        Ok(())
     }
 }

@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const KIND: u64 = 2;
@@ -172,6 +173,20 @@ impl Patricia {
         Ok(key)
     }
 
+    /// Whether a leaf's key is this one.
+    #[inline]
+    fn leaf_is(&self, leaf: u64, key: &[u8], since: u64) -> Way<bool> {
+        self.frame.check_place(leaf, INNER_BYTES as u64)?;
+        let found = self.frame.load(leaf);
+        if found & PRESENT == 0 {
+            return Err(self.frame.is_gone(leaf, found, since));
+        }
+        let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, key.len().div_ceil(8));
+        let is_equal =
+            |words: &[AtomicU64]| words.iter().zip(words_of(key)).all(|(a, b)| a.load(Relaxed) == b);
+        Ok(found & NUMBER_MASK == key.len() as u64 && words.is_some_and(is_equal))
+    }
+
     /// The way to where a key is or would be. The last word is 0 (of an empty trie) or a leaf's.
     fn way(&self, key: &[u8]) -> Way<Steps> {
         let (frame, since) = (&self.frame, self.frame.since());
@@ -211,7 +226,7 @@ impl Patricia {
             if leaf == 0 {
                 return Ok(None);
             }
-            if *self.leaf_key(leaf, since)? != *key {
+            if !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
             let value = self.frame.stable(leaf, || (self.frame.load(leaf), self.frame.load(leaf + VALUE)));
@@ -322,7 +337,7 @@ impl Patricia {
         self.frame.undisturbed(|| {
             let since = self.frame.since();
             let leaf = self.way(key)?.last().expect("the root's").word;
-            if leaf == 0 || *self.leaf_key(leaf, since)? != *key {
+            if leaf == 0 || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
             let mut held = Held::default();
@@ -347,7 +362,7 @@ impl Patricia {
             let steps = self.way(key)?;
             let last = *steps.last().expect("the root's");
             let leaf = last.word;
-            if leaf == 0 || *self.leaf_key(leaf, since)? != *key {
+            if leaf == 0 || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
             // The pointer to the leaf's inner node, which goes with it; or to the leaf, if it is all there is.

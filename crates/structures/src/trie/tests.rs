@@ -98,12 +98,12 @@ fn both_agree_with_a_model() {
 
 #[test]
 fn patricia_survives_crashes() {
-    map_tests::survives_crashes::<Patricia>(3, 500, 100, 10_000);
+    map_tests::survives_crashes::<Patricia>(1, 440, 80, 10_000);
 }
 
 #[test]
 fn the_trie_survives_crashes() {
-    map_tests::survives_crashes::<Trie>(2, 300, 60, 10_000);
+    map_tests::survives_crashes::<Trie>(1, 240, 50, 10_000);
 }
 
 #[test]

@@ -1,0 +1,252 @@
+//! The ways to change several words of a node so that a crash leaves all or none, over the same nodes.
+//!
+//! ```text
+//! line of a node   what
+//! 0                which copy counts: of one way only
+//! 1 to 8           a word each, at its start
+//! 9 to 16          the other copy
+//! ```
+
+use super::undo::UndoLog;
+use crate::Error;
+use entresol_memory::Pool;
+use entresol_structures::pmwcas::{PmwCas, Swap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The most words of a change.
+pub(super) const WORDS_MAX: u64 = 8;
+const LINE_BYTES: u64 = 64;
+const NODE_BYTES: usize = 17 * 64;
+
+/// How a change is made atomic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    /// All words are flushed, in no order: a crash may leave some.
+    None,
+    /// The words go to a copy that does not count; then one word says that it does.
+    OneWord,
+    /// The pool's redo lanes, or its journal's record.
+    Publication,
+    /// An undo-log transaction.
+    UndoLog,
+    /// A persistent multi-word compare-and-swap.
+    PmwCas,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 5] = [Way::None, Way::OneWord, Way::Publication, Way::UndoLog, Way::PmwCas];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::None => "none",
+            Way::OneWord => "ordered stores, one word",
+            Way::Publication => "publication",
+            Way::UndoLog => "undo-log transaction",
+            Way::PmwCas => "PMwCAS",
+        }
+    }
+}
+
+/// Nodes, what their words must be, and what the ways need.
+pub(super) struct Nodes<'p> {
+    pool: &'p Pool,
+    nodes: Vec<u64>,
+    values: Vec<[u64; WORDS_MAX as usize]>,
+    log: UndoLog<'p>,
+    pmwcas: PmwCas,
+}
+
+impl<'p> Nodes<'p> {
+    pub(super) fn new(pool: &'p Arc<Pool>, count: usize) -> Result<Nodes<'p>, Error> {
+        let mut nodes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let object = pool.reserve(NODE_BYTES)?;
+            let at = object.offset();
+            pool.words(at, NODE_BYTES / 8).iter().for_each(|word| word.store(0, Relaxed));
+            pool.flush(at, NODE_BYTES);
+            let mut publication = pool.publication();
+            nodes.push(publication.allocate(object));
+            publication.publish()?;
+        }
+        let log = UndoLog::create(pool, "undo log")?;
+        let mut publication = pool.publication();
+        let root = PmwCas::create(pool, 256, &mut publication)?;
+        publication.set_root("descriptors", root)?;
+        publication.publish()?;
+        let pmwcas = PmwCas::open(pool, root)?;
+        Ok(Nodes { pool, values: vec![[0; WORDS_MAX as usize]; count], nodes, log, pmwcas })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn place(node: u64, copy: u64, word: u64) -> u64 {
+        node + (1 + copy * WORDS_MAX + word) * LINE_BYTES
+    }
+
+    /// Adds one to the first words of a node.
+    pub(super) fn change(&mut self, way: Way, index: usize, words: u64) -> Result<(), Error> {
+        let (pool, node) = (self.pool, self.nodes[index]);
+        let values = &mut self.values[index];
+        values[..words as usize].iter_mut().for_each(|value| *value += 1);
+        let place = |word| Self::place(node, 0, word);
+        let in_place = |word: u64| {
+            pool.word(place(word)).store(values[word as usize], Release);
+            pool.flush(place(word), 8);
+        };
+        match way {
+            Way::None => {
+                (0..words).for_each(in_place);
+                pool.fence();
+            }
+            Way::OneWord => {
+                let other = 1 - pool.word(node).load(Acquire);
+                for word in 0..words {
+                    pool.word(Self::place(node, other, word)).store(values[word as usize], Relaxed);
+                    pool.flush(Self::place(node, other, word), 8);
+                }
+                pool.fence();
+                pool.word(node).store(other, Release);
+                pool.flush(node, 8);
+                pool.fence();
+            }
+            Way::Publication => {
+                let mut publication = pool.publication();
+                (0..words).for_each(|word| publication.set(place(word), values[word as usize]));
+                publication.publish()?;
+            }
+            Way::UndoLog => {
+                for word in 0..words {
+                    self.log.add(place(word), 8);
+                    pool.word(place(word)).store(values[word as usize], Release);
+                }
+                self.log.commit();
+            }
+            Way::PmwCas => {
+                let swap = |word: u64| {
+                    let new = values[word as usize];
+                    Swap { at: place(word), old: new - 1, new }
+                };
+                let swaps: [Swap; WORDS_MAX as usize] = std::array::from_fn(|word| swap(word as u64 % words));
+                assert!(self.pmwcas.compare_and_swap(&swaps[..words as usize])?, "nobody else is there");
+            }
+        }
+        Ok(())
+    }
+
+    /// Before and after the way with two copies: the first counts, and has all words.
+    pub(super) fn settle(&mut self) {
+        for (node, values) in self.nodes.iter().zip(&self.values) {
+            for (word, value) in (0..).zip(values) {
+                self.pool.word(Self::place(*node, 0, word)).store(*value, Relaxed);
+                self.pool.flush(Self::place(*node, 0, word), 8);
+            }
+            self.pool.word(*node).store(0, Relaxed);
+            self.pool.flush(*node, 8);
+        }
+        self.pool.fence();
+    }
+
+    /// Whether the first words of all nodes are what they must be.
+    pub(super) fn are_right(&self, words: u64) -> Result<bool, Error> {
+        for (node, values) in self.nodes.iter().zip(&self.values) {
+            let copy = self.pool.word(*node).load(Acquire);
+            for word in 0..words {
+                if self.pmwcas.read(Self::place(*node, copy, word))? != values[word as usize] {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The dissertation's *move node* (E6): presorted entries from DRAM become a node, and one word says where it is.
+pub(super) struct Moves<'p> {
+    pool: &'p Pool,
+    slots: Vec<u64>,
+    /// Where the offset of the node that was moved last is.
+    anchor: u64,
+    moved: u64,
+    log: UndoLog<'p>,
+    pmwcas: PmwCas,
+}
+
+impl<'p> Moves<'p> {
+    pub(super) fn new(pool: &'p Arc<Pool>, count: usize, bytes: usize) -> Result<Moves<'p>, Error> {
+        let mut publication = pool.publication();
+        let anchor = publication.allocate(pool.reserve(LINE_BYTES as usize)?);
+        pool.word(anchor).store(0, Relaxed);
+        pool.flush(anchor, 8);
+        let root = PmwCas::create(pool, 256, &mut publication)?;
+        publication.set_root("descriptors", root)?;
+        publication.publish()?;
+        let mut slots = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut publication = pool.publication();
+            slots.push(publication.allocate(pool.reserve(bytes)?));
+            publication.publish()?;
+        }
+        let (log, pmwcas) = (UndoLog::create(pool, "undo log")?, PmwCas::open(pool, root)?);
+        Ok(Moves { pool, slots, anchor, moved: 0, log, pmwcas })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn carry_out(&mut self, way: Way, index: usize, entries: &[u64]) -> Result<(), Error> {
+        let (pool, slot, bytes) = (self.pool, self.slots[index], entries.len() * 8);
+        let (anchor, before) = (self.anchor, std::mem::replace(&mut self.moved, slot));
+        let fill = || {
+            for (word, entry) in pool.words(slot, entries.len()).iter().zip(entries) {
+                word.store(*entry, Relaxed);
+            }
+        };
+        if way != Way::UndoLog {
+            fill();
+            pool.flush(slot, bytes);
+        }
+        match way {
+            Way::None => {
+                pool.word(anchor).store(slot, Release);
+                pool.flush(anchor, 8);
+                pool.fence();
+            }
+            Way::OneWord => {
+                pool.fence();
+                pool.word(anchor).store(slot, Release);
+                pool.flush(anchor, 8);
+                pool.fence();
+            }
+            Way::Publication => {
+                let mut publication = pool.publication();
+                publication.set(anchor, slot);
+                publication.publish()?;
+            }
+            Way::UndoLog => {
+                self.log.add(slot, bytes);
+                fill();
+                self.log.add(anchor, 8);
+                pool.word(anchor).store(slot, Release);
+                self.log.commit();
+            }
+            Way::PmwCas => {
+                // The node before what leads to it.
+                pool.fence();
+                let swapped = self.pmwcas.compare_and_swap(&[Swap { at: anchor, old: before, new: slot }])?;
+                assert!(swapped, "nobody else is there");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the last node moved is where the anchor says, and holds what was moved.
+    pub(super) fn is_right(&self, entries: &[u64]) -> Result<bool, Error> {
+        let found = self.pmwcas.read(self.anchor)?;
+        let words = self.pool.words(found, entries.len()).iter().map(|word| word.load(Acquire));
+        Ok(found == self.moved && words.eq(entries.iter().copied()))
+    }
+}
