@@ -57,6 +57,8 @@ mod hotspot;
 mod index;
 mod key;
 mod latch;
+#[cfg(test)]
+mod latch_protocol;
 mod leaf;
 pub mod node;
 mod simd;

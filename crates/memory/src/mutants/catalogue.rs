@@ -546,7 +546,7 @@ pub const CATALOGUE: &[Mutant] = &[
         "tree-node-not-flushed",
         "structures/btree/structure.rs",
         "a node is linked before its content is on the medium",
-        "a new node that is empty after a crash (P-CLHT, P-ART)",
+        "a new node that is empty after a crash (P-family)",
     )
     .by(CaughtBy::Trees),
     mutant(
@@ -560,7 +560,7 @@ pub const CATALOGUE: &[Mutant] = &[
         "tree-split-truncates-first",
         "structures/btree/structure.rs",
         "the upper half leaves a leaf before it is linked",
-        "P-BwTree, P-Masstree: a split that loses half",
+        "a split that loses half (P-family)",
     )
     .by(CaughtBy::Trees),
     mutant(

@@ -95,6 +95,12 @@ impl<'a> Node<'a> {
         crate::simd::prefetch(&self.words[word]);
     }
 
+    /// Asks for all lines.
+    #[inline]
+    pub(crate) fn prefetch_whole(&self) {
+        (0..self.words.len()).step_by(LINE_WORDS).for_each(|word| self.prefetch(word));
+    }
+
     #[inline]
     pub(crate) fn store(&self, word: usize, value: u64) {
         self.words[word].store(value, Relaxed);
