@@ -2,11 +2,13 @@
 //! on random 8-byte keys, and bytes per tuple.
 //!
 //! ```text
-//! cargo run --release -p entresol-structures --example trees -- [KEYS] [DOMAIN]
+//! cargo run --release -p entresol-structures --example trees -- [KEYS] [DOMAIN] [TREES]
 //! ```
 //!
 //! KEYS is 1,000,000 without saying; DOMAIN is `journal` (durability `none`: nothing is synced), `dax` (cache-line
-//! flushes and fences on an ordinary file) or `volatile`. Every result is checked.
+//! flushes and fences on an ordinary file in `/dev/shm`) or `volatile`; TREES are names, or parts of names, with commas
+//! between. Every result is checked. Times are of the processor that the measuring thread had to itself, so that a busy
+//! machine disturbs them less; what threads in the background do is not in them.
 
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::btree::instances::*;
@@ -17,17 +19,20 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Tuples of one scan.
 const SCAN: usize = 100;
+/// Keys of one call of `get_many`.
+const BATCH: u64 = 512;
 
 /// What all maps are asked to do.
 trait Map {
     fn insert(&mut self, key: u64, value: u64) -> Outcome<()>;
     fn get(&self, key: u64) -> Outcome<Option<u64>>;
+    /// The values of keys, one by one where there is no better way.
+    fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()>;
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>>;
     /// The sum of the values of so many tuples from a key on.
     fn scan(&self, from: u64) -> Outcome<u64>;
@@ -42,6 +47,11 @@ impl Map for BTreeMap<u64, u64> {
     }
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
         Ok(BTreeMap::get(self, &key).copied())
+    }
+    fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()> {
+        values.clear();
+        values.extend(keys.iter().map(|key| BTreeMap::get(self, key).copied()));
+        Ok(())
     }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(BTreeMap::remove(self, &key))
@@ -65,6 +75,9 @@ impl<L: Layout, I: Layout, P: Placement> Map for Pooled<BTree<u64, L, I, P>> {
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.get(key)?)
     }
+    fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()> {
+        Ok(self.1.get_many(keys, values)?)
+    }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.remove(key, self.0.publication())?)
     }
@@ -87,19 +100,21 @@ impl Map for Pooled<FpTree<WordKey>> {
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.get(key))
     }
+    fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()> {
+        self.1.get_many(keys.iter().copied(), values);
+        Ok(())
+    }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.remove(key, self.0.publication())?)
     }
     fn scan(&self, from: u64) -> Outcome<u64> {
-        let mut entries = Vec::with_capacity(2 * SCAN);
-        let mut next = self.1.scan_batch(std::ops::Bound::Included(from), &mut entries);
-        while let (Some(key), true) = (&next, entries.len() < SCAN) {
-            let mut word = [0; 8];
-            word.copy_from_slice(key);
-            let from = std::ops::Bound::Included(u64::from_be_bytes(word));
-            next = self.1.scan_batch(from, &mut entries);
-        }
-        Ok(entries.iter().take(SCAN).fold(0, |sum, (_, value)| sum ^ value))
+        let (mut sum, mut left) = (0, SCAN);
+        self.1.visit(std::ops::Bound::Included(from), SCAN, |_, value| {
+            if left > 0 {
+                (sum, left) = (sum ^ value, left - 1);
+            }
+        });
+        Ok(sum)
     }
     fn bytes(&self) -> Outcome<Option<u64>> {
         let stats = self.1.stats();
@@ -113,11 +128,18 @@ fn key(i: u64) -> u64 {
     (mixed ^ mixed >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D)
 }
 
-/// M operations a second.
+/// Nanoseconds that this thread has had a processor.
+fn processor_ns() -> Outcome<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let first = text.split_whitespace().next().ok_or("schedstat is empty")?;
+    Ok(first.parse()?)
+}
+
+/// M operations a second of this thread's processor time.
 fn rate(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
-    let start = Instant::now();
+    let start = processor_ns()?;
     work()?;
-    Ok(operations as f64 / start.elapsed().as_secs_f64() / 1e6)
+    Ok(operations as f64 * 1e3 / (processor_ns()? - start) as f64)
 }
 
 fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Option<u64>) -> Outcome<()> {
@@ -129,6 +151,18 @@ fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Opti
             let i = order.random_u64() % keys;
             if map.get(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} is wrong").into()) }
         })
+    })?;
+    let mut values = Vec::new();
+    let get_many = rate(keys, || {
+        for _ in 0..keys.div_ceil(BATCH) {
+            let numbers: Vec<u64> = (0..BATCH).map(|_| order.random_u64() % keys).collect();
+            let wanted: Vec<u64> = numbers.iter().map(|i| key(*i)).collect();
+            map.get_many(&wanted, &mut values)?;
+            if !values.iter().copied().eq(numbers.into_iter().map(Some)) {
+                return Err("a batch of keys is wrong".into());
+            }
+        }
+        Ok(())
     })?;
     let scans = keys / 20;
     let mut sum = 0;
@@ -148,7 +182,7 @@ fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Opti
             if map.remove(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} was gone").into()) }
         })
     })?;
-    println!("{name:20} {insert:7.2} {get:7.2} {scan:7.3} {remove:7.2} {bytes:>7}");
+    println!("{name:20} {insert:7.2} {get:7.2} {get_many:8.2} {scan:7.3} {remove:7.2} {bytes:>7}");
     Ok(())
 }
 
@@ -165,12 +199,20 @@ fn main() -> Outcome<()> {
         return Err("KEYS must be above 0 and no multiple of 7,368,787".into());
     }
     println!("{keys} random keys, {domain:?}; M/s, scans of {SCAN} tuples, bytes per tuple before removing");
-    println!("{:20} {:>7} {:>7} {:>7} {:>7} {:>7}", "", "insert", "get", "scan", "remove", "bytes");
+    let named = arguments.next().unwrap_or_default();
+    let is_named = |name: &str| named.split(',').any(|part| name.contains(part));
+    println!(
+        "{:20} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7}",
+        "", "insert", "get", "get_many", "scan", "remove", "bytes"
+    );
     let mut sum = None;
     measure("BTreeMap", keys, Box::new(BTreeMap::new()), &mut sum)?;
     macro_rules! measure_trees {
-        ($($name:literal: $tree:ty, $create:expr, $open:expr;)*) => { $( {
-            let directory = tempfile::tempdir()?;
+        ($($name:literal: $tree:ty, $create:expr, $open:expr;)*) => { $( if is_named($name) {
+            let directory = match domain {
+                DomainChoice::DaxEmulated => tempfile::tempdir_in("/dev/shm")?,
+                _ => tempfile::tempdir()?,
+            };
             let pool = pool(directory.path(), domain)?;
             let mut publication = pool.publication();
             let root = $create(&pool, &mut publication)?;

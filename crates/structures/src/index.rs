@@ -160,10 +160,20 @@ impl OrderedIndex {
     /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from.
     /// A bound that is longer than the keys is cut and excluded: keys that are prefixes of it come before it.
     pub fn scan_batch(&self, from: Bound<&[u8]>, entries: &mut Vec<(KeyBytes, u64)>) -> Option<KeyBytes> {
+        self.scan(from, 1, entries)
+    }
+
+    /// As [`OrderedIndex::scan_batch`], leaf after leaf until there are at least `enough` entries more: one descent.
+    pub fn scan(
+        &self,
+        from: Bound<&[u8]>,
+        enough: usize,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Option<KeyBytes> {
         fn scan<K: TreeKey>(
             tree: &FpTree<K>,
             from: Bound<&[u8]>,
-            width_bytes: usize,
+            (width_bytes, enough): (usize, usize),
             entries: &mut Vec<(KeyBytes, u64)>,
         ) -> Option<KeyBytes> {
             let cut = |bytes: &[u8]| bytes.len() > width_bytes;
@@ -176,10 +186,10 @@ impl OrderedIndex {
                 Bound::Included(bytes) => Bound::Included(key(bytes)),
                 Bound::Excluded(bytes) => Bound::Excluded(key(bytes)),
             };
-            tree.scan_batch(bound, entries)
+            tree.scan(bound, enough, entries)
         }
         let width_bytes = self.key_bytes_max();
-        on_tree!(self, tree => scan(tree, from, width_bytes, entries))
+        on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
     }
 
     /// The longest key that fits.

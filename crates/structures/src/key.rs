@@ -14,6 +14,7 @@
 //! begin as it does and before the longer ones, and is logged wherever it is met; the checks of trees report it.
 
 use crate::error::{Error, Result};
+use crate::simd::{Line, not_greater};
 use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
@@ -52,6 +53,11 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     fn fingerprint(key: Self::Key<'_>) -> u8;
     /// Stored key against wanted key.
     fn compare(pool: &Pool, stored: Self::Stored, key: Self::Key<'_>) -> Ordering;
+    /// Which words of a line (as bits) are not greater, if a word is all of a key.
+    #[inline]
+    fn line_not_greater(_line: &Line, _key: Self::Key<'_>) -> Option<u64> {
+        None
+    }
     /// Two stored keys.
     fn compare_stored(pool: &Pool, left: Self::Stored, right: Self::Stored) -> Ordering;
     /// Makes the stored form; what lies outside the node is flushed, and allocated by `with`.
@@ -143,6 +149,11 @@ impl TreeKey for WordKey {
     #[inline]
     fn compare(_pool: &Pool, stored: u64, key: u64) -> Ordering {
         stored.cmp(&key)
+    }
+
+    #[inline]
+    fn line_not_greater(line: &Line, key: u64) -> Option<u64> {
+        Some(not_greater(line, key))
     }
 
     #[inline]

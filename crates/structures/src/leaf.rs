@@ -103,6 +103,12 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         pool.prefetch(offset + Self::entry_word(Self::home(fingerprint)) as u64 * 8);
     }
 
+    /// Asks for all lines of a leaf.
+    #[inline]
+    pub(crate) fn prefetch_whole(pool: &Pool, offset: u64) {
+        (0..LEAF_BYTES as u64).step_by(LINE_WORDS * 8).for_each(|byte| pool.prefetch(offset + byte));
+    }
+
     /// The slot from which on an entry with this fingerprint is put: the first of a cache line's.
     #[inline]
     fn home(fingerprint: u8) -> usize {

@@ -61,6 +61,8 @@ mod hotspot;
 mod index;
 mod key;
 mod latch;
+#[cfg(test)]
+mod latch_protocol;
 mod leaf;
 pub mod lsm;
 #[cfg(test)]

@@ -1,11 +1,110 @@
-//! Searching bytes with vector instructions, and prefetching DRAM.
+//! Searching bytes and words with vector instructions, and prefetching DRAM.
+//!
+//! Lines are read while writers may be inside; whoever searches validates afterwards that nobody was. Where the
+//! processor has AVX-512, a line is compared by one instruction, written in assembly: to the compiler that is no
+//! access to plain data, and a line torn between two of its words is as stale as one read word by word.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of a cache line.
+pub(crate) type Line = [AtomicU64; 8];
+
+/// Whether a line is compared by one instruction. Where not, callers with sorted words do better with binary search.
+#[inline]
+pub(crate) fn compares_lines() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// The positions (bits) of the words of a line that are not greater than `wanted`.
+#[inline]
+pub(crate) fn not_greater(line: &Line, wanted: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if compares_lines() {
+        let mask: u64;
+        // SAFETY: the processor has AVX-512 (just asked), and reads 64 bytes of a live line. Registers above 15 leave
+        // no state behind that slows other instructions down.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {wanted}",
+                "vpcmpuq k1, zmm16, zmmword ptr [{line}], 5",
+                "kmovw {mask:e}, k1",
+                wanted = in(reg) wanted,
+                line = in(reg) line.as_ptr(),
+                mask = lateout(reg) mask,
+                out("xmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        return mask;
+    }
+    words_matching(line, |word| word <= wanted)
+}
+
+/// The positions (bits) of the words of a line that equal `wanted`.
+#[inline]
+pub(crate) fn equal(line: &Line, wanted: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if compares_lines() {
+        let mask: u64;
+        // SAFETY: as in `not_greater`.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {wanted}",
+                "vpcmpeqq k1, zmm16, zmmword ptr [{line}]",
+                "kmovw {mask:e}, k1",
+                wanted = in(reg) wanted,
+                line = in(reg) line.as_ptr(),
+                mask = lateout(reg) mask,
+                out("xmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        return mask;
+    }
+    words_matching(line, |word| word == wanted)
+}
+
+/// The same, a word at a time.
+fn words_matching(line: &Line, matches: impl Fn(u64) -> bool) -> u64 {
+    (0..8).fold(0, |bits, i| bits | u64::from(matches(line[i].load(Ordering::Relaxed))) << i)
+}
 
 /// The positions (bits) of the bytes of a cache line that equal `wanted`. The words are read one by one: a reader
 /// validates that nobody changed them meanwhile.
 #[inline]
-pub(crate) fn matching_bytes(line: &[AtomicU64; 8], wanted: u8) -> u64 {
+pub(crate) fn matching_bytes(line: &Line, wanted: u8) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if compares_lines() {
+        let mask: u64;
+        // SAFETY: as in `not_greater`.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastb zmm16, {wanted:e}",
+                "vpcmpeqb k1, zmm16, zmmword ptr [{line}]",
+                "kmovq {mask}, k1",
+                wanted = in(reg) u32::from(wanted),
+                line = in(reg) line.as_ptr(),
+                mask = lateout(reg) mask,
+                out("xmm16") _,
+                out("k1") _,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        return mask;
+    }
+    bytes_of_words(line, wanted)
+}
+
+/// The same without the processor's widest instructions.
+#[inline]
+fn bytes_of_words(line: &Line, wanted: u8) -> u64 {
     let words: [u64; 8] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
     #[cfg(target_arch = "x86_64")]
     {
@@ -82,6 +181,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_are_compared_as_words_are() {
+        let mut word = 0x0123_4567_89AB_CDEF_u64;
+        for _ in 0..1000 {
+            let line = std::array::from_fn(|_| {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(3);
+                // Small ones, large ones, and some that are alike.
+                AtomicU64::new((word >> 60).wrapping_sub(7))
+            });
+            for wanted in [0, 1, 5, 8, u64::MAX, u64::MAX - 3, i64::MAX.cast_unsigned()] {
+                assert_eq!(not_greater(&line, wanted), words_matching(&line, |word| word <= wanted));
+                assert_eq!(equal(&line, wanted), words_matching(&line, |word| word == wanted));
+            }
+        }
+    }
+
+    #[test]
     fn vector_and_portable_search_agree() {
         let mut word = 0x0123_4567_89AB_CDEF_u64;
         for round in 0..1000 {
@@ -91,11 +206,10 @@ mod tests {
                 word & 0x0303_0303_0303_0303
             });
             for wanted in 0..5 {
-                assert_eq!(
-                    matching_bytes(&words.map(AtomicU64::new), wanted),
-                    portable_matches(&words, wanted),
-                    "round {round}"
-                );
+                let expected = portable_matches(&words, wanted);
+                let line = words.map(AtomicU64::new);
+                assert_eq!(matching_bytes(&line, wanted), expected, "round {round}");
+                assert_eq!(bytes_of_words(&line, wanted), expected, "round {round}");
                 let of_word = matching_bytes_of_word(words[round % 8], wanted);
                 assert_eq!(of_word, portable_matches(&[words[round % 8]], wanted), "round {round}");
             }

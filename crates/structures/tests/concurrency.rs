@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
 use entresol_memory::{Env, Pool, PoolOptions};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
 use std::collections::BTreeMap;
@@ -96,7 +97,8 @@ fn read_along(index: &OrderedIndex, width: KeyWidth, keys: u64, seed: u64, stop:
             assert!(value.is_none_or(|value| value >> 32 == *number), "key {number} has value {value:?}");
         }
         let mut entries = Vec::new();
-        index.scan_batch(Bound::Included(&wanted[0]), &mut entries);
+        let enough = [1, 100, 1000][numbers[0] as usize % 3];
+        index.scan(Bound::Included(&wanted[0]), enough, &mut entries);
         assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
         for (found, value) in &entries {
             assert_eq!(found.as_slice(), key(width, value >> 32));
@@ -117,4 +119,48 @@ fn writers_and_readers_agree_on_sixteen_byte_keys() {
 #[test]
 fn writers_and_readers_agree_on_keys_of_any_length() {
     churn(KeyWidth::Variable, 20_000);
+}
+
+/// Whatever the threads saw must come out of one order of all operations on each key.
+#[test]
+fn histories_of_shared_keys_are_linearizable() {
+    const KEYS: u64 = 200;
+    for width in [KeyWidth::Eight, KeyWidth::Variable] {
+        let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+        let index = create(&pool, width);
+        let recorder = Concurrent::new(3, apply_to_key);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (index, pool, recorder) = (&index, &pool, &recorder);
+                scope.spawn(move || {
+                    let env = Env::simulated(SEED * 3 + thread as u64);
+                    for i in 0..20_000 {
+                        let (key, value) = (key(width, env.random_u64() % KEYS), i << 8 | thread as u64);
+                        // Phases of growth and of decay, so that leaves split and are released.
+                        let removes = if i / 2000 % 2 == 1 { 6 } else { 1 };
+                        let operation = match env.random_u64() % 10 {
+                            n if n < removes => MapOperation::Remove(key.clone()),
+                            6 => MapOperation::Replace(key.clone(), value),
+                            7 | 8 => MapOperation::Get(key.clone()),
+                            _ => MapOperation::Insert(key.clone(), value),
+                        };
+                        let with = pool.publication();
+                        recorder.run(thread, key.clone(), operation.clone(), || match operation {
+                            MapOperation::Insert(..) => match index.insert(&key, value, with).unwrap() {
+                                Inserted::New => None,
+                                Inserted::Exists(before) => Some(before),
+                            },
+                            MapOperation::Replace(..) => index.replace(&key, value, with).unwrap(),
+                            MapOperation::Remove(_) => index.remove(&key, with).unwrap(),
+                            _ => index.get(&key),
+                        });
+                    }
+                });
+            }
+        });
+        let mut entries = Vec::new();
+        assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut entries), None);
+        let content = entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+        recorder.legal().judge(&content).unwrap_or_else(|wrong| panic!("{width:?}: {wrong}"));
+    }
 }

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::{Pool, PoolOptions};
-use entresol_structures::{Error, KeyWidth, OrderedIndex};
+use entresol_memory::{Env, Pool, PoolOptions};
+use entresol_structures::{ByteKey, Error, FpTree, KEY_BYTES_MAX, KeyWidth, OrderedIndex, PairKey, WordKey};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,5 +110,113 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
         }
         drop(index);
         while !OrderedIndex::destroy_step(&pool, root, false, 10).unwrap() {}
+    }
+}
+
+/// An index of 300 keys whose widest have 16 bytes.
+fn index_of(width: KeyWidth) -> (Arc<Pool>, u64, Vec<Vec<u8>>) {
+    let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+    let mut publication = pool.publication();
+    let root = OrderedIndex::create(&pool, width, &mut publication).unwrap();
+    publication.set_root("index", root).unwrap();
+    publication.publish().unwrap();
+    let index = OrderedIndex::open(&pool, root).unwrap();
+    let key = |number: u64| match width {
+        KeyWidth::Eight => number.to_be_bytes().to_vec(),
+        _ => format!("number {number:06}").into_bytes(),
+    };
+    let keys: Vec<Vec<u8>> = (0..300).map(|i| key(i * 7 % 300)).collect();
+    for key in &keys {
+        index.insert(key, 1, pool.publication()).unwrap();
+    }
+    (pool, root, keys)
+}
+
+/// One bit is wrong anywhere: opening and looking over end, with an error or with a tree that can be read.
+#[test]
+fn flipped_bits_are_errors_or_harmless_and_never_panic() {
+    for width in [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable] {
+        let (pool, root, keys) = index_of(width);
+        let mut objects = BTreeMap::new();
+        pool.for_each_object(|offset, bytes| {
+            objects.insert(offset, bytes);
+        });
+        let offsets: Vec<u64> = objects.keys().copied().collect();
+        let env = Env::simulated(11);
+        let (mut found, mut flips) = (0, 0);
+        for _ in 0..1500 {
+            let offset = offsets[(env.random_u64() % offsets.len() as u64) as usize];
+            // Half of them in the first lines, where the structure is.
+            let words = if env.random_u64().is_multiple_of(2) { 10 } else { objects[&offset] / 8 };
+            let at = offset + env.random_u64() % words.min(objects[&offset] / 8) * 8;
+            let bit = 1 << (env.random_u64() % 64);
+            pool.word(at).fetch_xor(bit, Ordering::Relaxed);
+            flips += 1;
+            let mut claimed = BTreeSet::new();
+            let claim = |offset: u64, bytes: u64| match objects.get(&offset) {
+                Some(there) if *there >= bytes && claimed.insert(offset) => Ok(()),
+                _ => Err(format!("there is no object of {bytes} bytes that is not taken")),
+            };
+            match OrderedIndex::open(&pool, root) {
+                Err(_) => found += 1,
+                Ok(index) => match index.check_damaged(claim, |_, _| {}) {
+                    Err(_) => found += 1,
+                    Ok(()) => keys.iter().step_by(7).for_each(|key| {
+                        index.get(key);
+                    }),
+                },
+            }
+            pool.word(at).fetch_xor(bit, Ordering::Relaxed);
+        }
+        println!("{width:?}: {found} of {flips} flips were found");
+        assert!(found > flips / 10, "{width:?}: {found} of {flips}");
+        OrderedIndex::open(&pool, root).unwrap().check(|_| {}).unwrap();
+    }
+}
+
+#[test]
+fn keys_of_another_kind_are_refused_with_both_kinds_named() {
+    let (pool, root, _) = index_of(KeyWidth::Sixteen);
+    let message = |opened: Result<(), Error>| match opened {
+        Err(Error::Invalid(message)) => message,
+        other => panic!("{other:?}"),
+    };
+    let as_eight = message(FpTree::<WordKey>::open(&pool, root, 1).map(drop));
+    assert!(
+        as_eight.contains("kind 2 that take 2 words") && as_eight.contains("kind 1 that take 1"),
+        "{as_eight}"
+    );
+    let as_any = message(FpTree::<ByteKey>::open(&pool, root, 3).map(drop));
+    assert!(as_any.contains("kind 3 that take 2"), "{as_any}");
+    FpTree::<PairKey>::open(&pool, root, 2).unwrap();
+    for wild in [0, 8, 1 << 40, u64::MAX - 63] {
+        assert!(matches!(FpTree::<WordKey>::open(&pool, wild, 1), Err(Error::Corrupt { .. })));
+    }
+}
+
+#[test]
+fn keys_that_are_too_long_are_errors_and_are_not_there() {
+    for (width, limit) in [(KeyWidth::Eight, 8), (KeyWidth::Sixteen, 16), (KeyWidth::Variable, KEY_BYTES_MAX)]
+    {
+        let (pool, root, keys) = index_of(width);
+        let index = OrderedIndex::open(&pool, root).unwrap();
+        assert_eq!(index.key_bytes_max(), limit);
+        let (longest, longer) = (vec![b'x'; limit], vec![b'x'; limit + 1]);
+        index.insert(&longest, 5, pool.publication()).unwrap();
+        assert_eq!(index.get(&longest), Some(5));
+        let refused = [
+            index.insert(&longer, 1, pool.publication()).map(drop),
+            index.replace(&longer, 1, pool.publication()).map(drop),
+            index.remove(&longer, pool.publication()).map(drop),
+        ];
+        for refused in refused {
+            let Err(error @ Error::KeyTooLong { .. }) = refused else { panic!("{refused:?}") };
+            assert!(error.to_string().contains(&format!("{} bytes", limit + 1)), "{error}");
+        }
+        assert_eq!(index.get(&longer), None);
+        let mut values = Vec::new();
+        index.get_many(&[longer, longest], &mut values);
+        assert_eq!(values, [None, Some(5)]);
+        assert_eq!(index.stats().keys, keys.len() as u64 + 1);
     }
 }

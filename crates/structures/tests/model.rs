@@ -66,6 +66,9 @@ fn whole(index: &OrderedIndex) -> Vec<(KeyBytes, u64)> {
 
 fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     let entries = whole(index);
+    let mut at_once = Vec::new();
+    assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut at_once), None);
+    assert_eq!(at_once, entries);
     let expected: Vec<_> = model.iter().map(|(k, v)| (KeyBytes::from_slice(k), *v)).collect();
     assert_eq!(entries, expected);
     assert_eq!(index.last_key().as_deref(), model.last_key_value().map(|(k, _)| k.as_slice()));
@@ -143,7 +146,23 @@ fn run(width: KeyWidth, steps: &[Step]) {
                 for (entry, (key, value)) in entries.iter().zip(expected.clone()) {
                     assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
                 }
-                assert_eq!(entries.is_empty(), expected.count() == 0);
+                assert_eq!(entries.is_empty(), expected.clone().count() == 0);
+                let mut several = Vec::new();
+                let enough = number as usize % 150;
+                let next = index.scan(bound, enough, &mut several);
+                for (entry, (key, value)) in several.iter().zip(expected.clone()) {
+                    assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
+                }
+                match next {
+                    // A key may be named that nobody has any more.
+                    Some(next) => {
+                        assert!(several.len() >= enough);
+                        assert!(several.last().is_none_or(|(last, _)| *last < next));
+                        let rest = expected.clone().nth(several.len());
+                        assert!(rest.is_none_or(|(key, _)| key.as_slice() >= &next[..]));
+                    }
+                    None => assert_eq!(several.len(), expected.count()),
+                }
             }
             Step::Reopen => {
                 drop(index);

@@ -24,6 +24,8 @@ pub enum CaughtBy {
     Machine,
     /// Simulated files: the journal's own tests.
     Files,
+    /// Histories of the generic tree: `crates/structures/tests/btree/bugs.rs`.
+    Trees,
 }
 
 const fn mutant(
@@ -538,4 +540,75 @@ pub const CATALOGUE: &[Mutant] = &[
         "directory not synced (ALICE)",
     )
     .by(CaughtBy::Files),
+    // The generic tree and its node layouts.
+    mutant(
+        "fast-erase-not-flushed",
+        "structures/node/fast.rs",
+        "the key that an erase overwrites is only stored",
+        "FAST and FAIR: missing flush after a delete",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "fast-shift-before-commit",
+        "structures/node/fast.rs",
+        "entries shift without order and before the insert counts",
+        "FAST and FAIR: a shift across cache lines loses an entry",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "slot-array-changes-while-valid",
+        "structures/node/indirection.rs",
+        "the validity bit stays while the slot array changes",
+        "wB+-tree without its validity bit",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "gap-copies-not-flushed",
+        "structures/node/sorted.rs",
+        "copies count that are not on the medium",
+        "missing flush after a shift (P-family)",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-node-not-flushed",
+        "structures/btree/structure.rs",
+        "a node is linked before its content is on the medium",
+        "a new node that is empty after a crash (P-family)",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-sibling-before-node",
+        "structures/btree/structure.rs",
+        "a leaf leads to a sibling that is not filled",
+        "FAST and FAIR: the sibling pointer before the node",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-split-truncates-first",
+        "structures/btree/structure.rs",
+        "the upper half leaves a leaf before it is linked",
+        "a split that loses half (P-family)",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-root-before-its-split",
+        "structures/btree/structure.rs",
+        "the header names a root whose left half is whole still",
+        "FAST and FAIR, P-BwTree: crash in a root split",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-parent-after-its-split",
+        "structures/btree/structure.rs",
+        "a split counts before its parent knows",
+        "P-family: a separator that is never added",
+    )
+    .by(CaughtBy::Trees),
+    mutant(
+        "tree-merge-unlinks-first",
+        "structures/btree/underflow.rs",
+        "a leaf leaves the chain before its entries have moved",
+        "FAST and FAIR: crash in a merge",
+    )
+    .by(CaughtBy::Trees),
 ];

@@ -34,6 +34,7 @@
 //!
 //! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner nodes.
 
+mod batch;
 mod check;
 pub mod instances;
 mod lifecycle;
@@ -188,8 +189,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             }
             match Child::decode(word) {
                 Child::Leaf(leaf) => {
-                    check_offset(&self.pool, leaf, L::BYTES)?;
-                    self.pool.prefetch(leaf);
+                    L::prefetch(self.leaf(leaf)?, key);
                     let version = latch::read(self.leaf_latch(leaf));
                     // A leaf's range changes under its latch and its parent's: both versions agree.
                     let found = Found { leaf, version, low };
@@ -218,6 +218,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// The value of a key.
     pub fn get(&self, key: K) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
+        self.get_pinned(key)
+    }
+
+    #[inline]
+    fn get_pinned(&self, key: K) -> Result<Option<u64>> {
         let mut spins = 0;
         loop {
             let found = self.descend(key)?;
@@ -285,7 +290,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let old = node.value(L::shape::<K>(), slot);
         L::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
         with.publish()?;
-        if L::count::<K>(node) < self.entries_min::<L>()
+        if L::has_fewer::<K>(node, self.entries_min::<L>())
             && let Err(error) = self.leaf_underflow(latched, key)
         {
             // The key is gone all the same; the leaf stays as it is.

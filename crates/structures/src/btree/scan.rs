@@ -29,11 +29,19 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         'descend: while from <= to {
             let found = self.descend(from)?;
             let (mut leaf, mut version, mut before_low) = (found.leaf, found.version, None);
+            self.leaf(leaf)?.prefetch_whole();
             loop {
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
-                L::append_sorted(node, entries);
                 let (low, next) = (node.load_key::<K>(shape.spare), node.load(shape.next));
+                // Not checked yet: only asked for.
+                if next != 0
+                    && before + L::count::<K>(node) < wanted
+                    && let Ok(next) = self.leaf(next)
+                {
+                    next.prefetch_whole();
+                }
+                L::append_sorted(node, entries);
                 if !latch::validate(self.leaf_latch(leaf), version) {
                     entries.truncate(before);
                     latch::pause(&mut spins);

@@ -7,8 +7,9 @@ use super::placement::{Child, inner_word};
 use super::{BTree, LEVELS_MAX, Latched, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
-use crate::node::{FixedKey, Layout, Medium, Node, Shape};
+use crate::node::{FixedKey, Layout, Medium, Node};
 use entresol_memory::Publication;
+use entresol_memory::mutants::active;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,6 +66,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         change: impl FnOnce(&mut Publication<'p>) -> Result<Option<u64>>,
     ) -> Result<()> {
         let root = if P::PERSISTENT {
+            if active("tree-parent-after-its-split") && !with.is_empty() {
+                std::mem::replace(&mut with, self.pool.publication()).publish()?;
+            }
             let root = change(&mut with)?;
             with.publish()?;
             root
@@ -104,7 +108,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         node.store(shape.spare, leftmost);
         node.store(shape.next, next);
         if P::PERSISTENT {
-            self.flush_filled(node, shape, entries.len());
+            self.flush_filled::<I>(node, entries.len());
         }
     }
 
@@ -114,21 +118,36 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         L::fill(node, entries);
         node.store_key(shape.spare, low);
         node.store(shape.next, next);
-        self.flush_filled(node, shape, entries.len());
+        self.flush_filled::<L>(node, entries.len());
     }
 
     /// Flushes the parts of a filled node that say something.
-    fn flush_filled(&self, node: Node<'_>, shape: &Shape, entries: usize) {
+    fn flush_filled<N: Layout>(&self, node: Node<'_>, entries: usize) {
+        let shape = N::shape::<K>();
+        let slots = if N::FILLS_IN_ORDER { entries } else { shape.capacity };
+        if active("tree-node-not-flushed") {
+            return;
+        }
         self.pool.flush_ranges([
             (node.word_offset(0), shape.keys * 8),
-            (node.word_offset(shape.keys), entries * K::WORDS * 8),
-            (node.word_offset(shape.values), entries * 8),
+            (node.word_offset(shape.keys), slots * K::WORDS * 8),
+            (node.word_offset(shape.values), slots * 8),
         ]);
+    }
+
+    /// Changes a word outside of any publication: what several deliberate bugs do.
+    pub(super) fn set_at_once(&self, offset: u64, value: u64) {
+        self.pool.word(offset).store(value, Ordering::Release);
+        self.pool.flush(offset, 8);
+        self.pool.fence();
     }
 
     /// Names the root in the header; returns its word.
     pub(super) fn new_root(&self, word: u64, with: &mut Publication<'_>) -> u64 {
         if P::PERSISTENT {
+            if active("tree-root-before-its-split") {
+                self.set_at_once(self.root_word_offset(), word);
+            }
             with.set(self.root_word_offset(), word);
         }
         word
@@ -193,6 +212,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let separator = entries[keep].0;
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
+        if active("tree-sibling-before-node") {
+            self.set_at_once(node.word_offset(shape.next), fresh.offset());
+        }
+        if active("tree-split-truncates-first") {
+            let mut first = self.pool.publication();
+            L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut first))?;
+            first.publish()?;
+        }
         self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(shape.next));
         let right = with.allocate(fresh);
         L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut with))?;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{self, Entries, FixedKey, Layout, Medium, Node};
 use entresol_memory::Publication;
+use entresol_memory::mutants::active;
 use std::sync::atomic::Ordering;
 
 /// Two neighbours below one parent, by their child words, and the separator between them.
@@ -98,6 +99,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn merge_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let next = L::shape::<K>().next;
         let mut with = self.pool.publication();
+        if active("tree-merge-unlinks-first") {
+            self.set_at_once(left.word_offset(next), right.load(next));
+        }
         node::merge::<L, K>(left, right, &mut Medium::Pool(&self.pool, &mut with))?;
         with.set(left.word_offset(next), right.load(next));
         with.free(pair.right);

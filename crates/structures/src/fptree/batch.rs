@@ -9,7 +9,6 @@ use super::inner::Child;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::Leaf;
-use std::cmp::Ordering as CmpOrdering;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the leaf's two steps.
@@ -74,15 +73,14 @@ impl<K: TreeKey> FpTree<K> {
             let node = self.inner.node(id);
             way.version = latch::read(node.latch());
             way.lost = !latch::validate(way.parent, way.parent_version);
-            let group = node.group(|stored| K::compare(&self.pool, stored, *key) != CmpOrdering::Greater);
+            let group = node.group_of(&self.pool, *key);
             node.prefetch_group(group);
             way.selection = group as u64;
         }
         for (key, way) in keys.iter().zip(ways) {
             let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
             let node = self.inner.node(id);
-            let goes_right = |stored| K::compare(&self.pool, stored, *key) != CmpOrdering::Greater;
-            let child = node.child(node.position_in_group(way.selection as usize, goes_right));
+            let child = node.child(node.position_of(&self.pool, way.selection as usize, *key));
             if !latch::validate(node.latch(), way.version) {
                 way.lost = true;
                 continue;

@@ -16,7 +16,7 @@
 //! reader that still holds its number reads stale words at worst and notices when it validates.
 
 use crate::key::TreeKey;
-use crate::simd::prefetch;
+use crate::simd::{Line, prefetch};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -120,29 +120,55 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         K::load(&self.words[word..word + K::WORDS])
     }
 
-    /// The group of the child that holds the key: reads the first line only.
+    /// As [`Inner::group_of`], a pivot at a time.
     #[inline]
-    pub(super) fn group(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
+    fn group(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let used = self.count().div_ceil(GROUP);
         (1..=Self::PIVOT_COUNT).map(|g| counted::<K>(g < used, || goes_right(self.pivot(g)))).sum()
     }
 
-    /// The child that holds the key, given its group.
+    /// As [`Inner::position_of`], a key at a time.
     #[inline]
-    pub(super) fn position_in_group(&self, group: usize, goes_right: impl Fn(K::Stored) -> bool) -> usize {
+    fn position_in_group(&self, group: usize, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let first = group * GROUP;
         let used = self.count().saturating_sub(first).min(GROUP);
         let steps = (1..GROUP).map(|i| counted::<K>(i < used, || goes_right(self.key(first + i))));
         first + steps.sum::<usize>()
     }
 
+    /// A whole line, from a word on that starts one.
+    #[inline]
+    fn line(&self, first: usize) -> &Line {
+        self.words[first..].first_chunk().expect("a node is whole lines")
+    }
+
+    /// The group of the child that holds the key: reads the first line only.
+    #[inline]
+    pub(super) fn group_of(&self, pool: &Pool, key: K::Key<'_>) -> usize {
+        match K::line_not_greater(self.line(0), key) {
+            Some(bits) => leading(bits >> PIVOTS, self.count().div_ceil(GROUP)),
+            None => self.group(|stored| K::compare(pool, stored, key) != Ordering::Greater),
+        }
+    }
+
+    /// The child that holds the key, given its group.
+    #[inline]
+    pub(super) fn position_of(&self, pool: &Pool, group: usize, key: K::Key<'_>) -> usize {
+        let first = group * GROUP;
+        match K::line_not_greater(self.line(GROUPS + group * Self::GROUP_WORDS), key) {
+            Some(bits) => first + leading(bits >> 1, self.count().saturating_sub(first).min(GROUP)),
+            None => {
+                self.position_in_group(group, |stored| K::compare(pool, stored, key) != Ordering::Greater)
+            }
+        }
+    }
+
     /// The child that holds the key.
     #[inline]
     pub(super) fn position(&self, pool: &Pool, key: K::Key<'_>) -> usize {
-        let goes_right = |stored| K::compare(pool, stored, key) != Ordering::Greater;
-        let group = self.group(goes_right);
+        let group = self.group_of(pool, key);
         self.prefetch_group(group);
-        self.position_in_group(group, goes_right)
+        self.position_of(pool, group, key)
     }
 
     pub(super) fn position_of_stored(&self, pool: &Pool, key: K::Stored) -> usize {
@@ -223,6 +249,13 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         self.store_all(&children);
         (index == 0).then(|| children[0].0)
     }
+}
+
+/// How many of the keys behind the first of `used` go right; their bits are in order, as the keys are.
+#[inline]
+fn leading(bits: u64, used: usize) -> usize {
+    let in_use = bits & ((1 << used.saturating_sub(1)) - 1);
+    in_use.trailing_ones() as usize
 }
 
 /// 1 if the key at a place in use goes right. Keys that are plain words are compared even where the place is

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const HEADER_BYTES: usize = 64;
 const FIRST_LEAF: u64 = 8;
+/// "FPTREE" in a header's first word; the rest says what the keys are.
+const KIND_MASK: u64 = (1 << 48) - 1;
 /// How full inner nodes are when they are rebuilt: room for some splits.
 const REBUILD_FILL_PERCENT: usize = 85;
 
@@ -45,13 +47,26 @@ impl<K: TreeKey> FpTree<K> {
         Ok(publication.allocate(header))
     }
 
-    /// Opens a tree and rebuilds its inner nodes. Cost: one cache line of every leaf.
+    /// Opens a tree and rebuilds its inner nodes. A tree with another kind of keys is an error, and so is damage that is
+    /// met. Cost: two cache lines of every leaf.
     pub fn open(pool: &Arc<Pool>, header: u64, tag: u8) -> Result<FpTree<K>> {
-        let words = pool.words(header, 2);
+        let words = pool.try_words(header, 2).filter(|_| header != 0 && header.is_multiple_of(64));
+        let Some(words) = words else {
+            return Err(Error::Corrupt { offset: header, what: "no tree can be there".to_string() });
+        };
         let magic = words[0].load(Ordering::Acquire);
-        if magic != Self::magic(tag) {
-            let what = format!("its header starts with {magic:#018x}, not {:#018x}", Self::magic(tag));
+        let expected = Self::magic(tag);
+        if magic & KIND_MASK != expected & KIND_MASK {
+            let what = format!("its header starts with {magic:#018x}, not {expected:#018x}");
             return Err(Error::Corrupt { offset: header, what });
+        }
+        if magic != expected {
+            let [.., found_tag, found_words] = magic.to_le_bytes();
+            return Err(Error::Invalid(format!(
+                "the tree at {header:#x} has keys of kind {found_tag} that take {found_words} words each; asked for \
+                 were keys of kind {tag} that take {}",
+                K::WORDS
+            )));
         }
         let tree = FpTree {
             pool: pool.clone(),

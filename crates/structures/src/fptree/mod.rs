@@ -94,22 +94,16 @@ impl<K: TreeKey> FpTree<K> {
     /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
     #[inline]
     fn find_leaf(&self, key: K::Key<'_>) -> Found {
-        let (found, ()) = self.descend(|node| node.position(&self.pool, key), |(), _, _| {});
+        let found = self.descend(|node| node.position(&self.pool, key));
         Leaf::<K>::prefetch_home(&self.pool, found.leaf, K::fingerprint(key));
         found
     }
 
-    /// Walks down by `choose`; `passed` gathers what it needs of every inner node and the chosen child's index.
-    /// Each attempt gathers anew.
+    /// Walks down by `choose`, the index of a node's child.
     #[inline]
-    fn descend<S: Default>(
-        &self,
-        choose: impl Fn(&inner::Inner<'_, K>) -> usize,
-        passed: impl Fn(&mut S, &inner::Inner<'_, K>, usize),
-    ) -> (Found, S) {
+    fn descend(&self, choose: impl Fn(&inner::Inner<'_, K>) -> usize) -> Found {
         let mut spins = 0;
         'restart: loop {
-            let mut gathered = S::default();
             let mut parent_latch = &self.root_latch;
             let mut parent_version = latch::read(parent_latch);
             let mut child = Child::decode(self.root.load(Ordering::Relaxed));
@@ -123,7 +117,7 @@ impl<K: TreeKey> FpTree<K> {
                         let version = latch::read(self.stripes.of(leaf));
                         // The leaf's range changes under its latch and its parent's: both versions agree.
                         if latch::validate(parent_latch, parent_version) {
-                            return (Found { leaf, version }, gathered);
+                            return Found { leaf, version };
                         }
                         break;
                     }
@@ -133,9 +127,7 @@ impl<K: TreeKey> FpTree<K> {
                         if !latch::validate(parent_latch, parent_version) {
                             break;
                         }
-                        let index = choose(&node);
-                        child = node.child(index);
-                        passed(&mut gathered, &node, index);
+                        child = node.child(choose(&node));
                         if !latch::validate(node.latch(), version) {
                             break;
                         }

@@ -1,13 +1,40 @@
-//! Range scans, a leaf at a time.
+//! Range scans along the leaves.
 
 use super::FpTree;
-use super::inner::Child;
+use super::inner::{Child, Inner};
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
-use crate::leaf::bits;
+use crate::leaf::{Leaf, bits};
+use entresol_memory::Pool;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::atomic::Ordering as Memory;
+
+/// Where a scan goes on.
+enum Start<'k, K: TreeKey> {
+    Bound(Bound<K::Key<'k>>),
+    /// Behind an entry that was visited.
+    After(K::Stored),
+}
+
+impl<K: TreeKey> Start<'_, K> {
+    fn position(&self, pool: &Pool, node: &Inner<'_, K>) -> usize {
+        match self {
+            Start::Bound(Bound::Unbounded) => 0,
+            Start::Bound(Bound::Included(key) | Bound::Excluded(key)) => node.position(pool, *key),
+            Start::After(stored) => node.position_of_stored(pool, *stored),
+        }
+    }
+
+    fn admits(&self, pool: &Pool, stored: K::Stored) -> bool {
+        match self {
+            Start::Bound(Bound::Unbounded) => true,
+            Start::Bound(Bound::Included(key)) => K::compare(pool, stored, *key) != Ordering::Less,
+            Start::Bound(Bound::Excluded(key)) => K::compare(pool, stored, *key) == Ordering::Greater,
+            Start::After(before) => K::compare_stored(pool, stored, *before) == Ordering::Greater,
+        }
+    }
+}
 
 impl<K: TreeKey> FpTree<K> {
     /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from,
@@ -19,52 +46,72 @@ impl<K: TreeKey> FpTree<K> {
         from: Bound<K::Key<'_>>,
         entries: &mut Vec<(KeyBytes, u64)>,
     ) -> Option<KeyBytes> {
-        let _pinned = self.pool.pin();
-        let before = entries.len();
-        let mut resume = self.scan_leaf(from, entries);
-        while entries.len() == before {
-            let next = resume?;
-            let key = K::from_bytes(&next).expect("a separator is a key");
-            resume = self.scan_leaf(Bound::Included(key), entries);
-        }
-        resume
+        self.scan(from, 1, entries)
     }
 
-    fn scan_leaf(&self, from: Bound<K::Key<'_>>, entries: &mut Vec<(KeyBytes, u64)>) -> Option<KeyBytes> {
+    /// As [`FpTree::scan_batch`], leaf after leaf until there are at least `enough` entries more.
+    pub fn scan(
+        &self,
+        from: Bound<K::Key<'_>>,
+        enough: usize,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Option<KeyBytes> {
+        self.visit(from, enough, |stored, value| entries.push((K::to_bytes(&self.pool, stored), value)))
+    }
+
+    /// As [`FpTree::scan`], without copies: calls `visit` with stored keys and values. What lies outside the nodes stays
+    /// while `visit` runs, and longer only for who [pins](entresol_memory::Pool::pin). Cost: one descent, then the
+    /// leaves in a row, the next of which is on its way while one is sorted.
+    pub fn visit(
+        &self,
+        from: Bound<K::Key<'_>>,
+        enough: usize,
+        mut visit: impl FnMut(K::Stored, u64),
+    ) -> Option<KeyBytes> {
+        let _pinned = self.pool.pin();
+        let mut from = Start::<K>::Bound(from);
+        let mut visited = 0;
+        let mut entries = Vec::with_capacity(Leaf::<K>::CAPACITY);
         let mut spins = 0;
-        loop {
-            let (found, upper) = self.descend(
-                |node| match from {
-                    Bound::Included(key) | Bound::Excluded(key) => node.position(&self.pool, key),
-                    Bound::Unbounded => 0,
-                },
-                // Lower nodes have the tighter bound, if they have one.
-                |upper: &mut Option<K::Stored>, node, index| {
-                    if index + 1 < node.count() {
-                        *upper = Some(node.key(index + 1));
-                    }
-                },
-            );
-            let latch = self.stripes.of(found.leaf);
-            let leaf = self.leaf(found.leaf);
-            let mut slots: Vec<(K::Stored, u64)> =
-                bits(leaf.bitmap()).map(|slot| (leaf.key(slot), leaf.value(slot))).collect();
-            if !latch::validate(latch, found.version) {
-                latch::pause(&mut spins);
-                continue;
+        'descend: loop {
+            let found = self.descend(|node| from.position(&self.pool, node));
+            Leaf::<K>::prefetch_whole(&self.pool, found.leaf);
+            let (mut at, mut version, mut is_first) = (found.leaf, found.version, true);
+            loop {
+                let (leaf, latch) = (self.leaf(at), self.stripes.of(at));
+                let (next, bitmap) = (leaf.next(), leaf.bitmap() & Leaf::<K>::FULL);
+                if next != 0 && visited + (bitmap.count_ones() as usize) < enough {
+                    Leaf::<K>::prefetch_whole(&self.pool, next);
+                }
+                entries.clear();
+                entries.extend(bits(bitmap).map(|slot| (leaf.key(slot), leaf.value(slot))));
+                if !latch::validate(latch, version) {
+                    latch::pause(&mut spins);
+                    continue 'descend;
+                }
+                if is_first {
+                    entries.retain(|(stored, _)| from.admits(&self.pool, *stored));
+                }
+                entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.0, b.0));
+                entries.iter().for_each(|(stored, value)| visit(*stored, *value));
+                visited += entries.len();
+                if let Some((last, _)) = entries.last() {
+                    from = Start::After(*last);
+                }
+                if next == 0 {
+                    return None;
+                }
+                // The next leaf's words first, then this one's version: it was the next at that moment.
+                let resume = (visited >= enough).then(|| K::to_bytes(&self.pool, self.leaf(next).low()));
+                let next_version = latch::read(self.stripes.of(next));
+                if !latch::validate(latch, version) {
+                    continue 'descend;
+                }
+                if resume.is_some() {
+                    return resume;
+                }
+                (at, version, is_first) = (next, next_version, false);
             }
-            slots.retain(|(stored, _)| match from {
-                Bound::Included(key) => K::compare(&self.pool, *stored, key) != Ordering::Less,
-                Bound::Excluded(key) => K::compare(&self.pool, *stored, key) == Ordering::Greater,
-                Bound::Unbounded => true,
-            });
-            // The leaf may have taken over its right neighbour's range meanwhile; that comes with the next leaf.
-            if let Some(upper) = upper {
-                slots.retain(|(stored, _)| K::compare_stored(&self.pool, *stored, upper) == Ordering::Less);
-            }
-            slots.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.0, b.0));
-            entries.extend(slots.iter().map(|(stored, value)| (K::to_bytes(&self.pool, *stored), *value)));
-            return upper.map(|stored| K::to_bytes(&self.pool, stored));
         }
     }
 
@@ -73,7 +120,7 @@ impl<K: TreeKey> FpTree<K> {
         let _pinned = self.pool.pin();
         let mut spins = 0;
         let last_leaf = loop {
-            let (found, ()) = self.descend(last_child, |(), _, _| {});
+            let found = self.descend(last_child);
             let leaf = self.leaf(found.leaf);
             let keys: Vec<K::Stored> = bits(leaf.bitmap()).map(|slot| leaf.key(slot)).collect();
             if latch::validate(self.stripes.of(found.leaf), found.version) {
@@ -90,18 +137,9 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     fn last_key_by_scan(&self) -> Option<KeyBytes> {
-        let mut entries = Vec::new();
         let mut last = None;
-        let mut resume = self.scan_leaf(Bound::Unbounded, &mut entries);
-        loop {
-            if let Some((key, _)) = entries.pop() {
-                last = Some(key);
-            }
-            entries.clear();
-            let Some(next) = resume else { return last };
-            let key = K::from_bytes(&next).expect("a separator is a key");
-            resume = self.scan_leaf(Bound::Included(key), &mut entries);
-        }
+        self.visit(Bound::Unbounded, usize::MAX, |stored, _| last = Some(stored));
+        last.map(|stored| K::to_bytes(&self.pool, stored))
     }
 
     /// Inner levels above the leaves.

@@ -100,6 +100,16 @@ impl Map {
         })
     }
 
+    /// The first free slot from one on, or else the first of all.
+    pub(super) fn free_slot_from(&self, shape: &Shape, from: usize) -> Option<usize> {
+        let behind = (from / 64..shape.state_words).find_map(|word| {
+            let before = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
+            let free = !self.0[word] & mask(shape, word) & !before;
+            (free != 0).then(|| word * 64 + free.trailing_zeros() as usize)
+        });
+        behind.or_else(|| self.free_slot(shape))
+    }
+
     /// Commits what differs from the node's map.
     pub(super) fn commit(&self, node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
         for word in 0..shape.state_words {

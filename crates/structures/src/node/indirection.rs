@@ -16,16 +16,14 @@ use super::bits::{self, Map};
 use super::shape::Front;
 use super::{FixedKey, Layout, Medium, Node, Shape, search};
 use crate::error::Result;
-use smallvec::SmallVec;
+use entresol_memory::mutants::intact;
 
-/// Unsorted entries with a sorted slot array; nodes of `BYTES`. Read with binary search through the indirection.
+/// Unsorted entries with a sorted slot array; nodes of `BYTES`. Read by counting smaller keys, or
+/// with binary search through the indirection.
 #[derive(Debug)]
 pub struct Indirection<const BYTES: usize>;
 
 const FRONT: Front = Front { bit_per_entry: true, further_bits: 1, byte_per_entry: true, further_bytes: 1 };
-
-/// Slot numbers in key order, outside of the node.
-type Slots = SmallVec<[u8; 64]>;
 
 /// The word with the validity bit, and the bit: behind those of the slots.
 const fn validity(shape: &Shape) -> (usize, u64) {
@@ -56,41 +54,103 @@ fn array_slot(node: Node<'_>, shape: &Shape, place: usize) -> usize {
     array_byte(node, shape, place + 1).min(shape.capacity - 1)
 }
 
-/// The slots in key order, by the array if it is valid.
-fn slots<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Slots {
-    if is_valid(node, shape) {
-        (0..array_count(node, shape)).map(|place| array_slot(node, shape, place) as u8).collect()
-    } else {
-        bits::sorted_slots::<K>(node, shape).into_iter().map(|(_, slot)| slot as u8).collect()
+/// The largest node's slot array.
+const ARRAY_BYTES: usize = 264;
+
+/// A slot array outside of the node: slot numbers in key order, behind their number.
+#[derive(PartialEq, Eq)]
+struct Slots {
+    bytes: [u8; ARRAY_BYTES],
+}
+
+impl Slots {
+    fn empty() -> Slots {
+        Slots { bytes: [0; ARRAY_BYTES] }
     }
+
+    /// The slots of a node's entries, by its array if that is valid, else by its bits and keys.
+    fn load<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Slots {
+        let mut slots = Slots::empty();
+        if is_valid(node, shape) {
+            for (i, bytes) in slots.bytes.chunks_exact_mut(8).take(shape.byte_words).enumerate() {
+                bytes.copy_from_slice(&node.load(shape.bytes + i).to_le_bytes());
+            }
+            slots.bytes[0] = slots.bytes[0].min(shape.capacity as u8);
+            // Damage must not lead outside of the node.
+            let last = shape.capacity as u8 - 1;
+            slots.bytes[1..].iter_mut().for_each(|slot| *slot = (*slot).min(last));
+        } else {
+            bits::sorted_slots::<K>(node, shape).iter().for_each(|(_, slot)| slots.push(*slot));
+        }
+        slots
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.bytes[0])
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.bytes[1..=self.len()].iter().map(|slot| usize::from(*slot))
+    }
+
+    fn get(&self, place: usize) -> usize {
+        usize::from(self.bytes[1 + place])
+    }
+
+    fn push(&mut self, slot: usize) {
+        self.insert(self.len(), slot);
+    }
+
+    fn insert(&mut self, place: usize, slot: usize) {
+        let end = 1 + self.len();
+        self.bytes.copy_within(1 + place..end, 2 + place);
+        self.bytes[1 + place] = slot as u8;
+        self.bytes[0] += 1;
+    }
+
+    fn remove(&mut self, place: usize) {
+        let end = 1 + self.len();
+        self.bytes.copy_within(2 + place..end, 1 + place);
+        self.bytes[0] -= 1;
+    }
+
+    /// Its words; what stands behind the last slot number means nothing.
+    fn words(&self, shape: &Shape) -> impl Iterator<Item = u64> {
+        self.bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).take(shape.byte_words)
+    }
+}
+
+/// How many keys are not greater, by counting where the processor compares whole lines, else by binary search through
+/// the slot array.
+#[inline]
+fn place_of<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    key: K,
+    count: impl Fn() -> usize,
+    slot_at: impl Fn(usize) -> usize,
+) -> usize {
+    let ranks = (0..shape.state_words)
+        .map(|word| search::rank_unordered(node, shape, word * 64, bits::map_word(node, shape, word), key));
+    let counted: Option<usize> = ranks.sum();
+    counted.unwrap_or_else(|| search::binary(count(), key, |place| node.key::<K>(shape, slot_at(place))))
 }
 
 /// Clears the validity bit, before the slot array or an entry changes.
 fn invalidate(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
     let (word, bit) = validity(shape);
-    if node.load(word) & bit != 0 {
+    if node.load(word) & bit != 0 && intact("slot-array-changes-while-valid") {
         medium.step(node, word, node.load(word) & !bit);
     }
 }
 
-/// The words of a slot array.
-fn array_words(slots: &[u8], shape: &Shape) -> impl Iterator<Item = u64> {
-    let bytes = [slots.len() as u8].into_iter().chain(slots.iter().copied());
-    let mut words = [0u64; 33];
-    for (i, byte) in bytes.enumerate() {
-        words[i / 8] |= u64::from(byte) << (i % 8 * 8);
-    }
-    words.into_iter().take(shape.byte_words)
-}
-
 /// Writes the slot array and commits the bitmap that belongs to it.
-fn commit(node: Node<'_>, shape: &Shape, slots: &[u8], medium: &mut Medium<'_, '_>) {
-    for (i, word) in array_words(slots, shape).enumerate() {
+fn commit(node: Node<'_>, shape: &Shape, slots: &Slots, map: &Map, medium: &mut Medium<'_, '_>) {
+    for (i, word) in slots.words(shape).enumerate() {
         if node.load(shape.bytes + i) != word {
             medium.write(node, shape.bytes + i, word);
         }
     }
-    let map = Map::of(slots.iter().map(|slot| usize::from(*slot)));
     let (validity_word, bit) = validity(shape);
     for word in 0..shape.state_words {
         let after = map.word(word) | if word == validity_word { bit } else { 0 };
@@ -102,31 +162,36 @@ fn commit(node: Node<'_>, shape: &Shape, slots: &[u8], medium: &mut Medium<'_, '
 
 impl<const BYTES: usize> Indirection<BYTES> {
     /// Adds sorted entries at a place in key order.
-    fn add<K: FixedKey>(node: Node<'_>, place: usize, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) {
+    fn add<K: FixedKey>(
+        node: Node<'_>,
+        mut slots: Slots,
+        place: usize,
+        entries: &[(K, u64)],
+        medium: &mut Medium<'_, '_>,
+    ) {
         let shape = Self::shape::<K>();
-        let mut slots = slots::<K>(node, shape);
-        let mut map = Map::of(slots.iter().map(|slot| usize::from(*slot)));
+        let mut map = Map::load(node, shape);
         invalidate(node, shape, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
             let slot = map.free_slot(shape).expect("the caller has seen that there is room");
             map.insert(slot);
-            slots.insert(place + i, slot as u8);
+            slots.insert(place + i, slot);
             for i in 0..K::WORDS {
                 medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
             }
             medium.write(node, shape.values + slot, *value);
         }
-        commit(node, shape, &slots, medium);
+        commit(node, shape, &slots, &map, medium);
     }
 
     /// Keeps the entries with these places in key order.
     fn keep<K: FixedKey>(node: Node<'_>, kept: impl Fn(usize) -> bool, medium: &mut Medium<'_, '_>) {
         let shape = Self::shape::<K>();
-        let slots = slots::<K>(node, shape);
-        let slots: Slots =
-            slots.into_iter().enumerate().filter(|(i, _)| kept(*i)).map(|(_, slot)| slot).collect();
+        let mut slots = Slots::empty();
+        let before = Slots::load::<K>(node, shape);
+        before.iter().enumerate().filter(|(i, _)| kept(*i)).for_each(|(_, slot)| slots.push(slot));
         invalidate(node, shape, medium);
-        commit(node, shape, &slots, medium);
+        commit(node, shape, &slots, &Map::of(slots.iter()), medium);
     }
 }
 
@@ -146,7 +211,9 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(shape, slot, *key, *value);
         }
-        commit(node, shape, &(0..entries.len() as u8).collect::<Slots>(), &mut Medium::Dram);
+        let mut slots = Slots::empty();
+        (0..entries.len()).for_each(|slot| slots.push(slot));
+        commit(node, shape, &slots, &Map::of(0..entries.len()), &mut Medium::Dram);
     }
 
     #[inline]
@@ -156,8 +223,14 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
+        let shape = Self::shape::<K>();
+        if search::compares_lines::<K>() {
+            return (0..shape.state_words).find_map(|word| {
+                search::find_valid(node, shape, word * 64, bits::map_word(node, shape, word), key)
+            });
+        }
         let slot = Self::floor(node, key)?;
-        (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
+        (node.key::<K>(shape, slot) == key).then_some(slot)
     }
 
     #[inline]
@@ -166,8 +239,8 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
         if !is_valid(node, shape) {
             return bits::floor(node, shape, key);
         }
-        let key_at = |place| node.key::<K>(shape, array_slot(node, shape, place));
-        let place = search::binary(array_count(node, shape), key, key_at);
+        let slot_at = |place| array_slot(node, shape, place);
+        let place = place_of(node, shape, key, || array_count(node, shape), slot_at);
         place.checked_sub(1).map(|before| array_slot(node, shape, before))
     }
 
@@ -179,24 +252,28 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
 
     fn append_sorted<K: FixedKey>(node: Node<'_>, entries: &mut super::Entries<K>) {
         let shape = Self::shape::<K>();
-        let slots = slots::<K>(node, shape);
-        entries.extend(slots.into_iter().map(|slot| node.entry(shape, usize::from(slot))));
+        entries.extend(Slots::load::<K>(node, shape).iter().map(|slot| node.entry(shape, slot)));
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
-        let slots = slots::<K>(node, shape);
-        let place = search::binary(slots.len(), key, |i| node.key(shape, usize::from(slots[i])));
-        Self::add(node, place, &[(key, value)], medium);
+        let slots = Slots::load::<K>(node, shape);
+        let place = place_of(node, shape, key, || slots.len(), |place| slots.get(place));
+        Self::add(node, slots, place, &[(key, value)], medium);
         Ok(())
     }
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
-        let mut slots = slots::<K>(node, shape);
-        slots.retain(|other| usize::from(*other) != slot);
+        let mut slots = Slots::load::<K>(node, shape);
+        let place = slots.iter().position(|other| other == slot);
+        if let Some(place) = place {
+            slots.remove(place);
+        }
+        let mut map = Map::load(node, shape);
+        map.remove(slot);
         invalidate(node, shape, medium);
-        commit(node, shape, &slots, medium);
+        commit(node, shape, &slots, &map, medium);
         Ok(())
     }
 
@@ -206,12 +283,15 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
     }
 
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        Self::add(node, Self::count::<K>(node), entries, medium);
+        let slots = Slots::load::<K>(node, Self::shape::<K>());
+        let end = slots.len();
+        Self::add(node, slots, end, entries, medium);
         Ok(())
     }
 
     fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        Self::add(node, 0, entries, medium);
+        let slots = Slots::load::<K>(node, Self::shape::<K>());
+        Self::add(node, slots, 0, entries, medium);
         Ok(())
     }
 
@@ -234,9 +314,9 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
         if !is_valid(node, shape) {
             return Ok(());
         }
-        let by_array = slots::<K>(node, shape);
-        let by_bits: Slots =
-            bits::sorted_slots::<K>(node, shape).into_iter().map(|(_, slot)| slot as u8).collect();
+        let by_array: Vec<usize> = Slots::load::<K>(node, shape).iter().collect();
+        let by_bits: Vec<usize> =
+            bits::sorted_slots::<K>(node, shape).into_iter().map(|(_, slot)| slot).collect();
         if by_array != by_bits {
             return Err(format!("its slot array says {by_array:?}, its bits and keys {by_bits:?}"));
         }

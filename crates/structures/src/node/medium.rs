@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::error::Result;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Takes a node's changes to a pool, or to DRAM, where nothing survives and nothing needs an order.
@@ -33,11 +33,28 @@ impl Medium<'_, '_> {
         }
     }
 
+    /// Words that the commit can still take, with some to spare for what a tree adds.
+    pub(crate) fn room(&self) -> usize {
+        const SPARE: usize = 4;
+        match self {
+            Medium::Pool(_, with) => (PUBLICATION_WORDS_MAX - SPARE).saturating_sub(with.len()),
+            Medium::Dram => PUBLICATION_WORDS_MAX - SPARE,
+        }
+    }
+
     /// Starts to make words that were stored durable; they are before the commit.
     #[inline]
     pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize) {
         if let Medium::Pool(pool, _) = self {
             pool.flush(node.word_offset(word), count * 8);
+        }
+    }
+
+    /// As [`Medium::flush`] for two runs of words, each from a word on, which need no order between them.
+    #[inline]
+    pub(crate) fn flush_both(&mut self, node: Node<'_>, first: (usize, usize), second: (usize, usize)) {
+        if let Medium::Pool(pool, _) = self {
+            pool.flush_ranges([first, second].map(|(word, count)| (node.word_offset(word), count * 8)));
         }
     }
 

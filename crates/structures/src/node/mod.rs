@@ -56,6 +56,10 @@ pub use unsorted::Unsorted;
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+const LINE_WORDS: usize = 8;
+/// Keys of more words are not asked for together: a search through them reads few of their lines.
+const PREFETCHED_WORDS_MAX: usize = 64;
+
 /// Entries outside of a node, in key order.
 pub type Entries<K> = Vec<(K, u64)>;
 
@@ -83,6 +87,18 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn load(&self, word: usize) -> u64 {
         self.words[word].load(Relaxed)
+    }
+
+    /// Asks for the line of a word.
+    #[inline]
+    pub(crate) fn prefetch(&self, word: usize) {
+        crate::simd::prefetch(&self.words[word]);
+    }
+
+    /// Asks for all lines.
+    #[inline]
+    pub(crate) fn prefetch_whole(&self) {
+        (0..self.words.len()).step_by(LINE_WORDS).for_each(|word| self.prefetch(word));
     }
 
     #[inline]
@@ -150,15 +166,23 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// Whether [`Layout::prepend`] and [`Layout::drop_first`] work; if not, a tree moves entries into a fresh node.
     const SHIFTS_BLOCKS: bool = true;
 
+    /// Whether [`Layout::fill`] uses the slots from 0 on; if not, it may use any.
+    const FILLS_IN_ORDER: bool = true;
+
     /// Where things are.
     fn shape<K: FixedKey>() -> &'static Shape;
 
-    /// Makes a node that nobody reaches yet hold these entries (sorted, at most as many as fit), from slot 0 on, and
-    /// nothing else. The caller flushes it. The words of its links are the caller's.
+    /// Makes a node that nobody reaches yet hold these entries (sorted, at most as many as fit), from slot 0 on if it
+    /// [fills in order](Layout::FILLS_IN_ORDER), and nothing else. The caller flushes it. The words of its links are the caller's.
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]);
 
     /// Entries that it holds.
     fn count<K: FixedKey>(node: Node<'_>) -> usize;
+
+    /// Whether it holds fewer entries than so many.
+    fn has_fewer<K: FixedKey>(node: Node<'_>, than: usize) -> bool {
+        Self::count::<K>(node) < than
+    }
 
     /// Whether another entry may not fit.
     fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
@@ -167,6 +191,12 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// Search: the slot of a key.
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize>;
+
+    /// Asks for the lines that a search for a key reads, before anything is known of the node.
+    #[inline]
+    fn prefetch<K: FixedKey>(node: Node<'_>, _key: K) {
+        prefetch_keys(node, Self::shape::<K>());
+    }
 
     /// The slot of the greatest key that is not greater than `key`: search in inner nodes.
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize>;
@@ -232,6 +262,15 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// What is wrong with the node's words, if something is.
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String>;
+}
+
+/// Asks for the first line and those of the keys.
+#[inline]
+fn prefetch_keys(node: Node<'_>, shape: &Shape) {
+    node.prefetch(0);
+    if shape.values - shape.keys <= PREFETCHED_WORDS_MAX {
+        (shape.keys..shape.values).step_by(LINE_WORDS).for_each(|word| node.prefetch(word));
+    }
 }
 
 /// *Split move*: fills a fresh node with the upper half and takes it out of the old one. Returns the first key of

@@ -4,7 +4,9 @@
 //! greater than the wanted one, so the greatest such key is the one before. Whatever `key_at` returns, they end and
 //! stay in range.
 
-use super::FixedKey;
+use super::{FixedKey, Node, Shape};
+use crate::simd::{self, Line};
+use std::sync::atomic::AtomicU64;
 
 /// The place of a key among keys in any order.
 #[inline]
@@ -75,6 +77,86 @@ pub fn interpolation<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -
         }
     }
     from + binary(to - from, key, |i| key_at(from + i))
+}
+
+/// Keys that are compared by vector instructions without a binary search before.
+const COUNTED_MAX: usize = 64;
+
+/// Whether keys are words that this processor compares a line at a time.
+#[inline]
+pub(super) fn compares_lines<K: FixedKey>() -> bool {
+    K::WORDS == 1 && simd::compares_lines()
+}
+
+/// The positions (bits) of up to 64 words for which `compare` says so, a line at a time.
+#[inline]
+fn lines(words: &[AtomicU64], count: usize, compare: impl Fn(&Line) -> u64) -> u64 {
+    let mut bits = 0;
+    for (line, words) in words.chunks(LINE_WORDS).take(count.div_ceil(LINE_WORDS)).enumerate() {
+        // What stands behind the last key is in the same node, and cut off below.
+        let Some(words) = words.first_chunk() else { break };
+        bits |= compare(words) << (line * LINE_WORDS);
+    }
+    if count < 64 { bits & ((1 << count) - 1) } else { bits }
+}
+
+const LINE_WORDS: usize = 8;
+
+/// Ranking: how many of the sorted keys in the slots from `first` on are not greater. Where the processor compares a
+/// line at a time, binary search goes on until 64 keys are left, and these are compared all at once: their lines are
+/// waited for together, and no step waits for the one before. Else binary search.
+#[inline]
+pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, count: usize, key: K) -> usize {
+    let key_at = |i: usize| node.key::<K>(shape, first + i);
+    if !compares_lines::<K>() {
+        return binary(count, key, key_at);
+    }
+    let (mut base, mut size) = (0, count);
+    while size > COUNTED_MAX {
+        let half = size / 2;
+        base = if key_at(base + half - 1) <= key { base + half } else { base };
+        size -= half;
+    }
+    // Node and count come from an optimistic reader: the slice must be checked, not trusted.
+    let words = &node.words()[shape.keys + first + base..];
+    let bits = lines(words, size, |line| simd::not_greater(line, key.word(0)));
+    base + bits.trailing_ones() as usize
+}
+
+/// Ranking among keys in any order: how many of those whose bits are set in `valid` are not greater. The keys are those
+/// in the 64 slots from `first` on. None where the processor does not compare lines: then only a search in order helps.
+#[inline]
+pub(super) fn rank_unordered<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    first: usize,
+    valid: u64,
+    key: K,
+) -> Option<usize> {
+    compares_lines::<K>().then(|| {
+        let words = &node.words()[shape.keys + first..];
+        let count = 64 - valid.leading_zeros() as usize;
+        let bits = lines(words, count, |line| simd::not_greater(line, key.word(0)));
+        (bits & valid).count_ones() as usize
+    })
+}
+
+/// The slot of a key among up to 64 slots from `first` on, those whose bits are set in `valid`.
+#[inline]
+pub(super) fn find_valid<K: FixedKey>(
+    node: Node<'_>,
+    shape: &Shape,
+    first: usize,
+    valid: u64,
+    key: K,
+) -> Option<usize> {
+    if !compares_lines::<K>() {
+        return linear_with_bits(valid, key, |i| node.key(shape, first + i)).map(|i| first + i);
+    }
+    let words = &node.words()[shape.keys + first..];
+    let count = 64 - valid.leading_zeros() as usize;
+    let found = lines(words, count, |line| simd::equal(line, key.word(0))) & valid;
+    (found != 0).then(|| first + found.trailing_zeros() as usize)
 }
 
 #[cfg(test)]

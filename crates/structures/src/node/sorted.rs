@@ -24,6 +24,7 @@
 use super::shape::WORD_OF_STATE;
 use super::{FixedKey, Layout, Medium, Node, Shape, search};
 use crate::error::Result;
+use entresol_memory::mutants::intact;
 
 /// Sorted entries with a gap; nodes of `BYTES`. Read with binary search.
 #[derive(Debug)]
@@ -74,6 +75,16 @@ impl Gap {
     }
 }
 
+/// How many keys are not greater: the place at which a key belongs, behind those that equal it.
+#[inline]
+fn place_of<K: FixedKey>(node: Node<'_>, shape: &Shape, gap: Gap, key: K) -> usize {
+    if gap.end < shape.capacity && node.key::<K>(shape, gap.end) <= key {
+        gap.start + search::rank(node, shape, gap.end, shape.capacity - gap.end, key)
+    } else {
+        search::rank(node, shape, 0, gap.start, key)
+    }
+}
+
 fn flush_slots<K: FixedKey>(
     node: Node<'_>,
     shape: &Shape,
@@ -81,9 +92,12 @@ fn flush_slots<K: FixedKey>(
     count: usize,
     medium: &mut Medium<'_, '_>,
 ) {
-    if count > 0 {
-        medium.flush(node, shape.keys + first * K::WORDS, count * K::WORDS);
-        medium.flush(node, shape.values + first, count);
+    if count > 0 && intact("gap-copies-not-flushed") {
+        medium.flush_both(
+            node,
+            (shape.keys + first * K::WORDS, count * K::WORDS),
+            (shape.values + first, count),
+        );
     }
 }
 
@@ -171,7 +185,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let shape = Self::shape::<K>();
         let gap = Gap::load(node, shape);
-        let place = search::binary(gap.count(shape), key, |i| node.key(shape, gap.slot(i)));
+        let place = place_of(node, shape, gap, key);
         place.checked_sub(1).map(|before| gap.slot(before))
     }
 
@@ -190,7 +204,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
         let shape = Self::shape::<K>();
         let gap = Gap::load(node, shape);
-        let place = search::binary(gap.count(shape), key, |i| node.key(shape, gap.slot(i)));
+        let place = place_of(node, shape, gap, key);
         // What moves last and the entry itself take the gap together.
         let gap = approach::<K>(node, shape, place, gap.width() - 1, medium);
         let moved = gap.start.abs_diff(place);

@@ -154,13 +154,12 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let shape = Self::shape::<K>();
         let used = Used::load(node, shape);
-        let found = search::linear(used.slots, key, |slot| node.key(shape, slot))?;
-        if used.hole != Some(found) {
-            return Some(found);
-        }
-        // What was erased may have come back behind the hole.
-        let behind = found + 1;
-        search::linear(used.slots - behind, key, |i| node.key(shape, behind + i)).map(|i| behind + i)
+        (0..used.slots).step_by(64).find_map(|first| {
+            let in_use = (used.slots - first).min(64);
+            let bits = if in_use == 64 { u64::MAX } else { (1 << in_use) - 1 };
+            let hole = used.hole.and_then(|hole| hole.checked_sub(first)).filter(|hole| *hole < 64);
+            search::find_valid(node, shape, first, bits & !hole.map_or(0, |hole| 1 << hole), key)
+        })
     }
 
     fn floor<K: FixedKey>(node: Node<'_>, wanted: K) -> Option<usize> {

@@ -92,3 +92,45 @@ fn crash_while_the_root_shrinks() {
     steps.extend((0..60).rev().map(Step::Remove));
     shake(&steps);
 }
+
+/// wB+-tree: the slot array changed while it counted as valid.
+#[test]
+fn crash_while_a_slot_array_changes() {
+    let mut steps = inserts((0..10).map(|i| i * 7 % 10));
+    steps.extend((0..5).map(Step::Remove));
+    shake(&steps);
+}
+
+/// Seeded bugs, each with the history above that must find it.
+#[cfg(feature = "mutants")]
+const SEEDED: [(&str, &str); 10] = [
+    ("fast-erase-not-flushed", "fast_fair_missing_flush_after_delete"),
+    ("fast-shift-before-commit", "fast_fair_crash_while_entries_shift_across_lines"),
+    ("slot-array-changes-while-valid", "crash_while_a_slot_array_changes"),
+    ("gap-copies-not-flushed", "fast_fair_crash_while_entries_shift_across_lines"),
+    ("tree-node-not-flushed", "crash_between_a_split_and_its_parent"),
+    ("tree-sibling-before-node", "crash_between_a_split_and_its_parent"),
+    ("tree-split-truncates-first", "crash_between_a_split_and_its_parent"),
+    ("tree-root-before-its-split", "crash_in_root_split"),
+    ("tree-parent-after-its-split", "crash_between_a_split_and_its_parent"),
+    ("tree-merge-unlinks-first", "crash_in_merge"),
+];
+
+/// A bug is selected for a whole process, so each history runs in one of its own.
+#[cfg(feature = "mutants")]
+#[test]
+fn every_seeded_bug_is_caught() {
+    use entresol_memory::mutants::{CATALOGUE, CaughtBy, SELECT};
+    let ours = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Trees);
+    assert!(ours.map(|mutant| mutant.name).eq(SEEDED.map(|(name, _)| name)), "the catalogue has others");
+    for (name, history) in SEEDED {
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = alone.env(SELECT, name).args(["--exact", &format!("bugs::{history}")]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            !output.status.success() && text.contains("crash check failed"),
+            "{name} is not caught: {text}"
+        );
+        println!("{name}: caught by {history}");
+    }
+}

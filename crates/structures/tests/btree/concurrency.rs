@@ -2,6 +2,7 @@
 //! throughout exactly once.
 
 use super::{Instance, Tree, small_instances, volatile_pool};
+use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
 use entresol_memory::{Env, Pool};
 use entresol_structures::Inserted;
 use std::collections::BTreeMap;
@@ -44,6 +45,11 @@ fn read_along(tree: &dyn Tree, seed: u64, stop: &AtomicBool) -> u64 {
         let value = tree.get(key).unwrap();
         assert!(value.is_none_or(|value| value >> 32 == key), "key {key} has value {value:?}");
         assert!(value.is_some() || key % STRIDE != WRITERS, "key {key} was there all the time");
+        let wanted: Vec<u64> = (0..40).map(|_| env.random_u64() % KEYS).collect();
+        for (key, value) in wanted.iter().zip(tree.get_many(&wanted).unwrap()) {
+            assert!(value.is_none_or(|value| value >> 32 == *key), "key {key} has value {value:?}");
+            assert!(value.is_some() || key % STRIDE != WRITERS, "key {key} was there all the time");
+        }
         let range = key..=key + 200;
         let descending = env.random_u64() % 2 == 1;
         let mut entries = tree.range(range.clone(), descending).unwrap();
@@ -105,5 +111,60 @@ fn writers_and_readers_agree() {
 fn writers_and_readers_agree_while_underflow_is_handled() {
     for instance in small_instances() {
         churn(&instance, true, 20_000);
+    }
+}
+
+type Operation = MapOperation<u64, u64>;
+
+/// Does an operation; returns the value before it.
+fn apply(tree: &dyn Tree, pool: &Arc<Pool>, operation: &Operation) -> Option<u64> {
+    let with = pool.publication();
+    match *operation {
+        MapOperation::Insert(key, value) => match tree.insert(key, value, with).unwrap() {
+            Inserted::New => None,
+            Inserted::Exists(before) => Some(before),
+        },
+        MapOperation::Replace(key, value) => tree.update(key, value, with).unwrap(),
+        MapOperation::Remove(key) => tree.remove(key, with).unwrap(),
+        // A batch of one lookup among others.
+        MapOperation::Get(key) if key.is_multiple_of(2) => {
+            tree.get_many(&[key + 1, key, key + 2]).unwrap()[1]
+        }
+        MapOperation::Get(key) => tree.get(key).unwrap(),
+        MapOperation::Put(..) => unreachable!("a tree has no such operation"),
+    }
+}
+
+/// Whatever the threads saw must come out of one order of all operations on each key.
+#[test]
+fn histories_of_shared_keys_are_linearizable() {
+    const KEYS: u64 = 60;
+    for (number, instance) in small_instances().iter().enumerate() {
+        let pool = volatile_pool();
+        let tree = instance.new_tree(&pool);
+        tree.set_underflow_handling(number % 2 == 0);
+        let recorder = Concurrent::new(3, apply_to_key);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (tree, pool, recorder) = (&*tree, &pool, &recorder);
+                scope.spawn(move || {
+                    let env = Env::simulated(SEED * 3 + thread as u64);
+                    for i in 0..3000 {
+                        let (key, value) = (env.random_u64() % KEYS, i << 8 | thread as u64);
+                        // Phases of growth and of decay.
+                        let removes = if i / 500 % 2 == 1 { 5 } else { 2 };
+                        let operation = match env.random_u64() % 10 {
+                            n if n < removes => MapOperation::Remove(key),
+                            6 => MapOperation::Replace(key, value),
+                            7 | 8 => MapOperation::Get(key),
+                            _ => MapOperation::Insert(key, value),
+                        };
+                        recorder.run(thread, key, operation.clone(), || apply(tree, pool, &operation));
+                    }
+                });
+            }
+        });
+        let content: BTreeMap<u64, u64> = tree.range(0..=KEYS, false).unwrap().into_iter().collect();
+        recorder.legal().judge(&content).unwrap_or_else(|wrong| panic!("{}: {wrong}", instance.name));
     }
 }

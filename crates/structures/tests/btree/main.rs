@@ -8,6 +8,7 @@ mod bugs;
 mod concurrency;
 mod crash;
 mod damage;
+mod limits;
 mod model;
 
 use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOptions, Publication};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 /// A tree of any kind, with keys given as numbers.
 pub trait Tree: Send + Sync {
     fn get(&self, key: u64) -> Result<Option<u64>>;
+    fn get_many(&self, keys: &[u64]) -> Result<Vec<Option<u64>>>;
     fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted>;
     fn update<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>>;
     fn remove<'p>(&'p self, key: u64, with: Publication<'p>) -> Result<Option<u64>>;
@@ -58,6 +60,13 @@ impl Numbered for u128 {
 impl<K: Numbered, L: Layout, I: Layout, P: Placement> Tree for BTree<K, L, I, P> {
     fn get(&self, key: u64) -> Result<Option<u64>> {
         BTree::get(self, K::of(key))
+    }
+    fn get_many(&self, keys: &[u64]) -> Result<Vec<Option<u64>>> {
+        let keys: Vec<K> = keys.iter().map(|key| K::of(*key)).collect();
+        // What was there before must go.
+        let mut values = vec![Some(1)];
+        BTree::get_many(self, &keys, &mut values)?;
+        Ok(values)
     }
     fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted> {
         BTree::insert(self, K::of(key), value, with)

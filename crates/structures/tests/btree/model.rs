@@ -70,6 +70,11 @@ fn history(instance: &Instance, pool: &Arc<Pool>, underflow: bool, operations: u
         }
         let probe = env.random_u64() % keys;
         assert_eq!(tree.get(probe).unwrap(), model.get(&probe).copied(), "{name}");
+        if operation % 100 == 0 {
+            let wanted: Vec<u64> = (0..operation / 100).map(|_| env.random_u64() % keys).collect();
+            let expected: Vec<Option<u64>> = wanted.iter().map(|key| model.get(key).copied()).collect();
+            assert_eq!(tree.get_many(&wanted).unwrap(), expected, "{name}");
+        }
         if operation % (operations / 12) == 0 {
             assert_owns_all(pool, &*tree, &name);
             assert_holds(&*tree, &model, &name);
