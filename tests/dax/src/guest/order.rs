@@ -2,7 +2,8 @@
 //!
 //! A step writes its number into every line of a row, from the first to the last, each flushed and fenced before the
 //! next is stored. So a power failure leaves a stair: the lines up to some place have the number of a step, those
-//! behind it the number before. Without fences, any of the flushed lines may be missing, and nearly every image shows it.
+//! behind it the number before. Without fences, any of the flushed lines may be missing at the next fence of the kernel;
+//! only a power failure right there shows it.
 
 use crate::history::Failure;
 use entresol_memory::Pool;
