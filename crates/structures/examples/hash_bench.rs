@@ -134,8 +134,48 @@ fn measure_table(load: &Load, pool: &Arc<Pool>, samples: &mut Samples) -> Result
         }
         right
     });
+    measure_threads(load, pool, &table);
     pool.persist(Durability::None)?;
     Ok(())
+}
+
+/// Half gets, half updates, by one thread and by two on the same keys: ns on a processor, an operation. Zipf: rank r with
+/// a probability that falls as r to the power of -0.99.
+fn measure_threads(load: &Load, pool: &Arc<Pool>, table: &HashTable<WordKey>) {
+    let keys = &load.keys;
+    let rank = |random: u64, is_zipf: bool| {
+        let u = random as f64 / u64::MAX as f64;
+        let most = (keys.len() as f64).powf(0.01);
+        let at = if is_zipf { (1.0 + u * (most - 1.0)).powf(100.0) - 1.0 } else { u * keys.len() as f64 };
+        (at as usize).min(keys.len() - 1)
+    };
+    let work = &|seed: u64, is_zipf: bool| {
+        let env = Env::simulated(seed);
+        let picks: Vec<u64> = (0..1_000_000).map(|_| keys[rank(env.random_u64(), is_zipf)]).collect();
+        let before_ns = on_processor_ns();
+        for (index, key) in picks.iter().enumerate() {
+            let is_there = match index % 2 {
+                0 => table.get(*key).is_some(),
+                _ => matches!(table.replace(*key, index as u64, pool.publication()), Ok(Some(_))),
+            };
+            assert!(is_there, "every key is there");
+        }
+        (on_processor_ns() - before_ns) / picks.len() as f64
+    };
+    for (name, is_zipf) in [("uniform", false), ("Zipf 0.99", true)] {
+        let mut times: Vec<f64> = (0..ROUNDS)
+            .map(|_| {
+                let one = work(1, is_zipf);
+                let two: f64 = std::thread::scope(|scope| {
+                    let threads = [2, 3].map(|seed| scope.spawn(move || work(seed, is_zipf)));
+                    threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+                });
+                2.0 * one / (two / 2.0)
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!("two threads, {name}: {:.2} times one, by time on processors", times[ROUNDS / 2]);
+    }
 }
 
 fn new_table(pool: &Arc<Pool>, name: &str) -> Result<HashTable<WordKey>, Box<dyn Error>> {

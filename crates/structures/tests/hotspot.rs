@@ -69,7 +69,7 @@ fn counted(pool: &Arc<Pool>) -> HotspotIndex<Counting<HashTable<WordKey>>> {
     let behind = Counting { behind: table(pool), gets: AtomicU64::new(0) };
     let options = HotspotOptions {
         budget_bytes: HotspotIndex::<HashTable<WordKey>>::budget_bytes(8192),
-        clock: HotspotClock::Known { behind_ns: 300, look_ns: 100 },
+        clock: HotspotClock::Known { behind_ns: 400, look_ns: 100 },
         ..HotspotOptions::default()
     };
     let index = HotspotIndex::new(behind, options).unwrap();

@@ -53,7 +53,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         (quick(), quick())
     } else {
         (
-            Sizes { keys: 100_000, operations: 100_000, moves: 3 },
+            Sizes { keys: 100_000, operations: 60_000, moves: 3 },
             Sizes { keys: 500_000, operations: 200_000, moves: 3 },
         )
     };
@@ -263,7 +263,7 @@ impl Bench<'_> {
 
     /// Lets a cache get to know its load; what it has then stays as the load does.
     fn warm<I: PointIndex<Key = u64>>(&self, hot: &Hot<'_, I>, skew: Skew) -> Result<(), Error> {
-        for round in 0..6 {
+        for round in 0..3 {
             let mut random = self.random(10 + round);
             for number in skew.draw(&mut random, self.sizes.keys, 0, self.sizes.operations) {
                 hot.get(key(number))?;
