@@ -13,8 +13,8 @@ use super::{Class, Session, Store, peer_error};
 use crate::Error;
 use crate::workload::{Kind, Op, Tally};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBRawIterator, DataBlockIndexType, Options, ReadOptions,
-    WaitForCompactOptions, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBRawIterator, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
+    ReadOptions, WaitForCompactOptions, WriteOptions,
 };
 use std::path::Path;
 
@@ -49,7 +49,11 @@ fn options(class: Class) -> Options {
 }
 
 pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
-    Ok(Box::new(Rocks { db: DB::open(&options(class), dir).map_err(failed)?, class }))
+    let options = options(class);
+    // The handle of the default column family, which reading many keys takes, is there only if it is named.
+    let families = [(DEFAULT_COLUMN_FAMILY_NAME, options.clone())];
+    let db = DB::open_cf_with_opts(&options, dir, families).map_err(failed)?;
+    Ok(Box::new(Rocks { db, class }))
 }
 
 impl Store for Rocks {
@@ -137,7 +141,7 @@ impl Session for RocksSession<'_> {
 
     fn get_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
         let keys: Vec<[u8; 8]> = ops.iter().map(|op| op.key.to_be_bytes()).collect();
-        let family = self.db.cf_handle(rocksdb::DEFAULT_COLUMN_FAMILY_NAME);
+        let family = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME);
         let family = family.ok_or_else(|| failed("it has no default column family"))?;
         let found = self.db.batched_multi_get_cf_opt(family, &keys, false, &ReadOptions::default());
         for (op, value) in ops.iter().zip(found) {

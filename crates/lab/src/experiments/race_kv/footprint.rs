@@ -6,7 +6,7 @@ use std::path::Path;
 /// What a store takes, once it is loaded and at rest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Footprint {
-    /// Bytes that hold a tuple: the store's own count, or all of its files.
+    /// Bytes that hold a tuple: the store's own count, all of its files, or memory where it has none.
     pub(super) tuple_bytes: f64,
     /// Blocks of all files, journals and logs among them, a tuple.
     pub(super) file_bytes: f64,
@@ -34,11 +34,14 @@ impl Before {
     /// What the store in a directory takes.
     pub(super) fn end(self, dir: &Path, own_count: Option<u64>, tuples: u64) -> Footprint {
         let files = disk_bytes(dir);
+        let memory = status_bytes("VmRSS").saturating_sub(self.resident);
+        // A volatile store has no files.
+        let held = own_count.unwrap_or(if files == 0 { memory } else { files });
         let per_tuple = |bytes: u64| bytes as f64 / tuples as f64;
         Footprint {
-            tuple_bytes: per_tuple(own_count.unwrap_or(files)),
+            tuple_bytes: per_tuple(held),
             file_bytes: per_tuple(files),
-            memory_bytes: per_tuple(status_bytes("VmRSS").saturating_sub(self.resident)),
+            memory_bytes: per_tuple(memory),
             peak_mib: status_bytes("VmHWM").saturating_sub(self.resident) as f64 / f64::from(1 << 20),
         }
     }
