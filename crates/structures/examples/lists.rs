@@ -201,7 +201,7 @@ fn measure(
             if map.get(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} is wrong").into()) }
         })
     })?;
-    let scans = keys / 50;
+    let scans = keys / 4;
     let mut sum = 0;
     let scan = rate(scans, || {
         for _ in 0..scans {
