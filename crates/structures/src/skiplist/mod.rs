@@ -104,7 +104,7 @@ pub type PairSkipList<K> = SkipList<K, OnePair, PoolTowers>;
 pub type HybridPairSkipList<K> = SkipList<K, OnePair, DramTowers>;
 /// Unsorted buckets with a bitmap, towers in the pool: the dissertation's second form.
 pub type BucketSkipList<K, const BUCKET: usize = 768> = SkipList<K, Bucket<Bitmap<BUCKET>>, PoolTowers>;
-/// Buckets with fingerprints, towers in DRAM: the fastest of them.
+/// Buckets with fingerprints, towers in DRAM: the fewest accesses to the medium.
 pub type HybridBucketSkipList<K, const BUCKET: usize = 768> =
     SkipList<K, Bucket<Hashing<BUCKET>>, DramTowers>;
 
