@@ -10,6 +10,7 @@
 //! between. Every result is checked. Times are of the processor that the measuring thread had to itself, so that a busy
 //! machine disturbs them less; what threads in the background do is not in them.
 
+use crossbeam_epoch::Guard;
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::btree::instances::*;
 use entresol_structures::btree::{BTree, Placement};
@@ -36,6 +37,8 @@ trait Map {
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>>;
     /// The sum of the values of so many tuples from a key on.
     fn scan(&self, from: u64) -> Outcome<u64>;
+    /// What a caller with many operations holds, as a commit or a query does: pinning for each is a full fence.
+    fn pin(&self) -> Option<Guard>;
     /// Bytes of nodes.
     fn bytes(&self) -> Outcome<Option<u64>>;
 }
@@ -58,6 +61,9 @@ impl Map for BTreeMap<u64, u64> {
     }
     fn scan(&self, from: u64) -> Outcome<u64> {
         Ok(self.range(from..).take(SCAN).fold(0, |sum, (_, value)| sum ^ value))
+    }
+    fn pin(&self) -> Option<Guard> {
+        None
     }
     fn bytes(&self) -> Outcome<Option<u64>> {
         Ok(None)
@@ -85,6 +91,9 @@ impl<L: Layout, I: Layout, P: Placement> Map for Pooled<BTree<u64, L, I, P>> {
         let mut entries = Vec::with_capacity(2 * SCAN);
         self.1.scan(from..=u64::MAX, SCAN, &mut entries)?;
         Ok(entries.iter().take(SCAN).fold(0, |sum, (_, value)| sum ^ value))
+    }
+    fn pin(&self) -> Option<Guard> {
+        Some(self.0.pin())
     }
     fn bytes(&self) -> Outcome<Option<u64>> {
         let stats = self.1.stats()?;
@@ -116,6 +125,9 @@ impl Map for Pooled<FpTree<WordKey>> {
         });
         Ok(sum)
     }
+    fn pin(&self) -> Option<Guard> {
+        Some(self.0.pin())
+    }
     fn bytes(&self) -> Outcome<Option<u64>> {
         let stats = self.1.stats();
         Ok(Some(stats.leaves * entresol_structures::LEAF_BYTES as u64 + stats.inner_bytes as u64))
@@ -135,6 +147,19 @@ fn processor_ns() -> Outcome<u64> {
     Ok(first.parse()?)
 }
 
+/// Does something for so many numbers, with a guard for each batch of them.
+fn in_batches(
+    map: &mut dyn Map,
+    count: u64,
+    mut work: impl FnMut(&mut dyn Map, u64) -> Outcome<()>,
+) -> Outcome<()> {
+    for first in (0..count).step_by(BATCH as usize) {
+        let _guard = map.pin();
+        (first..count.min(first + BATCH)).try_for_each(|i| work(map, i))?;
+    }
+    Ok(())
+}
+
 /// M operations a second of this thread's processor time.
 fn rate(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     let start = processor_ns()?;
@@ -144,10 +169,10 @@ fn rate(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
 
 fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Option<u64>) -> Outcome<()> {
     let order = Env::simulated(7);
-    let insert = rate(keys, || (0..keys).try_for_each(|i| map.insert(key(i), i)))?;
+    let insert = rate(keys, || in_batches(&mut *map, keys, |map, i| map.insert(key(i), i)))?;
     let bytes = map.bytes()?.map_or("-".to_string(), |bytes| format!("{:.1}", bytes as f64 / keys as f64));
     let get = rate(keys, || {
-        (0..keys).try_for_each(|_| {
+        in_batches(&mut *map, keys, |map, _| {
             let i = order.random_u64() % keys;
             if map.get(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} is wrong").into()) }
         })
@@ -176,7 +201,7 @@ fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Opti
         return Err(format!("{name}: the scans found other tuples").into());
     }
     let remove = rate(keys, || {
-        (0..keys).try_for_each(|i| {
+        in_batches(&mut *map, keys, |map, i| {
             // In another order than they came.
             let i = i * 7_368_787 % keys;
             if map.remove(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} was gone").into()) }

@@ -105,7 +105,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         (way.parent, way.parent_version, way.word) = (way.own, way.version, word);
         match Child::decode(word) {
             Child::Inner(reference) => I::prefetch(self.inner(reference).ok()?, key),
-            Child::Leaf(leaf) => L::prefetch(self.leaf(leaf).ok()?, key),
+            Child::Leaf(leaf) => L::prefetch(self.leaf_to_prefetch(leaf).ok()?, key),
         }
         Some(())
     }

@@ -29,7 +29,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         'descend: while from <= to {
             let found = self.descend(from)?;
             let (mut leaf, mut version, mut before_low) = (found.leaf, found.version, None);
-            self.leaf(leaf)?.prefetch_whole();
+            self.leaf_to_prefetch(leaf)?.prefetch_whole();
             loop {
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
@@ -37,7 +37,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 // Not checked yet: only asked for.
                 if next != 0
                     && before + L::count::<K>(node) < wanted
-                    && let Ok(next) = self.leaf(next)
+                    && let Ok(next) = self.leaf_to_prefetch(next)
                 {
                     next.prefetch_whole();
                 }
