@@ -75,13 +75,9 @@ impl Index for FpTree<WordKey> {
     }
 
     fn scan(&self, key: u64, tuples: usize, values: &mut Vec<u64>) -> Result<bool, Error> {
-        let mut entries = Vec::with_capacity(tuples + LEAF_BYTES / 16);
-        let mut next = self.scan_batch(Bound::Included(key), &mut entries);
-        while let (Some(from), true) = (&next, entries.len() < tuples) {
-            let from = u64::from_be_bytes((&from[..]).try_into().expect("a word key has eight bytes"));
-            next = self.scan_batch(Bound::Included(from), &mut entries);
-        }
-        values.extend(entries.iter().take(tuples).map(|(_, value)| *value));
+        let end = values.len() + tuples;
+        self.visit(Bound::Included(key), tuples, |_, value| values.push(value));
+        values.truncate(end);
         Ok(true)
     }
 
@@ -160,11 +156,8 @@ impl<L: Layout, I: Layout, P: Placement> Index for BTree<u64, L, I, P> {
     }
 
     fn get_many(&self, keys: impl Iterator<Item = u64>, values: &mut Vec<Option<u64>>) -> Result<(), Error> {
-        values.clear();
-        for key in keys {
-            values.push(BTree::get(self, key)?);
-        }
-        Ok(())
+        let keys: Vec<u64> = keys.collect();
+        Ok(BTree::get_many(self, &keys, values)?)
     }
 
     #[inline]
