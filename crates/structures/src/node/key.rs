@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub trait FixedKey: Copy + Ord + Debug + Send + Sync + 'static {
     /// Words of a key.
     const WORDS: usize;
+    /// Whether a key is its one word and compares as that: then nodes may compare the words of a line at once, without
+    /// [`FixedKey::load`].
+    const IS_WORD: bool;
     /// The smallest key.
     const MIN: Self;
     /// Reads a key from its words, the most significant first.
@@ -34,6 +37,7 @@ fn mix(word: u64) -> u64 {
 
 impl FixedKey for u64 {
     const WORDS: usize = 1;
+    const IS_WORD: bool = true;
     const MIN: u64 = 0;
 
     #[inline]
@@ -71,6 +75,7 @@ impl FixedKey for u64 {
 
 impl FixedKey for u128 {
     const WORDS: usize = 2;
+    const IS_WORD: bool = false;
     const MIN: u128 = 0;
 
     #[inline]

@@ -85,7 +85,7 @@ const COUNTED_MAX: usize = 64;
 /// Whether keys are words that this processor compares a line at a time.
 #[inline]
 pub(super) fn compares_lines<K: FixedKey>() -> bool {
-    K::WORDS == 1 && simd::compares_lines()
+    K::IS_WORD && simd::compares_lines()
 }
 
 /// The positions (bits) of up to 64 words for which `compare` says so, a line at a time.

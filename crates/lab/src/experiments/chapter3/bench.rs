@@ -148,6 +148,8 @@ pub(super) struct Billed(pub(super) u64);
 
 impl FixedKey for Billed {
     const WORDS: usize = 1;
+    // Every read goes through `load`, as in the paper's algorithms.
+    const IS_WORD: bool = false;
     const MIN: Billed = Billed(0);
 
     fn load(words: &[AtomicU64]) -> Billed {

@@ -74,15 +74,17 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     differs(
         report,
         "the copy strategy is faster than the move strategy where there is a bitmap",
-        "moving writes less and is as fast or faster",
+        "moving writes less, or the same where hashing spreads the entries, and takes the same time",
         points.at_all_sizes(|size| {
-            ["hashing", "bitmap"].iter().all(|what| {
-                ns(what, MOVE, size) <= 1.02 * ns(what, COPY, size)
-                    && written(what, MOVE, size) <= written(what, COPY, size)
-            })
+            written("bitmap", MOVE, size) <= written("bitmap", COPY, size)
+                && written("hashing", MOVE, size) <= 1.01 * written("hashing", COPY, size)
+                && ["hashing", "bitmap"]
+                    .iter()
+                    .all(|what| ns(what, MOVE, size) <= 1.05 * ns(what, COPY, size))
         }),
         "The paper copies while PMDK allocates, which hides the copy; our allocation is a bit and hides nothing, and \
-         moving leaves the old node as it is but for its bitmap, in one word.",
+         moving leaves the old node as it is but for its bitmap, in one word. Hashing gives entries a home, so those that \
+         move or are copied are in nearly all lines of the new node.",
     );
     differs(
         report,

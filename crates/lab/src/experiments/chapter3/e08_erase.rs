@@ -32,8 +32,10 @@ impl NodeOperation for Erase {
         _: Option<Node<'_>>,
         medium: &mut Medium<'_, '_>,
     ) -> Result<(), Error> {
-        // Nodes are filled from slot 0 on, in key order.
-        Ok(L::erase::<u64>(nodes[0], place(variant, L::shape::<u64>().capacity), medium)?)
+        let capacity = L::shape::<u64>().capacity;
+        let (key, _) = even_keys(0..capacity)[place(variant, capacity)];
+        let slot = L::find(nodes[0], key).expect("the node is full");
+        Ok(L::erase::<u64>(nodes[0], slot, medium)?)
     }
 }
 
