@@ -22,6 +22,7 @@ enum Sink<'c> {
 pub(super) struct RunWriter<'c, K: FixedKey> {
     core: &'c Core<K>,
     level: usize,
+    slot: usize,
     number: u64,
     sink: Sink<'c>,
     block: Block,
@@ -54,6 +55,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         Ok(RunWriter {
             core,
             level,
+            slot,
             number,
             sink,
             block: Block::empty(),
@@ -113,7 +115,12 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         if self.block.len() > 0 {
             self.end_block()?;
         }
-        let Some((min, max)) = self.ends else { return Ok(None) };
+        let Some((min, max)) = self.ends else {
+            // Nothing but tombstones, at the bottom: the file must not outlive the note of it.
+            drop(self.sink);
+            obsolete::clear_building(&self.core.site, self.level, self.slot)?;
+            return Ok(None);
+        };
         if let Some(filter) = &mut self.filter {
             filter.shrink(self.entries);
         }

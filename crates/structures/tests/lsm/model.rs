@@ -157,6 +157,15 @@ proptest! {
 }
 
 #[test]
+fn a_buffer_of_tombstones_alone_leaves_no_file() {
+    for disk_levels in [1, 2] {
+        let shape =
+            LsmShape { buffer_entries: 4, buffers: 2, runs_per_level: 2, pool_levels: 0, disk_levels };
+        follows_the_model::<u64>(shape, in_caller(None), vec![Step::Delete(0), Step::Update(0, 0)]);
+    }
+}
+
+#[test]
 fn many_keys_go_through_all_levels() {
     for (disk_levels, two_way) in [(0, false), (2, true)] {
         let (pool, dir) = (volatile_pool(2), TempDir::new().unwrap());
