@@ -49,6 +49,9 @@ impl ReadSet {
 
     pub(crate) fn add_key(&mut self, state: &Arc<State>, key: KeyBytes) {
         let reads = self.of(state);
+        if reads.is_all() {
+            return;
+        }
         reads.keys.insert(key);
         reads.bound();
     }
@@ -56,6 +59,9 @@ impl ReadSet {
     /// Adds a range with normalised bounds. One that goes on where the last one ended makes that one longer.
     pub(crate) fn add_range(&mut self, state: &Arc<State>, range: KeyRange) {
         let reads = self.of(state);
+        if reads.is_all() {
+            return;
+        }
         match reads.ranges.last_mut() {
             Some(last) if is_continued(&last.upper, &range.lower) => last.upper = range.upper,
             _ => reads.ranges.push(range),
@@ -88,6 +94,11 @@ fn is_continued(upper: &Bound<KeyBytes>, lower: &Bound<KeyBytes>) -> bool {
 }
 
 impl StateReads {
+    /// All of the state counts as read: nothing more has to be remembered.
+    fn is_all(&self) -> bool {
+        self.ranges.last().is_some_and(|range| *range == KeyRange::full())
+    }
+
     fn bound(&mut self) {
         if self.keys.len() + self.ranges.len() > READS_MAX {
             self.keys.clear();
