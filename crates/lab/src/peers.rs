@@ -8,6 +8,7 @@
 mod btree_map;
 #[cfg(feature = "peers")]
 mod fjall;
+pub mod indexes;
 #[cfg(feature = "peers")]
 mod lmdb;
 pub mod ours;

@@ -69,8 +69,10 @@ pub mod lsm;
 mod map_tests;
 pub mod node;
 pub mod pmwcas;
+mod range;
 mod simd;
 pub mod skiplist;
+mod switches;
 pub mod trie;
 
 pub use error::{Error, Result};
@@ -80,6 +82,7 @@ pub use hotspot::{Clock as HotspotClock, HotspotIndex, HotspotOptions, HotspotSt
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;
+pub use range::{Range, Scan};
 
 /// What [`OrderedIndex::insert`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

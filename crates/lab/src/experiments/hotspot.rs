@@ -333,7 +333,7 @@ impl Bench<'_> {
         let cached = change.ns(self.meter, &hot, self.pool, &numbers, 2 * values)?;
         let work_ns = change.work_ns(&self.work);
         // Inserts are last, and pass by.
-        let own_ns = self.meter.own_change_ns(before.hit_percent as f64 / 100.0, before.is_aside);
+        let own_ns = self.meter.own_change_ns();
         for (index, (operation, plain_ns)) in change.names().iter().zip(plain).enumerate() {
             let plain_ns = plain_ns + work_ns[index];
             let hot_ns = cached[index] + work_ns[index] + if index == 0 { own_ns } else { 0.0 };

@@ -27,7 +27,7 @@ use crate::stats::PoolStats;
 use counters::Counters;
 use std::os::fd::BorrowedFd;
 
-const LINE_BYTES: u64 = 64;
+pub(super) const LINE_BYTES: u64 = 64;
 
 /// Whether cache lines are written back on `dax`. Other domains do not ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -17,12 +17,13 @@
 //! A crash before 1 completes leaves nothing; after it, [`recover`] carries out all updates again. They set
 //! words or bits, so doing it twice, or crashing while doing it, changes nothing.
 
-use super::Domain;
+use super::{Domain, dax::LINE_BYTES};
 use crate::layout::{REDO_LANE_BYTES, REDO_LANES, REDO_LANES_COUNT};
 use crate::mapping::Mapping;
 use crate::mutants::{active, intact};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const _: () = assert!(8 + PUBLICATION_WORDS_MAX as u64 * 16 <= REDO_LANE_BYTES);
@@ -89,11 +90,15 @@ fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
     }
 }
 
+/// The lane is whole, so the order of its updates is free: a line with several of them is written back once.
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
-    for update in updates {
-        update.apply(mapping);
-        if intact("redo-updates-not-flushed") {
-            domain.flush(mapping, &[(update.offset, 8)]);
+    updates.iter().for_each(|update| update.apply(mapping));
+    if intact("redo-updates-not-flushed") {
+        let mut offsets: SmallVec<[u64; PUBLICATION_WORDS_MAX]> =
+            updates.iter().map(|update| update.offset).collect();
+        offsets.sort_unstable();
+        for line in offsets.chunk_by(|a, b| a / LINE_BYTES == b / LINE_BYTES) {
+            domain.flush(mapping, &[(line[0], (line[line.len() - 1] - line[0]) as usize + 8)]);
         }
     }
     if intact("redo-cleared-too-early") {

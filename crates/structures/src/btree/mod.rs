@@ -45,7 +45,6 @@ mod structure;
 mod underflow;
 
 pub use placement::{Dram, Persistent, Placement};
-pub use scan::Range;
 
 use crate::Inserted;
 use crate::error::{Error, Result};

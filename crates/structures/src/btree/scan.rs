@@ -6,11 +6,8 @@ use super::{BTree, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{Entries, FixedKey, Layout};
+use crate::range::{Range, Scan, cut};
 use std::ops::RangeInclusive;
-
-/// Entries that an iterator fetches at a time, roughly; the first time fewer.
-const BATCH_ENTRIES_MAX: usize = 1024;
-const BATCH_ENTRIES_FIRST: usize = 64;
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Appends the entries of a range in ascending order, a leaf at a time until there are at least `enough`. Returns
@@ -111,70 +108,29 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Iterates over a range, from either end (not both).
-    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, K, L, I, P> {
-        Range {
-            tree: self,
-            left: Some(range),
-            entries: Entries::new().into_iter(),
-            batch: BATCH_ENTRIES_FIRST,
-            is_descending: None,
-        }
+    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, BTree<K, L, I, P>> {
+        Range::new(self, range)
     }
 }
 
-/// Cuts the sorted entries from a place on to a range; says whether there was one above it.
-fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
-    let above = before + entries[before..].partition_point(|(key, _)| key <= to);
-    let is_last = above < entries.len();
-    entries.truncate(above);
-    let below = entries[before..].partition_point(|(key, _)| key < from);
-    entries.drain(before..before + below);
-    is_last
-}
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P> {
+    type Key = K;
 
-/// An iterator over a range of a tree; fetches some leaves at a time, and holds nothing in between.
-pub struct Range<'t, K: FixedKey, L: Layout, I: Layout, P: Placement> {
-    tree: &'t BTree<K, L, I, P>,
-    left: Option<RangeInclusive<K>>,
-    entries: std::vec::IntoIter<(K, u64)>,
-    batch: usize,
-    is_descending: Option<bool>,
-}
-
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Range<'_, K, L, I, P> {
-    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
-        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
-        loop {
-            if let Some(entry) = self.entries.next() {
-                return Some(Ok(entry));
-            }
-            let range = self.left.take()?;
-            let mut entries = Entries::new();
-            let fetched = if descending {
-                self.tree.scan_back(range, self.batch, &mut entries)
-            } else {
-                self.tree.scan(range, self.batch, &mut entries)
-            };
-            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
-            match fetched {
-                Ok(left) => self.left = left,
-                Err(error) => return Some(Err(error)),
-            }
-            self.entries = entries.into_iter();
-        }
+    fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        BTree::scan(self, range, enough, entries)
     }
-}
 
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Iterator for Range<'_, K, L, I, P> {
-    type Item = Result<(K, u64)>;
-
-    fn next(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(false)
-    }
-}
-
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> DoubleEndedIterator for Range<'_, K, L, I, P> {
-    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(true)
+    fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        BTree::scan_back(self, range, enough, entries)
     }
 }

@@ -1,8 +1,9 @@
 //! The hotspot index: keeps in DRAM what is asked for often, in front of any index (Liu, Luo, Jin: Accelerating
 //! Persistent Memory-based Indices Based on Hotspot Data).
 //!
-//! A key that is asked for [`HotspotOptions::hot_after`] times within a period gets into a circular queue; a hit in
-//! its older, warm part puts it to the young end again; the oldest goes. Hits do not touch the index behind.
+//! A key that is asked for [`HotspotOptions::hot_after`] times within a period gets into a queue; a hit in its older,
+//! warm part puts it to the young end again; the oldest goes. Hits do not touch the index behind. There is a queue for
+//! each [bucket] of two neighbouring lines in place of the paper's single one, so that a hit waits once.
 //!
 //! Beyond the paper: [it measures](benefit) what it saves and takes. While that is a loss, it steps aside: only one
 //! shard in 256 goes on, as a probe, and calls everything back when it pays. The border between warm and hot moves to
@@ -13,11 +14,12 @@
 //!
 //! Crash: nothing here is persistent. Memory: [`HotspotOptions::budget_bytes`] at most, taken at creation.
 //!
-//! Cost: a hit reads two lines of DRAM, and writes nothing. An update or delete counts itself in and out, two
-//! atomic additions, and asks for a line that it looks at afterwards; where the key has an entry, that gets the new
-//! value. A get that is passed by costs a hash and a load.
+//! Cost: a hit reads two lines of DRAM that come together, and writes nothing. An update or delete counts itself in and
+//! out, two atomic additions, and asks for the lines that it looks at afterwards; where the key has an entry, that gets
+//! the new value. A get that is passed by costs a hash and a load.
 
 mod benefit;
+mod bucket;
 mod changes;
 mod point_index;
 mod shard;
@@ -31,9 +33,11 @@ pub use point_index::PointIndex;
 use crate::error::Result;
 use crate::{Error, Inserted};
 use benefit::{Benefit, Period, Untimed, Watch};
+use bucket::{BUCKET_BYTES, QUERIES_MAX};
 use changes::{Changes, UnderWay};
 use entresol_memory::Publication;
-use shard::{SLOTS_PER_LINE, Shard, Wanted};
+use parking_lot::Mutex;
+use shard::{Shard, Wanted};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Shards; the first is the probe.
@@ -47,9 +51,9 @@ const PERIODS_TO_SWITCH: u64 = 3;
 pub struct HotspotOptions {
     /// DRAM that it may take.
     pub budget_bytes: usize,
-    /// Queries of a period (the paper's `MAXQUERYCNT`); 0: four times the entries that fit.
+    /// Queries of a period (the paper's `MAXQUERYCNT`); 0: four times the entries that it is meant for.
     pub period_queries: u64,
-    /// Queries of a key within a period that make it hot.
+    /// Queries of a key within a period that make it hot; 1 to 15.
     pub hot_after: u64,
     /// The clock by which it judges whether it pays.
     pub clock: Clock,
@@ -132,6 +136,8 @@ struct Probe {
     benefit: Benefit,
     /// Periods, one after the other, that spoke against what it does.
     contrary: AtomicU64,
+    /// Held while the shards are closed or opened.
+    switching: Mutex<()>,
     stepped_aside: AtomicU64,
     came_back: AtomicU64,
     last_hits: AtomicU64,
@@ -140,13 +146,13 @@ struct Probe {
 }
 
 impl<I: PointIndex> HotspotIndex<I> {
-    /// The smallest budget: a line for each shard.
-    pub const BUDGET_BYTES_MIN: usize = changes::CHANGE_WORDS * 8 + SHARDS * (64 + SLOTS_PER_LINE * 24);
+    /// The smallest budget: a bucket for each shard.
+    pub const BUDGET_BYTES_MIN: usize = changes::CHANGE_WORDS * 8 + SHARDS * BUCKET_BYTES;
 
-    /// The budget for so many entries.
+    /// The budget for so many entries: a third of the room is to spare, so that few of them find their bucket full.
     pub fn budget_bytes(entries: usize) -> usize {
-        let lines = entries.div_ceil(SHARDS * SLOTS_PER_LINE).max(1);
-        (Changes::bytes() + SHARDS * lines * Shard::bytes_per_line(I::KEY_WORDS)).max(Self::BUDGET_BYTES_MIN)
+        let buckets = entries.div_ceil(SHARDS * shard::entries_per_bucket(I::KEY_WORDS)).max(1);
+        Changes::bytes() + SHARDS * buckets * BUCKET_BYTES
     }
 
     /// Puts DRAM in front of an index. From then on the index is changed through this only.
@@ -159,11 +165,11 @@ impl<I: PointIndex> HotspotIndex<I> {
                 Self::BUDGET_BYTES_MIN
             ));
         }
-        if options.hot_after == 0 || options.hot_after > 200 {
-            return invalid(format!("hot_after is {}; it must be 1 to 200", options.hot_after));
+        if options.hot_after == 0 || options.hot_after > QUERIES_MAX {
+            return invalid(format!("hot_after is {}; it must be 1 to {QUERIES_MAX}", options.hot_after));
         }
-        let lines = (options.budget_bytes - Changes::bytes()) / Shard::bytes_per_line(I::KEY_WORDS) / SHARDS;
-        let shards: Box<[Shard]> = (0..SHARDS).map(|_| Shard::new(lines, I::KEY_WORDS)).collect();
+        let buckets = (options.budget_bytes - Changes::bytes()) / BUCKET_BYTES / SHARDS;
+        let shards: Box<[Shard]> = (0..SHARDS).map(|_| Shard::new(buckets, I::KEY_WORDS)).collect();
         if options.period_queries == 0 {
             options.period_queries = 4 * shards[0].capacity() * SHARDS as u64;
         }
@@ -275,16 +281,18 @@ impl<I: PointIndex> HotspotIndex<I> {
 
     #[cold]
     fn switch(&self, to_aside: bool) {
+        let Some(_switching) = self.probe.switching.try_lock() else { return };
         if self.is_aside.swap(to_aside, Relaxed) == to_aside {
             return;
         }
-        if !to_aside {
+        if to_aside {
+            self.probe.stepped_aside.fetch_add(1, Relaxed);
+            // Entries that nobody asks for cost every writer a look; the probe keeps its own.
+            self.shards[1..].iter().for_each(Shard::close);
+        } else {
             self.probe.came_back.fetch_add(1, Relaxed);
-            return;
+            self.shards[1..].iter().for_each(Shard::open);
         }
-        self.probe.stepped_aside.fetch_add(1, Relaxed);
-        // Entries that nobody asks for cost every writer a look; the probe keeps its own.
-        self.shards[1..].iter().for_each(Shard::clear);
     }
 
     /// Adds a key, together with all that `with` carries. Costs nothing here: only keys that are in the index
@@ -334,7 +342,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         let [hit_ns, look_ns, behind_ns] = probe.benefit.times_ns();
         HotspotStats {
             entries: self.shards.iter().map(Shard::entries).sum(),
-            entries_max: self.shards.iter().map(|shard| shard.capacity() as usize).sum(),
+            entries_max: self.shards.iter().map(Shard::slots).sum(),
             bytes: self.shards.iter().map(Shard::bytes).sum::<usize>() + Changes::bytes(),
             is_aside: self.is_aside.load(Relaxed),
             stepped_aside: probe.stepped_aside.load(Relaxed),

@@ -2,9 +2,9 @@
 //! try the orders in which threads meet.
 
 #[cfg(test)]
-pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+pub(super) use shuttle::sync::atomic::{AtomicU16, AtomicU64, fence};
 #[cfg(not(test))]
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+pub(super) use std::sync::atomic::{AtomicU16, AtomicU64, fence};
 
 pub(super) use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 

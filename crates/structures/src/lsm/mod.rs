@@ -82,7 +82,6 @@ mod writer;
 
 pub use check::{LevelStats, LsmStats};
 pub use options::{LsmOptions, LsmShape, Maintenance, MergeWay, RunPath};
-pub use scan::LsmRange;
 
 use crate::Inserted;
 use crate::error::{Error, Result};

@@ -8,12 +8,9 @@ use super::run::{Cursor, Media};
 use super::version::Version;
 use crate::error::Result;
 use crate::node::{Entries, FixedKey};
+use crate::range::{Range, Scan};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// Entries that an iterator fetches at a time; the first time fewer.
-const BATCH_ENTRIES_MAX: usize = 1024;
-const BATCH_ENTRIES_FIRST: usize = 64;
 
 impl<K: FixedKey> LsmTree<K> {
     /// Appends the first `enough` entries of a range, ascending. Returns the range that is left, if any. Cost: a
@@ -67,14 +64,8 @@ impl<K: FixedKey> LsmTree<K> {
     }
 
     /// Iterates over a range, from either end (not both).
-    pub fn range(&self, range: RangeInclusive<K>) -> LsmRange<'_, K> {
-        LsmRange {
-            tree: self,
-            left: Some(range),
-            entries: Entries::new().into_iter(),
-            batch: BATCH_ENTRIES_FIRST,
-            is_descending: None,
-        }
+    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, LsmTree<K>> {
+        Range::new(self, range)
     }
 }
 
@@ -110,49 +101,24 @@ fn sources<'v, K: FixedKey, const FORWARD: bool>(
     Ok(sources)
 }
 
-/// An iterator over a range of a tree; fetches some entries at a time, and holds nothing in between.
-pub struct LsmRange<'t, K: FixedKey> {
-    tree: &'t LsmTree<K>,
-    left: Option<RangeInclusive<K>>,
-    entries: std::vec::IntoIter<(K, u64)>,
-    batch: usize,
-    is_descending: Option<bool>,
-}
+impl<K: FixedKey> Scan for LsmTree<K> {
+    type Key = K;
 
-impl<K: FixedKey> LsmRange<'_, K> {
-    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
-        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
-        loop {
-            if let Some(entry) = self.entries.next() {
-                return Some(Ok(entry));
-            }
-            let range = self.left.take()?;
-            let mut entries = Entries::new();
-            let fetched = if descending {
-                self.tree.scan_back(range, self.batch, &mut entries)
-            } else {
-                self.tree.scan(range, self.batch, &mut entries)
-            };
-            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
-            match fetched {
-                Ok(left) => self.left = left,
-                Err(error) => return Some(Err(error)),
-            }
-            self.entries = entries.into_iter();
-        }
+    fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        LsmTree::scan(self, range, enough, entries)
     }
-}
 
-impl<K: FixedKey> Iterator for LsmRange<'_, K> {
-    type Item = Result<(K, u64)>;
-
-    fn next(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(false)
-    }
-}
-
-impl<K: FixedKey> DoubleEndedIterator for LsmRange<'_, K> {
-    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(true)
+    fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        LsmTree::scan_back(self, range, enough, entries)
     }
 }

@@ -66,7 +66,6 @@ mod tests;
 mod towers;
 
 pub use content::{Bucket, Content, OnePair};
-pub use scan::Range;
 pub use towers::{DramTowers, PoolTowers, Towers};
 
 use crate::Inserted;

@@ -6,12 +6,9 @@ use super::{Content, LOW, SkipList, Towers};
 use crate::error::Result;
 use crate::latch;
 use crate::node::{Entries, FixedKey};
+use crate::range::{Range, Scan, cut};
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
-
-/// Entries that an iterator fetches at a time, roughly; the first time fewer.
-const BATCH_ENTRIES_MAX: usize = 1024;
-const BATCH_ENTRIES_FIRST: usize = 64;
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Appends the entries of a range in ascending order, a node at a time until there are at least `enough`. Returns
@@ -106,85 +103,44 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Iterates over a range, from either end (not both).
-    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, K, C, T> {
-        Range {
-            list: self,
-            left: Some(range),
-            entries: Entries::new().into_iter(),
-            batch: BATCH_ENTRIES_FIRST,
-            is_descending: None,
-        }
+    pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, SkipList<K, C, T>> {
+        Range::new(self, range)
     }
 
     /// Iterates over all entries, from either end (not both).
-    pub fn iter(&self) -> Range<'_, K, C, T> {
+    pub fn iter(&self) -> Range<'_, SkipList<K, C, T>> {
         let greatest = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
         self.range(K::MIN..=K::load(&greatest))
     }
 }
 
-/// Cuts the sorted entries from a place on to a range; says whether there was one above it.
-fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
-    let above = before + entries[before..].partition_point(|(key, _)| key <= to);
-    let is_last = above < entries.len();
-    entries.truncate(above);
-    let below = entries[before..].partition_point(|(key, _)| key < from);
-    entries.drain(before..before + below);
-    is_last
-}
-
-/// An iterator over a range of a list; fetches some nodes at a time, and holds nothing in between.
-pub struct Range<'t, K: FixedKey, C: Content, T: Towers> {
-    list: &'t SkipList<K, C, T>,
-    left: Option<RangeInclusive<K>>,
-    entries: std::vec::IntoIter<(K, u64)>,
-    batch: usize,
-    is_descending: Option<bool>,
-}
-
-impl<K: FixedKey, C: Content, T: Towers> Range<'_, K, C, T> {
-    fn advance(&mut self, descending: bool) -> Option<Result<(K, u64)>> {
-        assert!(*self.is_descending.get_or_insert(descending) == descending, "a range has one direction");
-        loop {
-            if let Some(entry) = self.entries.next() {
-                return Some(Ok(entry));
-            }
-            let range = self.left.take()?;
-            let mut entries = Entries::new();
-            let fetched = if descending {
-                self.list.scan_back(range, self.batch, &mut entries)
-            } else {
-                self.list.scan(range, self.batch, &mut entries)
-            };
-            self.batch = (self.batch * 2).min(BATCH_ENTRIES_MAX);
-            match fetched {
-                Ok(left) => self.left = left,
-                Err(error) => return Some(Err(error)),
-            }
-            self.entries = entries.into_iter();
-        }
-    }
-}
-
-impl<K: FixedKey, C: Content, T: Towers> Iterator for Range<'_, K, C, T> {
-    type Item = Result<(K, u64)>;
-
-    fn next(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(false)
-    }
-}
-
-impl<K: FixedKey, C: Content, T: Towers> DoubleEndedIterator for Range<'_, K, C, T> {
-    fn next_back(&mut self) -> Option<Result<(K, u64)>> {
-        self.advance(true)
-    }
-}
-
 impl<'t, K: FixedKey, C: Content, T: Towers> IntoIterator for &'t SkipList<K, C, T> {
     type Item = Result<(K, u64)>;
-    type IntoIter = Range<'t, K, C, T>;
+    type IntoIter = Range<'t, SkipList<K, C, T>>;
 
-    fn into_iter(self) -> Range<'t, K, C, T> {
+    fn into_iter(self) -> Range<'t, SkipList<K, C, T>> {
         self.iter()
+    }
+}
+
+impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
+    type Key = K;
+
+    fn scan(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        SkipList::scan(self, range, enough, entries)
+    }
+
+    fn scan_back(
+        &self,
+        range: RangeInclusive<K>,
+        enough: usize,
+        entries: &mut Entries<K>,
+    ) -> Result<Option<RangeInclusive<K>>> {
+        SkipList::scan_back(self, range, enough, entries)
     }
 }

@@ -39,6 +39,11 @@ impl Phase {
         Phase { name, class: Class::None, threads: 1, ops, many: false, ordered, repeats }
     }
 
+    /// Whether it leaves other tuples, or versions of them, than it found.
+    pub(super) fn writes(&self) -> bool {
+        self.ops.iter().any(Op::writes)
+    }
+
     fn by(self, class: Class, threads: usize) -> Phase {
         Phase { class, threads, ..self }
     }

@@ -29,6 +29,8 @@ pub(super) struct Done {
     pub(super) tally: Tally,
     /// Of the first slice of the first thread.
     pub(super) first: Tally,
+    /// Whether time was up before all operations were done once.
+    pub(super) is_cut: bool,
 }
 
 struct Ran {
@@ -79,6 +81,7 @@ pub(super) fn run(store: &dyn Store, phase: &Phase, class: Class, limits: Limits
         seconds: (end - start).as_secs_f64(),
         tally,
         first: ran[0].first,
+        is_cut: ran.iter().map(|ran| ran.operations).sum::<u64>() < phase.ops.len() as u64,
     })
 }
 
