@@ -478,6 +478,20 @@ pub const CATALOGUE: &[Mutant] = &[
     )
     .by(CaughtBy::Files),
     mutant(
+        "fence-appends-nothing",
+        "memory/domain/journal/append.rs",
+        "what a thread has flushed is not ordered by its fence",
+        "missing fence",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "publication-overtakes-flushes",
+        "memory/domain/journal/append.rs",
+        "a publication makes reachable what is not flushed yet",
+        "missing fence",
+    )
+    .by(CaughtBy::Files),
+    mutant(
         "publication-not-marked",
         "memory/domain/journal/append.rs",
         "a checkpoint leaves out the page of a publication",
