@@ -27,8 +27,8 @@ use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY, ROOT_ENTRY_BYTES,
-    ROOT_NAME_BYTES_MAX, ROOTS_MAX,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY,
+    ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};

@@ -148,7 +148,11 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 }
 
 fn short(tuples: u64) -> String {
-    if tuples.is_multiple_of(1_000_000) { format!("{} M", tuples / 1_000_000) } else { format!("{} k", tuples / 1000) }
+    if tuples.is_multiple_of(1_000_000) {
+        format!("{} M", tuples / 1_000_000)
+    } else {
+        format!("{} k", tuples / 1000)
+    }
 }
 
 /// A state with values that say of which key and of which round they are.

@@ -26,6 +26,8 @@ pub enum CaughtBy {
     Files,
     /// Histories of the generic tree: `crates/structures/tests/btree/bugs.rs`.
     Trees,
+    /// Histories of the sparse index of the FPTree: `crates/structures/src/fptree/tests.rs`.
+    SparseIndex,
 }
 
 const fn mutant(
@@ -414,6 +416,27 @@ pub const CATALOGUE: &[Mutant] = &[
         "a key refers to a free object",
         "free before unlink",
     ),
+    mutant(
+        "sparse-entry-before-its-key",
+        "structures/fptree/sparse.rs",
+        "an entry of the sparse index counts before its low key is there",
+        "valid bit ahead of its entry",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "sparse-page-not-flushed",
+        "structures/fptree/sparse.rs",
+        "a new page of the sparse index is reachable before it is empty",
+        "missing flush",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "sparse-entry-outlives-its-leaf",
+        "structures/fptree/structure.rs",
+        "the sparse index names a leaf that is free",
+        "dangling pointer",
+    )
+    .by(CaughtBy::SparseIndex),
     mutant(
         "checkpoint-ahead-of-journal",
         "memory/domain/journal/checkpoint.rs",

@@ -68,9 +68,14 @@ impl<K: TreeKey> FpTree<K> {
         let first = self.first_leaf();
         // The first low key of all is not looked at.
         let any_low = self.sound_leaf(first)?.low();
-        let segments: Vec<Segment<K::Stored>> = std::iter::once(Segment { leaf: first, entry: None, is_opened: false })
-            .chain(entries.iter().map(|entry| Segment { leaf: entry.leaf, entry: Some(*entry), is_opened: false }))
-            .collect();
+        let segments: Vec<Segment<K::Stored>> =
+            std::iter::once(Segment { leaf: first, entry: None, is_opened: false })
+                .chain(entries.iter().map(|entry| Segment {
+                    leaf: entry.leaf,
+                    entry: Some(*entry),
+                    is_opened: false,
+                }))
+                .collect();
         let lows = std::iter::once(any_low).chain(entries.iter().map(|entry| entry.low));
         let children = lows.zip((0..).map(Child::Segment)).collect();
         // One alone may be the whole tree of a format without a sparse index.

@@ -186,7 +186,8 @@ impl<K: TreeKey> FpTree<K> {
             if let Some(entry) = by_leaf.remove(&at)
                 && !same::<K>(entry.low, leaf.low())
             {
-                let what = format!("its entry of the sparse index, at {:#x}, has another low key", entry.place);
+                let what =
+                    format!("its entry of the sparse index, at {:#x}, has another low key", entry.place);
                 return Err(Error::Corrupt { offset: at, what });
             }
             at = leaf.next();

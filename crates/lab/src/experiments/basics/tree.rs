@@ -91,7 +91,8 @@ fn measure_tree(
         for batch in wanted.chunks(BATCH) {
             // As a reader with many keys does: pinning is a full fence, which would keep lookups apart.
             let _pinned = pool.pin();
-            found += batch.iter().filter(|key| tree.get(**key).is_ok_and(|value| value == Some(*key ^ 1))).count();
+            found +=
+                batch.iter().filter(|key| tree.get(**key).is_ok_and(|value| value == Some(*key ^ 1))).count();
         }
         Ok::<(), Error>(())
     })?);

@@ -189,7 +189,8 @@ impl Shared {
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
-        let mut noted_words = if active("publication-overtakes-flushes") { 0 } else { stage::words(&self.id) };
+        let mut noted_words =
+            if active("publication-overtakes-flushes") { 0 } else { stage::words(&self.id) };
         let mut flushed_words = words_of(flushes);
         if noted_words + flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
             self.append_noted();

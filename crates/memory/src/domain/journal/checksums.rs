@@ -201,17 +201,14 @@ impl Checksums {
     }
 
     /// Verifies the pages that are not settled, neighbours together; calls `damaged` with those that are not sound.
-    fn verify_pages(
-        &self,
-        mut pages: Range<u64>,
-        damaged: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<()> {
+    fn verify_pages(&self, mut pages: Range<u64>, damaged: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         while let Some(first) = pages.next() {
             if self.is_settled(first) {
                 continue;
             }
             let mut run = first..first + 1;
-            while run.end - first < RUN_PAGES_MAX && pages.start < pages.end && !self.is_settled(pages.start) {
+            while run.end - first < RUN_PAGES_MAX && pages.start < pages.end && !self.is_settled(pages.start)
+            {
                 run.end = pages.start + 1;
                 pages.start += 1;
             }
@@ -234,8 +231,9 @@ impl Checksums {
                 let read = self.pool_file.read_at(&mut content[..bytes], run.start * PAGE_BYTES);
                 read.map_err(|e| Error::io("read", &self.pool_path, &e))?;
             }
-            for ((page, wanted), content) in
-                run.zip(wanted).zip(content.chunks(PAGE_BYTES as usize).map(Some).chain(std::iter::repeat(None)))
+            for ((page, wanted), content) in run
+                .zip(wanted)
+                .zip(content.chunks(PAGE_BYTES as usize).map(Some).chain(std::iter::repeat(None)))
             {
                 if wanted == UNKNOWN || (wanted != DAMAGED && content.map(entry_of) == Some(wanted)) {
                     let (word, bit) = self.settled_word(page);
