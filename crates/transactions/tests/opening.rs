@@ -37,7 +37,8 @@ fn filled(dir: &Path, closed: bool) {
     for from in (0..KEYS).step_by(2_000) {
         let transaction = context.begin().unwrap();
         (from..from + 2_000)
-            .for_each(|i| drop(transaction.write(&state, &key(i), Some(&i.to_le_bytes())).unwrap()));
+            .try_for_each(|i| transaction.write(&state, &key(i), Some(&i.to_le_bytes())))
+            .unwrap();
         transaction.commit(Durability::None).unwrap();
     }
     if closed { pool.close().unwrap() } else { pool.sync().unwrap() }

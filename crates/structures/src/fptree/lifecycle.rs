@@ -90,7 +90,7 @@ impl<K: TreeKey> FpTree<K> {
             publication.set(header, expected);
             publication.publish()?;
         }
-        let (sparse, entries) = SparseIndex::read(pool, header)?;
+        let (sparse, entries) = SparseIndex::read(pool, header, limits.page_entries_max)?;
         let tree = FpTree {
             pool: pool.clone(),
             header,

@@ -85,11 +85,17 @@ struct Limits {
     /// A tree with more segments than these is opened before they are: the others are read whole, and damage in them is
     /// found, when they are opened. 32 segments have some 1,200 leaves.
     segments_opened_at_once: usize,
+    /// Entries of a page of the sparse index, at most as many as fit.
+    page_entries_max: usize,
 }
 
 impl Limits {
     fn of<K: TreeKey>() -> Limits {
-        Limits { children_max: Inner::<K>::CAPACITY, segments_opened_at_once: 32 }
+        Limits {
+            children_max: Inner::<K>::CAPACITY,
+            segments_opened_at_once: 32,
+            page_entries_max: usize::MAX,
+        }
     }
 }
 

@@ -21,11 +21,15 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::LEAF_BYTES;
+use entresol_memory::Pool;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering as Memory;
 
 /// How full inner nodes are when they are built: room for some splits.
 const FILL_PERCENT: usize = 85;
+/// Segments that are read side by side in the background.
+const TOGETHER: usize = 8;
 
 /// A run of leaves whose inner node is not built yet.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +45,30 @@ struct Bounds<K: TreeKey> {
     number: u32,
     segment: Segment<K::Stored>,
     end: Option<(u64, K::Stored)>,
+}
+
+/// A segment that is being read.
+struct Reading<K: TreeKey> {
+    bounds: Bounds<K>,
+    leaves: Leaves<K>,
+    /// The low key of the leaf before; the first of all has none.
+    before: Option<K::Stored>,
+    at: u64,
+}
+
+impl<K: TreeKey> Reading<K> {
+    fn start(pool: &Pool, bounds: Bounds<K>) -> Reading<K> {
+        let at = bounds.segment.leaf;
+        prefetch_head(pool, at);
+        Reading { bounds, leaves: Vec::with_capacity(Inner::<K>::CAPACITY), before: None, at }
+    }
+}
+
+/// Asks for the lines of a leaf that opening looks at.
+fn prefetch_head(pool: &Pool, leaf: u64) {
+    pool.prefetch(leaf);
+    // The reference may be damaged still.
+    pool.prefetch(leaf.wrapping_add(64));
 }
 
 /// A leaf and its low key, as a child of an inner node.
@@ -107,59 +135,101 @@ impl<K: TreeKey> FpTree<K> {
 
     fn open_for(&self, purpose: Purpose, segments_max: usize) -> Result<u64> {
         let _pinned = self.pool.pin();
-        for _ in 0..segments_max {
-            let Some((number, segment)) = self.structure.lock().next_to_open() else { return Ok(0) };
-            self.open_segment(Some(number), purpose, |node| match &segment.entry {
-                None => 0,
-                Some(entry) => node.position_of_stored(&self.pool, entry.low),
-            })?;
+        let mut to_try = segments_max;
+        while to_try > 0 {
+            let wanted: SmallVec<[_; TOGETHER]> = {
+                let mut structure = self.structure.lock();
+                (0..TOGETHER.min(to_try)).map_while(|_| structure.next_to_open()).collect()
+            };
+            if wanted.is_empty() {
+                return Ok(0);
+            }
+            to_try -= wanted.len();
+            self.open_together(&wanted, purpose)?;
         }
         Ok(self.structure.lock().to_open.len() as u64)
+    }
+
+    /// Opens segments side by side: the next leaf of one is on its way while the others are looked at. All that are sound
+    /// are opened; if one is not, that is an error.
+    fn open_together(&self, wanted: &[(u32, Segment<K::Stored>)], purpose: Purpose) -> Result<()> {
+        let ways = |segment: &Segment<K::Stored>| {
+            let low = segment.entry.map(|entry| entry.low);
+            move |node: &Inner<'_, K>| low.map_or(0, |low| node.position_of_stored(&self.pool, low))
+        };
+        let mut readings: SmallVec<[_; TOGETHER]> = {
+            let structure = self.structure.lock();
+            let found = wanted.iter().filter_map(|(number, segment)| {
+                let (bounds, _) = self.find_segment(&structure, Some(*number), ways(segment))?;
+                Some((ways(segment), Reading::start(&self.pool, bounds), Ok(true)))
+            });
+            found.collect()
+        };
+        while readings.iter().any(|(_, _, goes_on)| matches!(goes_on, Ok(true))) {
+            for (_, reading, goes_on) in
+                readings.iter_mut().filter(|(_, _, goes_on)| matches!(goes_on, Ok(true)))
+            {
+                *goes_on = self.read_leaf(reading, purpose);
+            }
+        }
+        let mut outcome = Ok(());
+        for (way, reading, ended) in readings {
+            outcome = outcome.and(self.put(way, purpose, &reading.bounds, ended.map(|_| reading.leaves)));
+        }
+        outcome
     }
 
     /// Opens the segment to which `choose` leads, if it is not opened yet.
     #[cold]
     pub(super) fn open_at(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<()> {
-        self.open_segment(None, Purpose::Need, choose)
+        let found = self.find_segment(&self.structure.lock(), None, &choose);
+        let Some((bounds, _)) = found else { return Ok(()) };
+        let mut reading = Reading::start(&self.pool, bounds);
+        let read = self.read_segment(&mut reading, Purpose::Need);
+        self.put(&choose, Purpose::Need, &reading.bounds, read.map(|()| reading.leaves))
     }
 
-    fn open_segment(
+    /// The segment to which `choose` leads, and the way there. None if it is opened, or another than the wanted one.
+    fn find_segment(
         &self,
+        structure: &Structure<K>,
         wanted: Option<u32>,
-        purpose: Purpose,
         choose: impl Fn(&Inner<'_, K>) -> usize,
-    ) -> Result<()> {
-        let find = |structure: &Structure<K>| {
-            let (path, end) = self.path_by(&choose);
-            match end {
-                Child::Segment(number) if wanted.is_none_or(|wanted| wanted == number) => {
-                    Some((self.bounds(structure, &path, number), path))
-                }
-                _ => None,
+    ) -> Option<(Bounds<K>, Path)> {
+        match self.path_by(choose) {
+            (path, Child::Segment(number)) if wanted.is_none_or(|wanted| wanted == number) => {
+                Some((self.bounds(structure, &path, number), path))
             }
-        };
-        let Some((bounds, _)) = find(&self.structure.lock()) else { return Ok(()) };
-        let leaves = self.read_segment(&bounds, purpose);
-        let mut structure = self.structure.lock();
-        // Where somebody else opened it meanwhile, what was read may be of another time.
-        match find(&structure) {
-            Some((again, path)) if again.number == bounds.number => {
-                let rest = self.install(&mut structure, &path, &bounds, leaves?);
-                if purpose == Purpose::Build {
-                    // A long segment is several nodes: from the next open on they are segments of their own.
-                    rest.into_iter().for_each(|(low, id)| self.add_to_sparse(&mut structure, id, low));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+            _ => None,
         }
+    }
+
+    /// Puts what was read of a segment in place, or says why it could not be read, unless somebody else has opened it
+    /// meanwhile: then what was read may be of another time.
+    fn put(
+        &self,
+        choose: impl Fn(&Inner<'_, K>) -> usize,
+        purpose: Purpose,
+        bounds: &Bounds<K>,
+        read: Result<Leaves<K>>,
+    ) -> Result<()> {
+        let mut structure = self.structure.lock();
+        let Some((_, path)) = self.find_segment(&structure, Some(bounds.number), choose) else {
+            return Ok(());
+        };
+        let rest = self.install(&mut structure, &path, bounds, read?);
+        if purpose == Purpose::Build {
+            // A long segment is several nodes: from the next open on they are segments of their own.
+            rest.into_iter().for_each(|(low, id)| self.add_to_sparse(&mut structure, id, low));
+        }
+        Ok(())
     }
 
     /// Opens the segment at the end of a path. The caller holds the structure lock.
     pub(super) fn open_locked(&self, structure: &mut Structure<K>, path: &Path, number: u32) -> Result<()> {
-        let bounds = self.bounds(structure, path, number);
-        let leaves = self.read_segment(&bounds, Purpose::Need)?;
-        self.install(structure, path, &bounds, leaves);
+        let mut reading = Reading::start(&self.pool, self.bounds(structure, path, number));
+        self.read_segment(&mut reading, Purpose::Need)?;
+        self.install(structure, path, &reading.bounds, reading.leaves);
         Ok(())
     }
 
@@ -182,49 +252,49 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Reads the leaves of a segment; damage, and whatever does not fit its ends, is an error.
-    fn read_segment(&self, bounds: &Bounds<K>, purpose: Purpose) -> Result<Leaves<K>> {
+    fn read_segment(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<()> {
+        while self.read_leaf(reading, purpose)? {}
+        Ok(())
+    }
+
+    /// Reads the next leaf of a segment; false if it was the last.
+    fn read_leaf(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<bool> {
         let corrupt = |offset: u64, what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
-        let end = bounds.end.map_or(0, |(leaf, _)| leaf);
-        let leaves_max = self.pool.bytes() / LEAF_BYTES as u64;
-        let mut leaves: Leaves<K> = Vec::with_capacity(Inner::<K>::CAPACITY);
-        // The first leaf of all has no low key.
-        let mut before: Option<K::Stored> = None;
-        let mut at = bounds.segment.leaf;
-        loop {
-            let leaf = self.opened_leaf(at, purpose)?;
-            let (low, next) = (leaf.low(), leaf.next());
-            match &bounds.segment.entry {
-                Some(entry) if leaves.is_empty() && !same::<K>(entry.low, low) => {
-                    return corrupt(at, "its low key is not the one that the sparse index has");
-                }
-                None if leaves.is_empty() => {}
-                _ if before.is_some_and(|before| !self.ascend(before, low)) => {
-                    return corrupt(at, "its low key is not above that of the leaf before");
-                }
-                _ => before = Some(low),
+        let Reading { bounds, leaves, before, at } = reading;
+        let leaf = self.opened_leaf(*at, purpose)?;
+        let (low, next) = (leaf.low(), leaf.next());
+        match &bounds.segment.entry {
+            Some(entry) if leaves.is_empty() && !same::<K>(entry.low, low) => {
+                return corrupt(*at, "its low key is not the one that the sparse index has");
             }
-            leaves.push((low, Child::Leaf(at)));
-            if next == end {
-                break;
+            None if leaves.is_empty() => {}
+            _ if before.is_some_and(|before| !self.ascend(before, low)) => {
+                return corrupt(*at, "its low key is not above that of the leaf before");
+            }
+            _ => *before = Some(low),
+        }
+        leaves.push((low, Child::Leaf(*at)));
+        let Some((end, low)) = bounds.end.filter(|(end, _)| *end == next) else {
+            if next == 0 && bounds.end.is_none() {
+                return Ok(false);
             }
             if next == 0 {
-                return corrupt(at, "the chain of leaves ends before the next entry of the sparse index");
+                return corrupt(*at, "the chain of leaves ends before the next entry of the sparse index");
             }
-            if leaves.len() as u64 > leaves_max {
+            if leaves.len() as u64 > self.pool.bytes() / LEAF_BYTES as u64 {
                 return corrupt(self.header, "its leaves form a ring");
             }
-            at = next;
+            prefetch_head(&self.pool, next);
+            *at = next;
+            return Ok(true);
+        };
+        if !same::<K>(self.opened_leaf(end, purpose)?.low(), low) {
+            return corrupt(end, "its low key is not the one that the sparse index has");
         }
-        if let Some((end, low)) = bounds.end {
-            let of_end = self.opened_leaf(end, purpose)?.low();
-            if !same::<K>(of_end, low) {
-                return corrupt(end, "its low key is not the one that the sparse index has");
-            }
-            if before.is_some_and(|before| !self.ascend(before, low)) {
-                return corrupt(end, "its low key is not above that of the leaf before");
-            }
+        if before.is_some_and(|before| !self.ascend(before, low)) {
+            return corrupt(end, "its low key is not above that of the leaf before");
         }
-        Ok(leaves)
+        Ok(false)
     }
 
     fn ascend(&self, left: K::Stored, right: K::Stored) -> bool {

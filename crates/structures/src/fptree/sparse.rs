@@ -31,8 +31,8 @@ use entresol_memory::{Pool, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page.
-pub(super) const PAGE_BYTES: usize = 1024;
+/// Bytes of a page. Not those of a leaf: pages lie together, so that opening reads them together.
+pub(super) const PAGE_BYTES: usize = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
 /// Where a tree's header names the first page.
 pub(super) const FIRST_PAGE: u64 = 16;
@@ -49,6 +49,8 @@ pub(super) struct SparseEntry<S> {
 /// The entries that are free, of an open tree. Under the tree's structure lock.
 pub(super) struct SparseIndex<K: TreeKey> {
     free: Vec<u64>,
+    /// Entries of a page that are used, if it has so many.
+    page_entries_max: usize,
     key: PhantomData<K>,
 }
 
@@ -57,14 +59,18 @@ impl<K: TreeKey> SparseIndex<K> {
     const ENTRIES: usize = (PAGE_WORDS - 1) / Self::ENTRY_WORDS;
 
     /// Reads the pages of a tree: the entries that count, in no order. Damage is an error.
-    pub(super) fn read(pool: &Pool, header: u64) -> Result<(SparseIndex<K>, Vec<SparseEntry<K::Stored>>)> {
+    pub(super) fn read(
+        pool: &Pool,
+        header: u64,
+        page_entries_max: usize,
+    ) -> Result<(SparseIndex<K>, Vec<SparseEntry<K::Stored>>)> {
         let (mut free, mut entries) = (Vec::new(), Vec::new());
         Self::for_each_page(pool, header, |page, words| {
             for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {
                 let place = page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
                 let leaf = entry[0].load(Ordering::Acquire);
                 if leaf == 0 {
-                    free.push(place);
+                    free.extend((index < page_entries_max).then_some(place));
                 } else if !leaf.is_multiple_of(64) || leaf.saturating_add(LEAF_BYTES as u64) > pool.bytes() {
                     let what = format!("it names a leaf at {leaf:#x}, where none can be");
                     return Err(Error::Corrupt { offset: place, what });
@@ -74,7 +80,7 @@ impl<K: TreeKey> SparseIndex<K> {
             }
             Ok(())
         })?;
-        Ok((SparseIndex { free, key: PhantomData }, entries))
+        Ok((SparseIndex { free, page_entries_max, key: PhantomData }, entries))
     }
 
     /// Calls `visit` with the offset and the words of every page.
@@ -91,7 +97,7 @@ impl<K: TreeKey> SparseIndex<K> {
                 let what = format!("its sparse index leads to {page:#x}, where no page can be");
                 return Err(Error::Corrupt { offset: header, what });
             };
-            pool.verify(page, PAGE_BYTES)?;
+            pool.verify_with_neighbours(page, PAGE_BYTES)?;
             visit(page, words)?;
             page = words[0].load(Ordering::Acquire);
             left -= 1;
@@ -99,7 +105,7 @@ impl<K: TreeKey> SparseIndex<K> {
         Ok(())
     }
 
-    /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 42 or 63 entries
+    /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170 or 255 entries
     /// one more.
     pub(super) fn add(&mut self, pool: &Pool, header: u64, low: K::Stored, leaf: u64) -> Result<u64> {
         if self.free.is_empty() {
@@ -133,7 +139,7 @@ impl<K: TreeKey> SparseIndex<K> {
         publication.set(header + FIRST_PAGE, page);
         publication.publish()?;
         let place = |index: usize| page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
-        self.free.extend((0..Self::ENTRIES).rev().map(place));
+        self.free.extend((0..Self::ENTRIES.min(self.page_entries_max)).rev().map(place));
         Ok(())
     }
 
@@ -176,7 +182,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Verifies the sparse index of a sound chain of leaves; `claim` is called with offset and bytes of every page.
     pub(super) fn check_sparse(&self, mut claim: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         SparseIndex::<K>::for_each_page(&self.pool, self.header, |page, _| claim(page, PAGE_BYTES as u64))?;
-        let (_, entries) = SparseIndex::<K>::read(&self.pool, self.header)?;
+        let (_, entries) = SparseIndex::<K>::read(&self.pool, self.header, usize::MAX)?;
         let mut by_leaf: std::collections::HashMap<u64, SparseEntry<K::Stored>> =
             entries.iter().map(|entry| (entry.leaf, *entry)).collect();
         let twice = entries.len() - by_leaf.len();

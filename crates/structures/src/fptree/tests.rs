@@ -1,5 +1,5 @@
-//! Trees with inner nodes of few children, so that small histories reach the sparse index, and trees that are opened
-//! part by part.
+//! Trees with inner nodes of few children and pages of few entries, so that small histories reach all of the sparse
+//! index, and trees that are opened part by part.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0 };
+const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 3 };
 
 /// A tree whose inner nodes have up to three children, and whose segments are opened by whoever comes first.
 struct Narrow<K: TreeKey>(FpTree<K>);
@@ -196,7 +196,7 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
 
 /// The words of the sparse index: the places of all entries that count, each with its words.
 fn entry_words(pool: &Pool, root: u64) -> Vec<u64> {
-    let (_, entries) = SparseIndex::<WordKey>::read(pool, root).unwrap();
+    let (_, entries) = SparseIndex::<WordKey>::read(pool, root, 3).unwrap();
     entries.iter().flat_map(|entry| [entry.place, entry.place + 8]).collect()
 }
 
@@ -239,7 +239,7 @@ fn no_flipped_bit_of_the_sparse_index_leads_to_a_wrong_answer() {
 fn an_entry_that_is_lost_costs_nothing_but_a_longer_segment() {
     let pool = map_tests::small_pool();
     let root = filled::<WordKey>(&pool, 3_000);
-    let (_, entries) = SparseIndex::<WordKey>::read(&pool, root).unwrap();
+    let (_, entries) = SparseIndex::<WordKey>::read(&pool, root, 3).unwrap();
     for entry in entries.iter().step_by(3) {
         pool.word(entry.place).store(0, Ordering::Relaxed);
     }
