@@ -30,6 +30,7 @@ test: setup ## Set up, build and run all tests.
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants
 	$(CARGO) test -p entresol-structures --features mutants --test btree every_seeded
+	$(CARGO) test -p entresol-structures --features mutants --lib every_mutant_of_the_sparse_index
 
 # The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
 .PHONY: soak

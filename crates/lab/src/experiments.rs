@@ -14,6 +14,7 @@ mod journal_commit;
 mod lsm;
 mod race_kv;
 mod race_trees;
+mod recovery;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -94,6 +95,11 @@ pub const ALL: &[Experiment] = &[
         name: "race-trees",
         about: "every tree and the hash table beside BTreeMap and the published C++ figures",
         run: race_trees::run,
+    },
+    Experiment {
+        name: "recovery",
+        about: "from opening the files to the first answer: 1 and 10 M tuples, after a kill and after a close (5.16)",
+        run: recovery::run,
     },
     chapter3("e1", "dissertation, search in a node: modelled Optane and journal", chapter3::e1),
     chapter3("e2", "dissertation, traversal without search: modelled Optane and journal", chapter3::e2),

@@ -80,6 +80,8 @@ pub(crate) const REDO_LANE_BYTES: u64 = 1536;
 pub(crate) const DESCRIPTORS: u64 = 20_480;
 pub(crate) const BITMAPS: u64 = 22_528;
 pub(crate) const BITMAP_BYTES: u64 = 128;
+/// Where what describes an extent's chunks ends.
+pub(crate) const MAPS_END: u64 = BITMAPS + EXTENT_BYTES_MAX / CHUNK_BYTES * BITMAP_BYTES;
 /// Words of one slab bitmap: a 64 KiB chunk holds at most 1,024 objects of 64 bytes.
 pub(crate) const BITMAP_WORDS: usize = 16;
 
@@ -88,7 +90,7 @@ const _: () = {
     assert!(ROOT_DIRECTORY + ROOTS_MAX as u64 * ROOT_ENTRY_BYTES == REDO_LANES);
     assert!(REDO_LANES + REDO_LANES_COUNT as u64 * REDO_LANE_BYTES == DESCRIPTORS);
     assert!(DESCRIPTORS + chunks * 8 == BITMAPS);
-    assert!(BITMAPS + chunks * BITMAP_BYTES <= CHUNK_BYTES);
+    assert!(MAPS_END == BITMAPS + chunks * BITMAP_BYTES && MAPS_END <= CHUNK_BYTES);
     assert!(BITMAP_WORDS as u64 * 8 == BITMAP_BYTES);
     assert!(ROOT_NAME_BYTES_MAX as u64 + 16 == ROOT_ENTRY_BYTES);
 };

@@ -27,8 +27,8 @@ use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY, ROOT_ENTRY_BYTES,
-    ROOT_NAME_BYTES_MAX, ROOTS_MAX,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY,
+    ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -267,6 +267,16 @@ impl Pool {
             Domain::Journal(journal) => journal.verify(offset, bytes as u64),
             _ => Ok(()),
         }
+    }
+
+    /// As [`Pool::verify`], and with the same reads what lies beside the range: for who will ask for that soon. Damage beside
+    /// the range is no error, but one of the [`Pool::verify`] that asks for it. Cost: a load where it was done, else
+    /// 64 KiB are read.
+    pub fn verify_with_neighbours(&self, offset: u64, bytes: usize) -> Result<()> {
+        if let Domain::Journal(journal) = &self.domain {
+            journal.verify_ahead(offset / CHUNK_BYTES * CHUNK_BYTES, CHUNK_BYTES)?;
+        }
+        self.verify(offset, bytes)
     }
 
     /// Verifies all pages of the pool file; `None` on domains without checksums of pages. `progress` is told the

@@ -47,6 +47,7 @@ fn make_page(pool: &Arc<Pool>) -> u64 {
 fn fill(pool: &Pool, at: u64, value: u64) {
     pool.words(at, 512).iter().for_each(|word| word.store(value, Ordering::Relaxed));
     pool.flush(at, 4096);
+    pool.fence();
 }
 
 /// Values whose records are a little more than half a buffer: then the journal's own thread writes them.

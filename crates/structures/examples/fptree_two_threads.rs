@@ -90,7 +90,7 @@ fn run(
                 tree.remove(fresh(removed), pool.publication())?;
                 removed += 1;
             }
-            _ if tree.get(key(*wanted)) == Some(*wanted) => {}
+            _ if tree.get(key(*wanted))? == Some(*wanted) => {}
             _ => return Err(format!("key {wanted} is wrong").into()),
         }
     }

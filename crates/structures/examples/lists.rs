@@ -97,16 +97,16 @@ impl Map for Pooled<FpTree<WordKey>> {
         Ok(())
     }
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
-        Ok(self.1.get(key))
+        Ok(self.1.get(key)?)
     }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.remove(key, self.0.publication())?)
     }
     fn scan(&self, from: u64) -> Outcome<u64> {
         let mut entries = Vec::with_capacity(2 * SCAN);
-        let mut next = self.1.scan_batch(Bound::Included(from), &mut entries);
+        let mut next = self.1.scan_batch(Bound::Included(from), &mut entries)?;
         while let Some(from) = next.take().filter(|_| entries.len() < SCAN) {
-            next = self.1.scan_batch(Bound::Included(number(&from)), &mut entries);
+            next = self.1.scan_batch(Bound::Included(number(&from)), &mut entries)?;
         }
         Ok(entries.iter().take(SCAN).fold(0, |sum, (_, value)| sum ^ value))
     }
@@ -123,16 +123,16 @@ impl Map for Pooled<OrderedIndex> {
         Ok(())
     }
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
-        Ok(self.1.get(&text(key)))
+        Ok(self.1.get(&text(key))?)
     }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.remove(&text(key), self.0.publication())?)
     }
     fn scan(&self, from: u64) -> Outcome<u64> {
         let (mut entries, from) = (Vec::with_capacity(2 * SCAN), text(from));
-        let mut next = self.1.scan_batch(Bound::Included(&from), &mut entries);
+        let mut next = self.1.scan_batch(Bound::Included(&from), &mut entries)?;
         while let Some(from) = next.take().filter(|_| entries.len() < SCAN) {
-            next = self.1.scan_batch(Bound::Included(&from), &mut entries);
+            next = self.1.scan_batch(Bound::Included(&from), &mut entries)?;
         }
         Ok(entries.iter().take(SCAN).fold(0, |sum, (_, value)| sum ^ value))
     }

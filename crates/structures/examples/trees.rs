@@ -107,11 +107,10 @@ impl Map for Pooled<FpTree<WordKey>> {
         Ok(())
     }
     fn get(&self, key: u64) -> Outcome<Option<u64>> {
-        Ok(self.1.get(key))
+        Ok(self.1.get(key)?)
     }
     fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()> {
-        self.1.get_many(keys.iter().copied(), values);
-        Ok(())
+        Ok(self.1.get_many(keys.iter().copied(), values)?)
     }
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>> {
         Ok(self.1.remove(key, self.0.publication())?)
@@ -122,7 +121,7 @@ impl Map for Pooled<FpTree<WordKey>> {
             if left > 0 {
                 (sum, left) = (sum ^ value, left - 1);
             }
-        });
+        })?;
         Ok(sum)
     }
     fn pin(&self) -> Option<Guard> {

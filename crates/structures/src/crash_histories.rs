@@ -69,7 +69,7 @@ fn apply(pool: &Arc<Pool>, index: &OrderedIndex, operation: &Operation) -> crate
         }),
         MapOperation::Replace(key, value) => index.replace(key, *value, with),
         MapOperation::Remove(key) => index.remove(key, with),
-        MapOperation::Get(key) => Ok(index.get(key)),
+        MapOperation::Get(key) => index.get(key),
         MapOperation::Put(..) => unreachable!("an index has no such operation"),
     }
 }
@@ -176,9 +176,10 @@ fn open(pool: &Arc<Pool>) -> Result<Option<OrderedIndex>, String> {
 /// All entries, but for the one with which a recovered index is tried.
 fn content(index: &OrderedIndex) -> Result<Content, String> {
     let mut entries = Vec::new();
-    let mut next = index.scan_batch(Bound::Unbounded, &mut entries);
+    let text = |error: crate::Error| error.to_string();
+    let mut next = index.scan_batch(Bound::Unbounded, &mut entries).map_err(text)?;
     while let Some(from) = next {
-        next = index.scan_batch(Bound::Included(&from), &mut entries);
+        next = index.scan_batch(Bound::Included(&from), &mut entries).map_err(text)?;
     }
     if !entries.is_sorted_by(|before, after| before.0 < after.0) {
         return Err("a scan does not ascend".to_string());
@@ -194,8 +195,8 @@ fn goes_on(pool: &Arc<Pool>, index: &OrderedIndex, width: KeyWidth) -> crate::Re
         _ => vec![0xFF; index.key_bytes_max()],
     };
     apply(pool, index, &MapOperation::Insert(later.clone(), LATER))?;
-    assert_eq!(index.get(&later), Some(LATER), "what was inserted after a recovery is there");
+    assert_eq!(index.get(&later)?, Some(LATER), "what was inserted after a recovery is there");
     apply(pool, index, &MapOperation::Remove(later.clone()))?;
-    assert_eq!(index.get(&later), None, "what was removed after a recovery is gone");
+    assert_eq!(index.get(&later)?, None, "what was removed after a recovery is gone");
     Ok(())
 }

@@ -96,27 +96,32 @@ impl OrderedIndex {
         }
     }
 
-    /// The value of a key. A key that does not fit is not there.
+    /// The value of a key. A key that does not fit is not there. An error where the index is damaged.
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Option<u64> {
-        fn get<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Option<u64> {
-            tree.get(K::from_bytes(key).ok()?)
+    pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        fn get<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<u64>> {
+            K::from_bytes(key).map_or(Ok(None), |key| tree.get(key))
         }
         on_tree!(self, tree => get(tree, key))
     }
 
     /// The values of keys, fetched together; `values` is cleared first.
-    pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B], values: &mut Vec<Option<u64>>) {
-        fn get_many<K: TreeKey, B: AsRef<[u8]>>(tree: &FpTree<K>, keys: &[B], values: &mut Vec<Option<u64>>) {
+    pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B], values: &mut Vec<Option<u64>>) -> Result<()> {
+        fn get_many<K: TreeKey, B: AsRef<[u8]>>(
+            tree: &FpTree<K>,
+            keys: &[B],
+            values: &mut Vec<Option<u64>>,
+        ) -> Result<()> {
             if keys.iter().any(|key| K::from_bytes(key.as_ref()).is_err()) {
                 values.clear();
-                let one = |key: &B| K::from_bytes(key.as_ref()).ok().and_then(|key| tree.get(key));
-                values.extend(keys.iter().map(one));
-                return;
+                for key in keys {
+                    values.push(K::from_bytes(key.as_ref()).map_or(Ok(None), |key| tree.get(key))?);
+                }
+                return Ok(());
             }
-            tree.get_many(keys.iter().filter_map(|key| K::from_bytes(key.as_ref()).ok()), values);
+            tree.get_many(keys.iter().filter_map(|key| K::from_bytes(key.as_ref()).ok()), values)
         }
-        on_tree!(self, tree => get_many(tree, keys, values));
+        on_tree!(self, tree => get_many(tree, keys, values))
     }
 
     /// Adds a key, together with all that `with` carries.
@@ -159,7 +164,11 @@ impl OrderedIndex {
 
     /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from.
     /// A bound that is longer than the keys is cut and excluded: keys that are prefixes of it come before it.
-    pub fn scan_batch(&self, from: Bound<&[u8]>, entries: &mut Vec<(KeyBytes, u64)>) -> Option<KeyBytes> {
+    pub fn scan_batch(
+        &self,
+        from: Bound<&[u8]>,
+        entries: &mut Vec<(KeyBytes, u64)>,
+    ) -> Result<Option<KeyBytes>> {
         self.scan(from, 1, entries)
     }
 
@@ -169,13 +178,13 @@ impl OrderedIndex {
         from: Bound<&[u8]>,
         enough: usize,
         entries: &mut Vec<(KeyBytes, u64)>,
-    ) -> Option<KeyBytes> {
+    ) -> Result<Option<KeyBytes>> {
         fn scan<K: TreeKey>(
             tree: &FpTree<K>,
             from: Bound<&[u8]>,
             (width_bytes, enough): (usize, usize),
             entries: &mut Vec<(KeyBytes, u64)>,
-        ) -> Option<KeyBytes> {
+        ) -> Result<Option<KeyBytes>> {
             let cut = |bytes: &[u8]| bytes.len() > width_bytes;
             let key = |bytes| K::from_bytes(bytes).expect("cut to the width");
             let bound = match from {
@@ -202,8 +211,18 @@ impl OrderedIndex {
     }
 
     /// The greatest key.
-    pub fn last_key(&self) -> Option<KeyBytes> {
+    pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         on_tree!(self, tree => tree.last_key())
+    }
+
+    /// How much of it is not opened yet; see [`FpTree::segments_left`].
+    pub fn segments_left(&self) -> u64 {
+        on_tree!(self, tree => tree.segments_left())
+    }
+
+    /// Opens more of it, ahead of need; see [`FpTree::open_more`].
+    pub fn open_more(&self, segments_max: usize) -> Result<u64> {
+        on_tree!(self, tree => tree.open_more(segments_max))
     }
 
     /// Sizes; see [`FpTree::stats`].

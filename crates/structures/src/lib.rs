@@ -2,7 +2,7 @@
 //!
 //! What stands:
 //! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in DRAM
-//!   that are rebuilt at open. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
+//!   that are built when they are needed. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
 //!   [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order;
 //! - [node layouts](node) with their micro-operations, the parts that trees are made of;
 //! - one [B+-tree](btree) over any of them, with the designs of the papers as

@@ -79,7 +79,7 @@ fn churn(width: KeyWidth, operations: u64) {
     index.check(|_| {}).unwrap();
     for number in 0..KEYS {
         let key = key(width, number);
-        assert_eq!(index.get(&key), model.get(&key).copied(), "key {number}");
+        assert_eq!(index.get(&key).unwrap(), model.get(&key).copied(), "key {number}");
     }
     let rebuilt = OrderedIndex::open(&pool, pool.root("index").unwrap()).unwrap();
     rebuilt.check(|_| {}).unwrap();
@@ -92,13 +92,13 @@ fn read_along(index: &OrderedIndex, width: KeyWidth, keys: u64, seed: u64, stop:
     while !stop.load(Ordering::Relaxed) {
         let numbers: Vec<u64> = (0..40).map(|_| env.random_u64() % keys).collect();
         let wanted: Vec<Vec<u8>> = numbers.iter().map(|number| key(width, *number)).collect();
-        index.get_many(&wanted, &mut values);
+        index.get_many(&wanted, &mut values).unwrap();
         for (number, value) in numbers.iter().zip(&values) {
             assert!(value.is_none_or(|value| value >> 32 == *number), "key {number} has value {value:?}");
         }
         let mut entries = Vec::new();
         let enough = [1, 100, 1000][numbers[0] as usize % 3];
-        index.scan(Bound::Included(&wanted[0]), enough, &mut entries);
+        index.scan(Bound::Included(&wanted[0]), enough, &mut entries).unwrap();
         assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
         for (found, value) in &entries {
             assert_eq!(found.as_slice(), key(width, value >> 32));
@@ -152,14 +152,14 @@ fn histories_of_shared_keys_are_linearizable() {
                             },
                             MapOperation::Replace(..) => index.replace(&key, value, with).unwrap(),
                             MapOperation::Remove(_) => index.remove(&key, with).unwrap(),
-                            _ => index.get(&key),
+                            _ => index.get(&key).unwrap(),
                         });
                     }
                 });
             }
         });
         let mut entries = Vec::new();
-        assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut entries), None);
+        assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut entries).unwrap(), None);
         let content = entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
         recorder.legal().judge(&content).unwrap_or_else(|wrong| panic!("{width:?}: {wrong}"));
     }

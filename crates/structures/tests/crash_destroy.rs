@@ -37,9 +37,9 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         };
         index.check(&mut claim).map_err(|e| e.to_string())?;
         let mut entries = Vec::new();
-        let mut next = index.scan_batch(Bound::Unbounded, &mut entries);
+        let mut next = index.scan_batch(Bound::Unbounded, &mut entries).map_err(|e| e.to_string())?;
         while let Some(from) = next {
-            next = index.scan_batch(Bound::Included(&from), &mut entries);
+            next = index.scan_batch(Bound::Included(&from), &mut entries).map_err(|e| e.to_string())?;
         }
         entries.iter().for_each(|(_, value)| claim(*value));
         if let Some(offset) = doubly {

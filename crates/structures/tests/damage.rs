@@ -86,13 +86,13 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
         for index in [index, OrderedIndex::open(&pool, root).unwrap()] {
             for number in 0..KEYS {
                 let expected = Some(number).filter(|number| *number != damaged);
-                assert_eq!(index.get(&long_key(number)), expected);
+                assert_eq!(index.get(&long_key(number)).unwrap(), expected);
             }
-            assert_eq!(index.get(&(PREFIX + damaged).to_be_bytes()), None);
+            assert_eq!(index.get(&(PREFIX + damaged).to_be_bytes()).unwrap(), None);
             let mut entries = Vec::new();
-            let mut next = index.scan_batch(Bound::Unbounded, &mut entries);
+            let mut next = index.scan_batch(Bound::Unbounded, &mut entries).unwrap();
             while let Some(from) = next {
-                next = index.scan_batch(Bound::Included(&from), &mut entries);
+                next = index.scan_batch(Bound::Included(&from), &mut entries).unwrap();
             }
             let values: Vec<u64> = entries.iter().map(|(_, value)| *value).collect();
             assert_eq!(values, (0..KEYS).collect::<Vec<_>>());
@@ -104,7 +104,7 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
         for number in 0..2_000 {
             let key = [long_key(damaged), number.to_string().into_bytes()].concat();
             match index.insert(&key, number, pool.publication()) {
-                Ok(_) => assert_eq!(index.get(&key), Some(number)),
+                Ok(_) => assert_eq!(index.get(&key).unwrap(), Some(number)),
                 Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
             }
         }
@@ -162,7 +162,7 @@ fn flipped_bits_are_errors_or_harmless_and_never_panic() {
                 Ok(index) => match index.check_damaged(claim, |_, _| {}) {
                     Err(_) => found += 1,
                     Ok(()) => keys.iter().step_by(7).for_each(|key| {
-                        index.get(key);
+                        index.get(key).unwrap();
                     }),
                 },
             }
@@ -203,7 +203,7 @@ fn keys_that_are_too_long_are_errors_and_are_not_there() {
         assert_eq!(index.key_bytes_max(), limit);
         let (longest, longer) = (vec![b'x'; limit], vec![b'x'; limit + 1]);
         index.insert(&longest, 5, pool.publication()).unwrap();
-        assert_eq!(index.get(&longest), Some(5));
+        assert_eq!(index.get(&longest).unwrap(), Some(5));
         let refused = [
             index.insert(&longer, 1, pool.publication()).map(drop),
             index.replace(&longer, 1, pool.publication()).map(drop),
@@ -213,9 +213,9 @@ fn keys_that_are_too_long_are_errors_and_are_not_there() {
             let Err(error @ Error::KeyTooLong { .. }) = refused else { panic!("{refused:?}") };
             assert!(error.to_string().contains(&format!("{} bytes", limit + 1)), "{error}");
         }
-        assert_eq!(index.get(&longer), None);
+        assert_eq!(index.get(&longer).unwrap(), None);
         let mut values = Vec::new();
-        index.get_many(&[longer, longest], &mut values);
+        index.get_many(&[longer, longest], &mut values).unwrap();
         assert_eq!(values, [None, Some(5)]);
         assert_eq!(index.stats().keys, keys.len() as u64 + 1);
     }

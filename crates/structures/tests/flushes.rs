@@ -52,7 +52,7 @@ fn operations_cost_what_the_text_file_says() {
         for number in 0..40 {
             counted.index.insert(&key(width, number * 2), number, counted.pool.publication()).unwrap();
         }
-        counted.count("get", |index, _| assert_eq!(index.get(&key(width, 4)), Some(2)));
+        counted.count("get", |index, _| assert_eq!(index.get(&key(width, 4)).unwrap(), Some(2)));
         counted.count("insert", |index, pool| {
             index.insert(&key(width, 1), 1, pool.publication()).unwrap();
         });

@@ -57,7 +57,7 @@ fn whole(index: &OrderedIndex) -> Vec<(KeyBytes, u64)> {
             Bound::Included(key) => Bound::Included(key.as_slice()),
             _ => Bound::Unbounded,
         };
-        match index.scan_batch(bound, &mut entries) {
+        match index.scan_batch(bound, &mut entries).unwrap() {
             Some(next) => from = Bound::Included(next),
             None => return entries,
         }
@@ -67,11 +67,11 @@ fn whole(index: &OrderedIndex) -> Vec<(KeyBytes, u64)> {
 fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     let entries = whole(index);
     let mut at_once = Vec::new();
-    assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut at_once), None);
+    assert_eq!(index.scan(Bound::Unbounded, usize::MAX, &mut at_once).unwrap(), None);
     assert_eq!(at_once, entries);
     let expected: Vec<_> = model.iter().map(|(k, v)| (KeyBytes::from_slice(k), *v)).collect();
     assert_eq!(entries, expected);
-    assert_eq!(index.last_key().as_deref(), model.last_key_value().map(|(k, _)| k.as_slice()));
+    assert_eq!(index.last_key().unwrap().as_deref(), model.last_key_value().map(|(k, _)| k.as_slice()));
     index.check(|_| {}).unwrap();
     assert_eq!(index.stats().keys, model.len() as u64);
 }
@@ -135,13 +135,13 @@ fn run(width: KeyWidth, steps: &[Step]) {
             }
             Step::Get(number) => {
                 let key = key(width, number);
-                assert_eq!(index.get(&key), model.get(&key).copied());
+                assert_eq!(index.get(&key).unwrap(), model.get(&key).copied());
             }
             Step::ScanFrom(number, inclusive) => {
                 let key = key(width, number);
                 let bound = if inclusive { Bound::Included(&key[..]) } else { Bound::Excluded(&key[..]) };
                 let mut entries = Vec::new();
-                index.scan_batch(bound, &mut entries);
+                index.scan_batch(bound, &mut entries).unwrap();
                 let expected = model.range::<[u8], _>((bound, Bound::Unbounded));
                 for (entry, (key, value)) in entries.iter().zip(expected.clone()) {
                     assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
@@ -149,7 +149,7 @@ fn run(width: KeyWidth, steps: &[Step]) {
                 assert_eq!(entries.is_empty(), expected.clone().count() == 0);
                 let mut several = Vec::new();
                 let enough = number as usize % 150;
-                let next = index.scan(bound, enough, &mut several);
+                let next = index.scan(bound, enough, &mut several).unwrap();
                 for (entry, (key, value)) in several.iter().zip(expected.clone()) {
                     assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
                 }
@@ -215,10 +215,10 @@ fn a_large_tree_holds_its_keys_through_growth_lookup_and_release() {
     assert!(stats.levels >= 3, "{stats:?}");
     let mut values = Vec::new();
     let wanted: Vec<[u8; 8]> = keys.iter().flat_map(|key| [*key, *key ^ 1]).map(u64::to_be_bytes).collect();
-    index.get_many(&wanted, &mut values);
+    index.get_many(&wanted, &mut values).unwrap();
     for (number, pair) in values.chunks(2).enumerate() {
         assert_eq!(pair[0], Some(number as u64));
-        assert_eq!(pair[1], index.get(&(keys[number] ^ 1).to_be_bytes()));
+        assert_eq!(pair[1], index.get(&(keys[number] ^ 1).to_be_bytes()).unwrap());
     }
     index.check(|_| {}).unwrap();
     let rebuilt = reopen(&pool);
@@ -265,8 +265,8 @@ fn keys_that_do_not_fit_are_refused_and_never_found() {
     let index = create(&pool, KeyWidth::Eight);
     let error = index.insert(&[1; 9], 1, pool.publication()).unwrap_err();
     assert!(error.to_string().contains("9 bytes"), "{error}");
-    assert_eq!(index.get(&[1; 9]), None);
+    assert_eq!(index.get(&[1; 9]).unwrap(), None);
     let mut values = Vec::new();
-    index.get_many(&[vec![1u8; 9], vec![1u8; 8]], &mut values);
+    index.get_many(&[vec![1u8; 9], vec![1u8; 8]], &mut values).unwrap();
     assert_eq!(values, [None, None]);
 }

@@ -44,7 +44,7 @@ fn a_lookup_reads_two_lines_of_a_leaf() {
     let (pool, tree) = tree(&cold("optane-dcpmm"));
     let before = pool.modelled_cost().unwrap();
     for key in scattered() {
-        assert_eq!(tree.get(key), Some(key));
+        assert_eq!(tree.get(key).unwrap(), Some(key));
     }
     let cost = pool.modelled_cost().unwrap() - before;
     let lines_read = cost.lines_read as f64 / KEYS as f64;
@@ -60,10 +60,10 @@ fn lookups_together_overlap() {
     let keys: Vec<u64> = scattered().collect();
     let before = pool.modelled_cost().unwrap();
     let mut values = Vec::new();
-    tree.get_many(keys.iter().copied(), &mut values);
+    tree.get_many(keys.iter().copied(), &mut values).unwrap();
     let together = pool.modelled_cost().unwrap();
     for key in &keys {
-        tree.get(*key);
+        tree.get(*key).unwrap();
     }
     let alone = pool.modelled_cost().unwrap() - together;
     let together = together - before;
@@ -77,7 +77,7 @@ fn a_lookup_costs_as_much_more_as_the_device_is_slower() {
     let lookups = |name| {
         let (pool, tree) = tree(&cold(name));
         let before = pool.modelled_cost().unwrap();
-        scattered().for_each(|key| assert_eq!(tree.get(key), Some(key)));
+        scattered().for_each(|key| assert_eq!(tree.get(key).unwrap(), Some(key)));
         (pool.modelled_cost().unwrap() - before).ns()
     };
     let ratio = lookups("optane-dcpmm") / lookups("dram");

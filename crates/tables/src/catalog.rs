@@ -358,7 +358,7 @@ fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Loaded> {
     state.check_index()?;
     let tx = context.begin()?;
     let mut loaded = Loaded { tables: BTreeMap::new(), damaged: BTreeMap::new(), rows_damaged: false };
-    for key in state.keys() {
+    for key in state.keys()? {
         let name = String::from_utf8_lossy(&key).into_owned();
         let decoded = match tx.read(state, &key, |entry| decode_entry(context, &name, entry)) {
             Ok(Some(decoded)) => decoded,

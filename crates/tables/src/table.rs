@@ -280,7 +280,7 @@ impl Table {
         let mut next = self.next_rowid.lock();
         let rowid = match *next {
             Some(rowid) => rowid,
-            None => match self.state.last_key() {
+            None => match self.state.last_key()? {
                 None => 1,
                 Some(key) => match key::decode_key(&self.name, &self.schema, &key)?.first() {
                     Some(Value::BigInt(last)) => self.rowid_after((*last).max(0))?,

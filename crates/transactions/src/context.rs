@@ -24,6 +24,7 @@ use crate::active::ActiveTransactions;
 use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::isolation::{Isolation, Retry};
+use crate::opening::{Opening, OpeningProgress};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
 use crate::transaction::Transaction;
@@ -32,6 +33,8 @@ use crate::{Error, GroupId, Result, StateId, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
 pub struct StateContext {
+    /// First, so that its threads end before what they read is let go.
+    opening: Opening,
     pool: Arc<Pool>,
     pub(crate) directory: Directory,
     pub(crate) active: ActiveTransactions,
@@ -74,11 +77,13 @@ impl StateContext {
             groups: groups.len(),
             states: states.len(),
             states_dropping: dropping.len(),
+            index_parts_left: states.values().map(|state| state.index.segments_left()).sum(),
             objects_scrubbed,
             duration_us: pool.env().now_ns().saturating_sub(started_ns) / 1000,
         };
         tracing::debug!(?report, "state context opened");
         Ok(Arc::new(StateContext {
+            opening: Opening::start(&pool, states.values()),
             directory,
             active: ActiveTransactions::new(recovered.next),
             transaction_ids: AtomicU64::new(recovered.next),
@@ -102,6 +107,11 @@ impl StateContext {
     /// What opening found and did.
     pub fn recovery(&self) -> RecoveryReport {
         self.report
+    }
+
+    /// How far the indexes are opened that were too large to be opened at once. They answer meanwhile.
+    pub fn opening(&self) -> OpeningProgress {
+        self.opening.progress()
     }
 
     /// Creates a state group. It is there for good: groups are not dropped.

@@ -227,9 +227,9 @@ fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result
         let index = OrderedIndex::open(pool, entry.root)?;
         index.check(|offset| reachable.push(offset))?;
         let mut entries = Vec::new();
-        let mut next = index.scan_batch(std::ops::Bound::Unbounded, &mut entries);
+        let mut next = index.scan_batch(std::ops::Bound::Unbounded, &mut entries)?;
         while let Some(from) = next {
-            next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries);
+            next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries)?;
         }
         reachable.extend(entries.iter().map(|(_, object)| *object));
     }

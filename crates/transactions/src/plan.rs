@@ -90,7 +90,7 @@ impl<'p> Planner<'_, 'p> {
             if keys.is_empty() {
                 return Ok(true);
             }
-            writes.state.index.get_many(&keys, &mut offsets);
+            writes.state.index.get_many(&keys, &mut offsets)?;
             assert_eq!(offsets.len(), keys.len(), "the index answers every key");
             offsets.iter().flatten().for_each(|&offset| self.pool.prefetch(offset));
             for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {

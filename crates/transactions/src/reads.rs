@@ -118,7 +118,7 @@ impl StateReads {
             if keys.is_empty() {
                 break;
             }
-            self.state.index.get_many(&keys, &mut offsets);
+            self.state.index.get_many(&keys, &mut offsets)?;
             for (&key, offset) in keys.iter().zip(&offsets) {
                 offset.map_or(Ok(()), |offset| self.check(pool, key, offset, snapshot))?;
             }
@@ -131,7 +131,7 @@ impl StateReads {
         let mut lower = range.lower.clone();
         loop {
             entries.clear();
-            let next = self.state.index.scan_batch(lower.as_ref().map(|key| &key[..]), &mut entries);
+            let next = self.state.index.scan_batch(lower.as_ref().map(|key| &key[..]), &mut entries)?;
             for (key, offset) in &entries {
                 if !range.reaches(key) {
                     return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! A group whose announced CTS lies above its LastCTS had commits in work when the last run ended; the range in
 //! between is declared invalid. That is all: no row is read, so the time depends on the number of groups and
-//! states (and on the indexes that open theirs), not of rows.
+//! states, not of rows. The indexes of large states are opened while transactions run ([`crate::opening`]).
 //!
 //! The one exception is bounded in number: when the list of invalid ranges is more than half full, the states of
 //! its groups are scrubbed once, and the list is empty again. A crash in the middle leaves the ranges in place
@@ -36,6 +36,8 @@ pub struct RecoveryReport {
     pub states: usize,
     /// States found whose destruction goes on.
     pub states_dropping: usize,
+    /// Parts of indexes that are left to be opened while transactions run; see [`crate::StateContext::opening`].
+    pub index_parts_left: u64,
     /// Objects repaired because the list of invalid ranges was getting full.
     pub objects_scrubbed: u64,
     /// How long it took.
@@ -109,7 +111,7 @@ pub(crate) fn scrub_group<'s>(
 ) -> Result<u64> {
     let mut scrubbed = 0;
     for state in states.filter(|state| state.group.id == group.id) {
-        for_each_object(pool, state, |object| scrubbed += u64::from(object.scrub(&group.invalid)));
+        for_each_object(pool, state, |object| scrubbed += u64::from(object.scrub(&group.invalid)))?;
     }
     // Recovery rule: a range goes only after everything that it hides.
     pool.fence();
@@ -120,7 +122,7 @@ pub(crate) fn scrub_group<'s>(
     Ok(scrubbed)
 }
 
-fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject<'_>)) {
+fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject<'_>)) -> Result<()> {
     let mut entries = Vec::new();
     let mut from = None;
     loop {
@@ -128,12 +130,12 @@ fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject
             .as_ref()
             .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
         entries.clear();
-        let next = state.index.scan_batch(lower, &mut entries);
+        let next = state.index.scan_batch(lower, &mut entries)?;
         // What is damaged is reported when it is read; it hides nothing that a reader could see.
         entries.iter().filter_map(|&(_, offset)| VersionedObject::try_open(pool, offset)).for_each(&mut f);
         match next {
             Some(key) => from = Some(key),
-            None => return,
+            None => return Ok(()),
         }
     }
 }

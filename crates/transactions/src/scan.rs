@@ -83,7 +83,7 @@ impl Transaction {
         let mut entries = Vec::new();
         let guard = self.context().pool().pin();
         self.check_readable(state)?;
-        let next = state.index.scan_batch(as_slice(&lower), &mut entries);
+        let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
         let mut window = match next {
             Some(next) if within(&next, as_slice(&upper)) => {
                 Window { upper: Bound::Excluded(next.clone()), next: Some(next) }

@@ -80,7 +80,7 @@ impl State {
     #[cold]
     pub(crate) fn damaged(&self, key: &[u8], what: &str) -> Error {
         let holder = self.holder.get().map_or("a state", String::as_str);
-        let offset = self.index.get(key).unwrap_or(0);
+        let offset = self.index.get(key).ok().flatten().unwrap_or(0);
         let file = self.pool.file().map_or("the pool".into(), |file| file.display().to_string());
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         Error::Corrupt(format!(
@@ -100,25 +100,25 @@ impl State {
     }
 
     /// All keys of the index, visible to anybody or not. For small states.
-    pub fn keys(&self) -> Vec<KeyBytes> {
+    pub fn keys(&self) -> Result<Vec<KeyBytes>> {
         let _guard = self.pool.pin();
         let (mut keys, mut entries, mut from) = (Vec::new(), Vec::new(), None);
         loop {
             let lower = from.as_ref().map_or(Bound::Unbounded, |key: &KeyBytes| Bound::Included(&key[..]));
-            let next = self.index.scan_batch(lower, &mut entries);
+            let next = self.index.scan_batch(lower, &mut entries)?;
             keys.extend(entries.drain(..).map(|(key, _)| key));
             match next {
                 Some(key) => from = Some(key),
-                None => return keys,
+                None => return Ok(keys),
             }
         }
     }
 
     /// The greatest key that the index holds, visible to anybody or not; a cheap upper bound.
-    pub fn last_key(&self) -> Option<KeyBytes> {
+    pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
         let _guard = self.pool.pin();
-        if self.is_dropped() { None } else { self.index.last_key() }
+        if self.is_dropped() { Ok(None) } else { Ok(self.index.last_key()?) }
     }
 
     pub(crate) fn is_in(&self, pool: &Arc<Pool>) -> bool {
@@ -182,7 +182,7 @@ impl State {
     /// The newest timestamp at which a key was written or deleted; None if it is not in the index. The caller holds a
     /// guard.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Timestamp>> {
-        let Some(offset) = self.index.get(key) else { return Ok(None) };
+        let Some(offset) = self.index.get(key)? else { return Ok(None) };
         let object = VersionedObject::try_open(&self.pool, offset)
             .ok_or_else(|| self.damaged(key, "a damaged MVCC object"))?;
         Ok(Some(object.newest(&self.group.invalid)))

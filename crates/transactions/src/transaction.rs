@@ -197,7 +197,7 @@ impl Transaction {
         let found = {
             let _guard = self.context.pool().pin();
             self.check_readable(state)?;
-            let Some(offset) = state.index.get(key) else { return Ok(None) };
+            let Some(offset) = state.index.get(key)? else { return Ok(None) };
             interleave::point();
             state.copy_visible(offset, self.snapshot, &mut value)
         };
@@ -222,7 +222,7 @@ impl Transaction {
         for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
             let _guard = pool.pin();
             self.check_readable(state)?;
-            state.index.get_many(chunk, &mut offsets);
+            state.index.get_many(chunk, &mut offsets)?;
             assert_eq!(offsets.len(), chunk.len(), "the index answers every key");
             offsets.iter().flatten().for_each(|&offset| pool.prefetch(offset));
             for (index, (key, offset)) in chunk.iter().zip(&offsets).enumerate() {

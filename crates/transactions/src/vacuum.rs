@@ -85,7 +85,7 @@ impl StateContext {
             let snapshots = self.active.snapshots();
             let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
             entries.clear();
-            let next = state.index.scan_batch(lower, &mut entries);
+            let next = state.index.scan_batch(lower, &mut entries)?;
             for (key, offset) in &entries {
                 stats.keys_seen += 1;
                 if self.remove_if_dead(state, key, &snapshots)? == Removal::Removed {
@@ -103,7 +103,7 @@ impl StateContext {
 
     /// The caller holds the state's group exclusively.
     fn remove_if_dead(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<Removal> {
-        let Some(offset) = state.index.get(key) else { return Ok(Removal::Alive) };
+        let Some(offset) = state.index.get(key)? else { return Ok(Removal::Alive) };
         let object = VersionedObject::open(self.pool(), offset);
         let census = object.census(&state.group.invalid, snapshots);
         if census.current.is_some() {

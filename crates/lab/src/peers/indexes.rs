@@ -52,11 +52,11 @@ impl Index for FpTree<WordKey> {
 
     #[inline]
     fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        Ok(FpTree::get(self, key))
+        Ok(FpTree::get(self, key)?)
     }
 
     fn get_many(&self, keys: impl Iterator<Item = u64>, values: &mut Vec<Option<u64>>) -> Result<(), Error> {
-        FpTree::get_many(self, keys, values);
+        FpTree::get_many(self, keys, values)?;
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Index for FpTree<WordKey> {
 
     fn scan(&self, key: u64, tuples: usize, values: &mut Vec<u64>) -> Result<bool, Error> {
         let end = values.len() + tuples;
-        self.visit(Bound::Included(key), tuples, |_, value| values.push(value));
+        self.visit(Bound::Included(key), tuples, |_, value| values.push(value))?;
         values.truncate(end);
         Ok(true)
     }

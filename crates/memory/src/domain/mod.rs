@@ -111,8 +111,11 @@ impl Domain {
     pub(crate) fn fence(&self, mapping: &Mapping) {
         match self {
             Domain::Dax(dax) => dax.fence(),
-            // Flushes are appended in order under one lock, so the order holds already.
-            Domain::Journal(_) | Domain::Volatile => fence(Ordering::Release),
+            Domain::Journal(journal) => {
+                fence(Ordering::Release);
+                journal.fence();
+            }
+            Domain::Volatile => fence(Ordering::Release),
             Domain::Modelled(modelled) => modelled.fence(),
             Domain::Crashing(crashing) => crashing.fence(mapping),
         }

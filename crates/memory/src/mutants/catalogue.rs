@@ -26,6 +26,8 @@ pub enum CaughtBy {
     Files,
     /// Histories of the generic tree: `crates/structures/tests/btree/bugs.rs`.
     Trees,
+    /// Histories of the sparse index of the FPTree: `crates/structures/src/fptree/tests.rs`.
+    SparseIndex,
 }
 
 const fn mutant(
@@ -415,6 +417,27 @@ pub const CATALOGUE: &[Mutant] = &[
         "free before unlink",
     ),
     mutant(
+        "sparse-entry-before-its-key",
+        "structures/fptree/sparse.rs",
+        "an entry of the sparse index counts before its low key is there",
+        "valid bit ahead of its entry",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "sparse-page-not-flushed",
+        "structures/fptree/sparse.rs",
+        "a new page of the sparse index is reachable before it is empty",
+        "missing flush",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "sparse-entry-outlives-its-leaf",
+        "structures/fptree/structure.rs",
+        "the sparse index names a leaf that is free",
+        "dangling pointer",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
         "checkpoint-ahead-of-journal",
         "memory/domain/journal/checkpoint.rs",
         "pages go to the pool file before the journal is durable",
@@ -475,6 +498,20 @@ pub const CATALOGUE: &[Mutant] = &[
         "memory/domain/journal/mod.rs",
         "the journal is marked closed before its last checkpoint",
         "clean mark ahead of the data",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "fence-appends-nothing",
+        "memory/domain/journal/append.rs",
+        "what a thread has flushed is not ordered by its fence",
+        "missing fence",
+    )
+    .by(CaughtBy::Files),
+    mutant(
+        "publication-overtakes-flushes",
+        "memory/domain/journal/append.rs",
+        "a publication makes reachable what is not flushed yet",
+        "missing fence",
     )
     .by(CaughtBy::Files),
     mutant(

@@ -14,9 +14,9 @@ use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
+    CHUNK_BYTES, DESCRIPTORS, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
     HEADER_CRC_BYTES, HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID,
-    HEADER_VERSION, JOURNAL_FILE, MAGIC, POOL_FILE,
+    HEADER_VERSION, JOURNAL_FILE, MAGIC, MAPS_END, POOL_FILE,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -305,7 +305,9 @@ impl Pool {
             .load(&*pool, 0..extents)
             .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
         for extent in 0..extents {
-            pool.verify(extent * options.extent_bytes, CHUNK_BYTES as usize)?;
+            // Of all but the first, the maps are all that counts in the first chunk.
+            let from = if extent == 0 { 0 } else { DESCRIPTORS };
+            pool.verify(extent * options.extent_bytes + from, (MAPS_END - from) as usize)?;
         }
         pool.set_clean(false);
         Ok(pool)

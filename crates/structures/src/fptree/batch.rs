@@ -6,6 +6,7 @@
 
 use super::FpTree;
 use super::inner::Child;
+use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::Leaf;
@@ -29,20 +30,25 @@ struct Way<'t> {
 
 impl<K: TreeKey> FpTree<K> {
     /// The values of keys; `values` is cleared first. On real memory several times faster than one by one.
-    pub fn get_many<'k>(&self, keys: impl Iterator<Item = K::Key<'k>>, values: &mut Vec<Option<u64>>) {
+    /// An error where the tree is damaged.
+    pub fn get_many<'k>(
+        &self,
+        keys: impl Iterator<Item = K::Key<'k>>,
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<()> {
         values.clear();
         let mut group = Vec::with_capacity(GROUP);
         for key in keys {
             group.push(key);
             if group.len() == GROUP {
-                self.get_group(&group, values);
+                self.get_group(&group, values)?;
                 group.clear();
             }
         }
-        self.get_group(&group, values);
+        self.get_group(&group, values)
     }
 
-    fn get_group(&self, keys: &[K::Key<'_>], values: &mut Vec<Option<u64>>) {
+    fn get_group(&self, keys: &[K::Key<'_>], values: &mut Vec<Option<u64>>) -> Result<()> {
         let _pinned = self.pool.pin();
         let version = latch::read(&self.root_latch);
         let start = Way {
@@ -60,8 +66,9 @@ impl<K: TreeKey> FpTree<K> {
             self.look_into_leaf(*key, way);
         }
         for (key, way) in keys.iter().zip(ways.iter()) {
-            values.push(self.finish(*key, way));
+            values.push(self.finish(*key, way)?);
         }
+        Ok(())
     }
 
     /// Moves every key that is still above the leaves one level down; false when none is.
@@ -88,6 +95,8 @@ impl<K: TreeKey> FpTree<K> {
             (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
             match child {
                 Child::Inner(id) => self.inner.node(id).prefetch(),
+                // Whoever looks it up alone opens it.
+                Child::Segment(_) => way.lost = true,
                 Child::Leaf(leaf) => {
                     self.pool.prefetch(leaf);
                     Leaf::<K>::prefetch_home(&self.pool, leaf, K::fingerprint(*key));
@@ -115,13 +124,13 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    fn finish(&self, key: K::Key<'_>, way: &Way<'_>) -> Option<u64> {
+    fn finish(&self, key: K::Key<'_>, way: &Way<'_>) -> Result<Option<u64>> {
         if let (Child::Leaf(offset), false) = (way.child, way.lost) {
             let leaf = self.leaf(offset);
             let slot = leaf.confirm(&self.pool, way.selection, key);
             let value = slot.map(|slot| leaf.value(slot));
             if latch::validate(self.stripes.of(offset), way.version) {
-                return value;
+                return Ok(value);
             }
         }
         self.get_pinned(key)

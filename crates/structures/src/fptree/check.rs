@@ -55,14 +55,17 @@ impl<K: TreeKey> FpTree<K> {
                 }
                 previous = Some(key);
                 let bytes = K::to_bytes(&self.pool, key);
-                if self.get_pinned(K::from_bytes(&bytes)?) != Some(leaf.value(slot)) {
+                if self.get_pinned(K::from_bytes(&bytes)?)? != Some(leaf.value(slot)) {
                     return corrupt(at, format!("the key in slot {slot} is not found from the root"));
                 }
             }
             is_first = false;
             at = leaf.next();
         }
-        Ok(())
+        self.check_sparse(|page, _| {
+            object(page);
+            Ok(())
+        })
     }
 
     /// Verifies all invariants of a tree that may be damaged anywhere; nobody may write meanwhile. `claim` is called with
@@ -90,6 +93,7 @@ impl<K: TreeKey> FpTree<K> {
             is_first = false;
             at = leaf.next();
         }
+        self.check_sparse(|page, bytes| claim(page, bytes).map_err(|what| corrupt(page, what)))?;
         // Nothing below can be led astray any more.
         self.check(|_| {})?;
         at = self.first_leaf();

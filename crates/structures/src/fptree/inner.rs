@@ -6,9 +6,11 @@
 //! 1                 number of children
 //! 2..8              pivots: the low keys of the second, third, ... group (6 or 3 of them)
 //! 8..               groups of 8 children each (7 or 4 of them): 8 low keys, then 8 children
+//! 127               lowest nodes: where the entry of the first leaf in the sparse index is; 0: none
 //! ```
 //!
-//! A child is a reference to an inner node (odd) or the offset of a leaf (even). It holds the keys from its low
+//! A child is a reference to an inner node (odd), the offset of a leaf (a multiple of four) or a segment whose inner node
+//! is not built yet. It holds the keys from its low
 //! key up to the next child's; the first child's low key is not looked at. A search touches the first line,
 //! then the two or three lines of one group, which can be asked for together: that is what it is laid out for.
 //!
@@ -30,24 +32,31 @@ const PIVOTS: usize = 2;
 const GROUPS: usize = 8;
 /// Children of a group: a line of child references.
 const GROUP: usize = 8;
+const SPARSE_PLACE: usize = NODE_WORDS - 1;
 
-/// A child: an inner node or a leaf.
+/// A child: an inner node, a leaf, or a number of a segment of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Child {
     Inner(u32),
     Leaf(u64),
+    Segment(u32),
 }
 
 impl Child {
     #[inline]
     pub(super) fn decode(word: u64) -> Child {
-        if word & 1 == 1 { Child::Inner((word >> 1) as u32) } else { Child::Leaf(word) }
+        match word & 3 {
+            0 => Child::Leaf(word),
+            2 => Child::Segment((word >> 2) as u32),
+            _ => Child::Inner((word >> 1) as u32),
+        }
     }
 
     pub(super) fn encode(self) -> u64 {
         match self {
             Child::Inner(id) => (u64::from(id) << 1) | 1,
             Child::Leaf(offset) => offset,
+            Child::Segment(number) => (u64::from(number) << 2) | 2,
         }
     }
 }
@@ -68,7 +77,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     pub(super) const CAPACITY: usize = GROUP * (Self::PIVOT_COUNT + 1);
 
     const LAYOUT_FITS: () =
-        assert!(GROUPS + (Self::PIVOT_COUNT + 1) * Self::GROUP_WORDS <= NODE_WORDS, "groups fit the node");
+        assert!(GROUPS + (Self::PIVOT_COUNT + 1) * Self::GROUP_WORDS <= SPARSE_PLACE, "groups fit the node");
 
     #[inline]
     pub(super) fn latch(&self) -> &'a AtomicU64 {
@@ -111,8 +120,17 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         Child::decode(self.words[Self::child_word(index)].load(Relaxed))
     }
 
-    fn set_child(&self, index: usize, child: Child) {
+    pub(super) fn set_child(&self, index: usize, child: Child) {
         self.words[Self::child_word(index)].store(child.encode(), Relaxed);
+    }
+
+    /// The place of the entry in the sparse index for the first leaf; 0: none. Under the structure lock.
+    pub(super) fn sparse_place(&self) -> u64 {
+        self.words[SPARSE_PLACE].load(Relaxed)
+    }
+
+    pub(super) fn set_sparse_place(&self, place: u64) {
+        self.words[SPARSE_PLACE].store(place, Relaxed);
     }
 
     fn pivot(&self, group: usize) -> K::Stored {
@@ -311,7 +329,9 @@ impl<K: TreeKey> Arena<K> {
             let fresh = || NodeWords(std::array::from_fn(|_| AtomicU64::new(0)));
             (0..FIRST_CHUNK << chunk).map(|_| fresh()).collect()
         });
-        (id, self.node(id))
+        let node = self.node(id);
+        node.set_sparse_place(0);
+        (id, node)
     }
 
     /// Takes a node back that no other node refers to any more.

@@ -1,7 +1,7 @@
 //! The FPTree (dissertation 3.2.2): hashing leaves in persistent memory, inner nodes in DRAM.
 //!
 //! ```text
-//!            root latch ── inner ── inner ── ...        DRAM, rebuilt at open
+//!            root latch ── inner ── inner ── ...        DRAM, rebuilt when needed
 //!                            │        │
 //!   header ── first leaf ── leaf ── leaf ── ... ── 0    pool, singly linked in key order
 //! ```
@@ -16,7 +16,11 @@
 //! - insert: entry and fingerprint flushed, then the bit (with the caller's allocations);
 //! - replace: the value word; remove: the bit cleared;
 //! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
-//! - release of an empty leaf: the predecessor's next pointer and the freed leaf together.
+//! - release of an empty leaf: the predecessor's next pointer, the leaf's entry in the sparse index and the freed leaf
+//!   together.
+//!
+//! Opening reads the sparse index ([`sparse`]), which has one leaf of some forty; the inner nodes of what lies in
+//! between are built by whoever comes there first, or in the background ([`opening`]).
 //!
 //! Concurrency: readers validate versions (optimistic lock coupling) and never write. A writer latches the one
 //! leaf that it changes; splits and releases hold it until the inner nodes say so too, and change inner nodes
@@ -28,8 +32,12 @@ mod batch;
 mod check;
 mod inner;
 mod lifecycle;
+mod opening;
 mod scan;
+mod sparse;
 mod structure;
+#[cfg(test)]
+mod tests;
 
 use crate::Inserted;
 use crate::error::Result;
@@ -38,8 +46,10 @@ use crate::latch::{self, LatchStripes};
 use crate::leaf::{BITMAP_WORD, Leaf};
 use entresol_memory::mutants::active;
 use entresol_memory::{Pool, Publication};
-use inner::{Arena, Child};
+use inner::{Arena, Child, Inner};
+use opening::Segment;
 use parking_lot::Mutex;
+use sparse::SparseIndex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,7 +62,41 @@ pub struct FpTree<K: TreeKey> {
     inner: Arena<K>,
     stripes: LatchStripes,
     /// Held while inner nodes change. Whoever waits for it may hold leaf latches; its holder only tries them.
-    structure: Mutex<()>,
+    structure: Mutex<Structure<K>>,
+    /// Segments that are not opened. Changed under the structure lock.
+    unopened: AtomicU64,
+    limits: Limits,
+}
+
+/// What the structure lock guards besides inner nodes.
+struct Structure<K: TreeKey> {
+    sparse: SparseIndex<K>,
+    /// The segments as they were when the tree was opened, in the order of their keys; none once all are opened.
+    segments: Vec<Segment<K::Stored>>,
+    /// Numbers of segments that the background has still to try, the next last.
+    to_open: Vec<u32>,
+}
+
+/// Sizes that tests make small.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Children of an inner node, at most as many as fit.
+    children_max: usize,
+    /// A tree with more segments than these is opened before they are: the others are read whole, and damage in them is
+    /// found, when they are opened. 32 segments have some 1,200 leaves.
+    segments_opened_at_once: usize,
+    /// Entries of a page of the sparse index, at most as many as fit.
+    page_entries_max: usize,
+}
+
+impl Limits {
+    fn of<K: TreeKey>() -> Limits {
+        Limits {
+            children_max: Inner::<K>::CAPACITY,
+            segments_opened_at_once: 32,
+            page_entries_max: usize::MAX,
+        }
+    }
 }
 
 /// Sizes of a tree.
@@ -93,15 +137,15 @@ impl<K: TreeKey> FpTree<K> {
 
     /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
     #[inline]
-    fn find_leaf(&self, key: K::Key<'_>) -> Found {
-        let found = self.descend(|node| node.position(&self.pool, key));
+    fn find_leaf(&self, key: K::Key<'_>) -> Result<Found> {
+        let found = self.descend(|node| node.position(&self.pool, key))?;
         Leaf::<K>::prefetch_home(&self.pool, found.leaf, K::fingerprint(key));
-        found
+        Ok(found)
     }
 
-    /// Walks down by `choose`, the index of a node's child.
+    /// Walks down by `choose`, the index of a node's child. An error if what has to be opened on the way is damaged.
     #[inline]
-    fn descend(&self, choose: impl Fn(&inner::Inner<'_, K>) -> usize) -> Found {
+    fn descend(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<Found> {
         let mut spins = 0;
         'restart: loop {
             let mut parent_latch = &self.root_latch;
@@ -117,7 +161,13 @@ impl<K: TreeKey> FpTree<K> {
                         let version = latch::read(self.stripes.of(leaf));
                         // The leaf's range changes under its latch and its parent's: both versions agree.
                         if latch::validate(parent_latch, parent_version) {
-                            return Found { leaf, version };
+                            return Ok(Found { leaf, version });
+                        }
+                        break;
+                    }
+                    Child::Segment(_) => {
+                        if latch::validate(parent_latch, parent_version) {
+                            self.open_at(&choose)?;
                         }
                         break;
                     }
@@ -140,34 +190,34 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// The value of a key. Cost: one descent in DRAM, two lines of persistent memory that mostly come
-    /// together.
-    pub fn get(&self, key: K::Key<'_>) -> Option<u64> {
+    /// together. An error where the tree is damaged; once a part of it was reached, it stays reachable.
+    pub fn get(&self, key: K::Key<'_>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         self.get_pinned(key)
     }
 
     #[inline]
-    fn get_pinned(&self, key: K::Key<'_>) -> Option<u64> {
+    fn get_pinned(&self, key: K::Key<'_>) -> Result<Option<u64>> {
         let mut spins = 0;
         loop {
-            let found = self.find_leaf(key);
+            let found = self.find_leaf(key)?;
             let leaf = self.leaf(found.leaf);
             let value = leaf.find(&self.pool, key).map(|slot| leaf.value(slot));
             if latch::validate(self.stripes.of(found.leaf), found.version) {
-                return value;
+                return Ok(value);
             }
             latch::pause(&mut spins);
         }
     }
 
     /// Latches the leaf of a key.
-    fn lock_leaf(&self, key: K::Key<'_>) -> Latched<'_, K> {
+    fn lock_leaf(&self, key: K::Key<'_>) -> Result<Latched<'_, K>> {
         let mut spins = 0;
         loop {
-            let found = self.find_leaf(key);
+            let found = self.find_leaf(key)?;
             let latch = self.stripes.of(found.leaf);
             if latch::try_lock_at(latch, found.version) {
-                return Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch };
+                return Ok(Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch });
             }
             latch::pause(&mut spins);
         }
@@ -178,7 +228,7 @@ impl<K: TreeKey> FpTree<K> {
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
         let _pinned = self.pool.pin();
         loop {
-            let latched = self.lock_leaf(key);
+            let latched = self.lock_leaf(key)?;
             let leaf = &latched.leaf;
             if let Some(slot) = leaf.find(&self.pool, key) {
                 return Ok(Inserted::Exists(leaf.value(slot)));
@@ -210,7 +260,7 @@ impl<K: TreeKey> FpTree<K> {
         mut with: Publication<'p>,
     ) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key);
+        let latched = self.lock_leaf(key)?;
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let old = leaf.value(slot);
@@ -226,7 +276,7 @@ impl<K: TreeKey> FpTree<K> {
     /// dropped. A leaf that becomes empty is freed.
     pub fn remove<'p>(&'p self, key: K::Key<'_>, mut with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key);
+        let latched = self.lock_leaf(key)?;
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let value = leaf.value(slot);

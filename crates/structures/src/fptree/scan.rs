@@ -2,6 +2,7 @@
 
 use super::FpTree;
 use super::inner::{Child, Inner};
+use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
 use crate::leaf::{Leaf, bits};
@@ -45,7 +46,7 @@ impl<K: TreeKey> FpTree<K> {
         &self,
         from: Bound<K::Key<'_>>,
         entries: &mut Vec<(KeyBytes, u64)>,
-    ) -> Option<KeyBytes> {
+    ) -> Result<Option<KeyBytes>> {
         self.scan(from, 1, entries)
     }
 
@@ -55,26 +56,27 @@ impl<K: TreeKey> FpTree<K> {
         from: Bound<K::Key<'_>>,
         enough: usize,
         entries: &mut Vec<(KeyBytes, u64)>,
-    ) -> Option<KeyBytes> {
+    ) -> Result<Option<KeyBytes>> {
         self.visit(from, enough, |stored, value| entries.push((K::to_bytes(&self.pool, stored), value)))
     }
 
     /// As [`FpTree::scan`], without copies: calls `visit` with stored keys and values. What lies outside the nodes stays
     /// while `visit` runs, and longer only for who [pins](entresol_memory::Pool::pin). Cost: one descent, then the
-    /// leaves in a row, the next of which is on its way while one is sorted.
+    /// leaves in a row, the next of which is on its way while one is sorted. An error where the tree is damaged: what was
+    /// visited before is right.
     pub fn visit(
         &self,
         from: Bound<K::Key<'_>>,
         enough: usize,
         mut visit: impl FnMut(K::Stored, u64),
-    ) -> Option<KeyBytes> {
+    ) -> Result<Option<KeyBytes>> {
         let _pinned = self.pool.pin();
         let mut from = Start::<K>::Bound(from);
         let mut visited = 0;
         let mut entries = Vec::with_capacity(Leaf::<K>::CAPACITY);
         let mut spins = 0;
         'descend: loop {
-            let found = self.descend(|node| from.position(&self.pool, node));
+            let found = self.descend(|node| from.position(&self.pool, node))?;
             Leaf::<K>::prefetch_whole(&self.pool, found.leaf);
             let (mut at, mut version, mut is_first) = (found.leaf, found.version, true);
             loop {
@@ -99,7 +101,11 @@ impl<K: TreeKey> FpTree<K> {
                     from = Start::After(*last);
                 }
                 if next == 0 {
-                    return None;
+                    return Ok(None);
+                }
+                if self.segments_left() > 0 {
+                    // It may be in a segment that nobody has opened, and whose pages nobody has verified.
+                    self.sound_leaf(next)?;
                 }
                 // The next leaf's words first, then this one's version: it was the next at that moment.
                 let resume = (visited >= enough).then(|| K::to_bytes(&self.pool, self.leaf(next).low()));
@@ -108,7 +114,7 @@ impl<K: TreeKey> FpTree<K> {
                     continue 'descend;
                 }
                 if resume.is_some() {
-                    return resume;
+                    return Ok(resume);
                 }
                 (at, version, is_first) = (next, next_version, false);
             }
@@ -116,11 +122,11 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// The greatest key.
-    pub fn last_key(&self) -> Option<KeyBytes> {
+    pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         let _pinned = self.pool.pin();
         let mut spins = 0;
         let last_leaf = loop {
-            let found = self.descend(last_child);
+            let found = self.descend(last_child)?;
             let leaf = self.leaf(found.leaf);
             let keys: Vec<K::Stored> = bits(leaf.bitmap()).map(|slot| leaf.key(slot)).collect();
             if latch::validate(self.stripes.of(found.leaf), found.version) {
@@ -130,16 +136,16 @@ impl<K: TreeKey> FpTree<K> {
         };
         let last = last_leaf.into_iter().max_by(|a, b| K::compare_stored(&self.pool, *a, *b));
         match last {
-            Some(stored) => Some(K::to_bytes(&self.pool, stored)),
+            Some(stored) => Ok(Some(K::to_bytes(&self.pool, stored))),
             // Rare: the last leaf is empty (its release met a busy neighbour). Look at all leaves in order.
             None => self.last_key_by_scan(),
         }
     }
 
-    fn last_key_by_scan(&self) -> Option<KeyBytes> {
+    fn last_key_by_scan(&self) -> Result<Option<KeyBytes>> {
         let mut last = None;
-        self.visit(Bound::Unbounded, usize::MAX, |stored, _| last = Some(stored));
-        last.map(|stored| K::to_bytes(&self.pool, stored))
+        self.visit(Bound::Unbounded, usize::MAX, |stored, _| last = Some(stored))?;
+        Ok(last.map(|stored| K::to_bytes(&self.pool, stored)))
     }
 
     /// Inner levels above the leaves.

@@ -1,20 +1,25 @@
 //! Splitting and releasing leaves, and what that changes in the inner nodes.
 //!
+//! Whoever changes a leaf has come through its inner node: no segment that is not opened is touched, but for the one before
+//! a leaf that is released, which is opened first.
+//!
 //! Inner nodes change one operation at a time, under the `structure` mutex. All nodes that an operation
 //! touches are latched before the first changes and let go after the last has: a reader sees them all before
 //! or all after, or starts again.
 
 use super::inner::{Child, Inner};
-use super::{FpTree, Latched};
+use super::sparse::SparseIndex;
+use super::{FpTree, Latched, Structure};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD};
+use entresol_memory::Publication;
 use entresol_memory::mutants::{active, intact};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The inner nodes from the root to above the leaves, with the index of the child that the way goes on to.
-type Path = Vec<(u32, usize)>;
+pub(super) type Path = Vec<(u32, usize)>;
 
 impl<K: TreeKey> FpTree<K> {
     /// Moves the upper half of a full, latched leaf to a new one.
@@ -60,10 +65,10 @@ impl<K: TreeKey> FpTree<K> {
         if self.first_leaf() == latched.offset {
             return Ok(());
         }
-        let _structure = self.structure.lock();
+        let mut structure = self.structure.lock();
         let low = leaf.low();
         let path = self.path_to(low);
-        let Some(before) = self.leaf_before(&path) else { return Ok(()) };
+        let Some(before) = self.leaf_before(&mut structure, &path)? else { return Ok(()) };
         let before_latch = self.stripes.of(before);
         let shared_stripe = std::ptr::eq(before_latch, latched.latch);
         if !shared_stripe && !latch::try_lock(before_latch) {
@@ -78,45 +83,74 @@ impl<K: TreeKey> FpTree<K> {
         publication.set(previous.word_offset(NEXT_WORD), leaf.next());
         K::release(low, &mut publication);
         publication.free(latched.offset);
+        let freed_place = self.release_sparse(&path, &mut publication);
         // Unreachable first: the memory may be reused once all guards of the publication's moment are gone.
         self.remove_child(&path);
         let published = publication.publish();
         if !shared_stripe {
             latch::unlock(before_latch);
         }
-        Ok(published?)
+        published?;
+        freed_place.into_iter().for_each(|place| structure.sparse.is_free(place));
+        Ok(())
+    }
+
+    /// Lets the entry of the sparse index go with the leaf at the end of the path, if it has one: it is the next leaf's
+    /// then, if that is in the same inner node. Returns the entry's place if it is nobody's.
+    fn release_sparse(&self, path: &Path, with: &mut Publication<'_>) -> Option<u64> {
+        let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
+        let node = self.inner.node(id);
+        let place = Some(node.sparse_place()).filter(|place| *place != 0)?;
+        let next = match (node.count() > 1).then(|| node.child(1)) {
+            Some(Child::Leaf(leaf)) => Some((node.key(1), leaf)),
+            _ => None,
+        };
+        if active("sparse-entry-outlives-its-leaf") {
+            return None;
+        }
+        SparseIndex::<K>::release(place, next, with);
+        if next.is_some() {
+            return None;
+        }
+        node.set_sparse_place(0);
+        Some(place)
     }
 
     fn path_to(&self, key: K::Stored) -> Path {
+        self.path_by(|node| node.position_of_stored(&self.pool, key)).0
+    }
+
+    /// The way down by `choose`, and where it ends: at a leaf or a segment. Under the structure lock.
+    pub(super) fn path_by(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> (Path, Child) {
         let mut path = Path::new();
         let mut child = Child::decode(self.root.load(Ordering::Acquire));
         while let Child::Inner(id) = child {
             let node = self.inner.node(id);
-            let index = node.position_of_stored(&self.pool, key);
+            let index = choose(&node);
             child = node.child(index);
             path.push((id, index));
         }
-        path
+        (path, child)
     }
 
     /// The leaf to the left of the one that the path leads to.
-    fn leaf_before(&self, path: &Path) -> Option<u64> {
-        let (id, index) = path.iter().rev().find(|(_, index)| *index > 0)?;
-        let mut child = self.inner.node(*id).child(index - 1);
+    fn leaf_before(&self, structure: &mut Structure<K>, path: &Path) -> Result<Option<u64>> {
+        let Some(turn) = path.iter().rposition(|(_, index)| *index > 0) else { return Ok(None) };
+        let mut before = path[..=turn].to_vec();
+        before[turn].1 -= 1;
         loop {
-            match child {
-                Child::Leaf(leaf) => return Some(leaf),
-                Child::Inner(id) => {
-                    let node = self.inner.node(id);
-                    child = node.child(node.count() - 1);
-                }
+            let (id, index) = before[before.len() - 1];
+            match self.inner.node(id).child(index) {
+                Child::Leaf(leaf) => return Ok(Some(leaf)),
+                Child::Inner(id) => before.push((id, self.inner.node(id).count() - 1)),
+                Child::Segment(number) => self.open_locked(structure, &before, number)?,
             }
         }
     }
 
     /// Makes a new leaf reachable: its low key and its offset go beside the leaf that was split.
     fn add_separator(&self, low: K::Stored, leaf: u64) {
-        let _structure = self.structure.lock();
+        let mut structure = self.structure.lock();
         let path = self.path_to(low);
         let full = path.iter().rev().take_while(|(id, _)| self.is_full(*id)).count();
         let root_grows = full == path.len();
@@ -124,15 +158,18 @@ impl<K: TreeKey> FpTree<K> {
         let latches = self.latch_path(&path[touched..], root_grows);
         let (mut key, mut right) = (low, Child::Leaf(leaf));
         let mut placed = false;
+        let mut halved = None;
         for (id, index) in path.iter().rev() {
             let node = self.inner.node(*id);
-            if node.count() < Inner::<K>::CAPACITY {
+            if node.count() < self.limits.children_max {
                 node.insert_after(*index, key, right);
                 placed = true;
                 break;
             }
             let (fresh_id, fresh) = self.inner.allocate();
             key = node.split_insert(&fresh, *index, key, right);
+            // The first that is split is above the leaves.
+            halved.get_or_insert((fresh_id, key));
             right = Child::Inner(fresh_id);
         }
         if !placed {
@@ -143,10 +180,13 @@ impl<K: TreeKey> FpTree<K> {
             self.root.store(Child::Inner(id).encode(), Ordering::Release);
         }
         unlatch(&latches);
+        if let Some((fresh, low)) = halved {
+            self.add_to_sparse(&mut structure, fresh, low);
+        }
     }
 
     fn is_full(&self, id: u32) -> bool {
-        self.inner.node(id).count() == Inner::<K>::CAPACITY
+        self.inner.node(id).count() >= self.limits.children_max
     }
 
     /// Takes the leaf at the end of the path out of the inner nodes. It is not the first leaf, so some node on

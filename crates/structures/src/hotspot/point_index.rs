@@ -29,7 +29,7 @@ pub trait PointIndex: Send + Sync {
 }
 
 macro_rules! point_index {
-    ($index:ty, $key:ty, $key_words:expr, $words:expr) => {
+    ($index:ty, $key:ty, $key_words:expr, $words:expr, $get:expr) => {
         impl PointIndex for $index {
             type Key = $key;
             const KEY_WORDS: usize = $key_words;
@@ -41,7 +41,7 @@ macro_rules! point_index {
 
             #[inline]
             fn get(&self, key: $key) -> Result<Option<u64>> {
-                Ok(<$index>::get(self, key))
+                $get(<$index>::get(self, key))
             }
 
             #[inline]
@@ -62,10 +62,10 @@ macro_rules! point_index {
     };
 }
 
-point_index!(FpTree<WordKey>, u64, 1, |key| [key, 0]);
-point_index!(FpTree<PairKey>, [u64; 2], 2, |key| key);
-point_index!(HashTable<WordKey>, u64, 1, |key| [key, 0]);
-point_index!(HashTable<PairKey>, [u64; 2], 2, |key| key);
+point_index!(FpTree<WordKey>, u64, 1, |key| [key, 0], std::convert::identity);
+point_index!(FpTree<PairKey>, [u64; 2], 2, |key| key, std::convert::identity);
+point_index!(HashTable<WordKey>, u64, 1, |key| [key, 0], Ok);
+point_index!(HashTable<PairKey>, [u64; 2], 2, |key| key, Ok);
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> PointIndex for BTree<K, L, I, P> {
     type Key = K;

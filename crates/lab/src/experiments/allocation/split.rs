@@ -42,7 +42,7 @@ pub(super) fn share_of_allocation(
             }
             used = now_used;
         }
-        let found = (0..sizes.keys).all(|key| tree.get(key) == Some(key ^ 1));
+        let found = (0..sizes.keys).all(|key| tree.get(key).is_ok_and(|value| value == Some(key ^ 1)));
         right &= found && !splits.is_empty();
         let split_ns = median(&splits) - median(&plain);
         let (ours_ns, theirs_ns) = allocation_alone(&pool, leaf_bytes)?;

@@ -201,7 +201,9 @@ fn beside_fptree(options: &RunOptions, report: &mut Report, keys: u64, lsm: &Mea
     })?;
     let mut is_right = true;
     let get = bench.cost(|| {
-        (0..keys).map(|i| i * 7919 % keys).for_each(|i| is_right &= tree.get(key(i)) == Some(i));
+        (0..keys)
+            .map(|i| i * 7919 % keys)
+            .for_each(|i| is_right &= tree.get(key(i)).is_ok_and(|value| value == Some(i)));
         Ok(())
     })?;
     report.check("the FPTree beside it finds its keys", is_right);

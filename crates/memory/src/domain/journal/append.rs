@@ -3,13 +3,16 @@
 //! Records go into the active buffer. A full one is queued and a free one takes its place, so appenders go on while
 //! the device is busy; only when all buffers are full do they write themselves. Buffers beyond the first two are
 //! made when they are first needed, [`BUFFERS_MAX`] at most.
+//!
+//! A flush is noted by its thread and appended with its next fence or publication ([`stage`]).
 
 use super::buffer::AlignedBuffer;
 use super::frame::{FRAME_HEADER_WORDS, record_head};
 use super::hook::{self, Place};
+use super::stage::{self, Noted};
 use super::{Gate, Shared};
 use crate::error::Result;
-use crate::mutants::intact;
+use crate::mutants::{active, intact};
 use crate::publication::{Operation, Update};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -78,14 +81,59 @@ impl Active {
 }
 
 impl Shared {
+    /// Notes the ranges for the next fence of this thread, or appends them.
     #[inline]
     pub(super) fn flush(&self, ranges: &[(u64, usize)]) {
-        let words: usize = ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
+        // Panics here on an offset outside the pool, not under the lock.
+        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
+        let words = words_of(ranges);
+        if stage::note(&self.id, ranges, words) != Noted::Yes {
+            self.flush_unnoted(ranges, words);
+        }
+    }
+
+    #[cold]
+    fn flush_unnoted(&self, ranges: &[(u64, usize)], words: usize) {
+        self.append_noted();
+        if stage::note(&self.id, ranges, words) != Noted::Yes {
+            self.flush_at_once(ranges);
+        }
+    }
+
+    /// Appends what this thread has noted.
+    #[inline]
+    pub(super) fn append_noted(&self) {
+        let words = stage::words(&self.id);
+        if words > 0 && intact("fence-appends-nothing") {
+            self.append_noted_and(words, |_, _| {});
+        }
+    }
+
+    /// Appends what this thread has noted, and behind it what `fill` writes; `words` are for both. False if the journal
+    /// has failed or is closed: then what was noted is forgotten.
+    #[inline]
+    fn append_noted_and(&self, words: usize, fill: impl FnOnce(&mut u64, &mut [u64])) -> bool {
+        let appended = self.append(words, |active, at| {
+            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            let noted = stage::take(&self.id, |range| {
+                let records = std::mem::take(&mut rest);
+                rest = self.fill_range(records, range);
+            });
+            active.flushes += noted as u64;
+            fill(&mut active.flushes, rest);
+        });
+        if !appended {
+            stage::take(&self.id, |_| {});
+        }
+        appended
+    }
+
+    /// Appends ranges that are not noted.
+    fn flush_at_once(&self, ranges: &[(u64, usize)]) {
+        let words = words_of(ranges);
         if words > self.append_words_max {
             return self.flush_large(ranges);
         }
-        // Panics here on an offset outside the pool, not under the lock.
-        ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         self.append(words, |active, at| {
             active.flushes += ranges.len() as u64;
             self.fill_ranges(&mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..], ranges);
@@ -95,14 +143,16 @@ impl Shared {
     /// Copies the words of the ranges into records; returns what is left. Under the append lock.
     #[inline]
     fn fill_ranges<'r>(&self, records: &'r mut [u64], ranges: &[(u64, usize)]) -> &'r mut [u64] {
-        let mut rest = records;
-        for &(offset, bytes) in ranges {
-            let count = bytes / 8;
-            self.dirty.mark(offset, bytes as u64);
-            rest[0] = record_head(offset, count);
-            self.mapping.copy_words(offset, &mut rest[1..=count]);
-            rest = &mut rest[count + 1..];
-        }
+        ranges.iter().fold(records, |rest, range| self.fill_range(rest, *range))
+    }
+
+    /// Copies the words of a range into a record; returns what is left. Under the append lock.
+    #[inline]
+    fn fill_range<'r>(&self, records: &'r mut [u64], (offset, bytes): (u64, usize)) -> &'r mut [u64] {
+        let (record, rest) = records.split_at_mut(bytes / 8 + 1);
+        self.dirty.mark(offset, bytes as u64);
+        record[0] = record_head(offset, bytes / 8);
+        self.mapping.copy_words(offset, &mut record[1..]);
         rest
     }
 
@@ -114,7 +164,7 @@ impl Shared {
             let mut done = 0;
             while done < bytes {
                 let part = step.min(bytes - done);
-                self.flush(&[(offset + done as u64, part)]);
+                self.flush_at_once(&[(offset + done as u64, part)]);
                 done += part;
             }
         }
@@ -128,28 +178,30 @@ impl Shared {
             for run in super::super::runs(part) {
                 let words = self.mapping.words(run[0].0, run.len());
                 words.iter().zip(run).for_each(|(word, (_, value))| word.store(*value, Ordering::Relaxed));
-                self.flush(&[(run[0].0, run.len() * 8)]);
+                self.flush_at_once(&[(run[0].0, run.len() * 8)]);
             }
         }
     }
 
     pub(super) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
         let (mut flushes, mut writes) = (flushes, writes);
-        let mut flushed_words: usize = flushes.iter().map(|(_, bytes)| bytes / 8 + 1).sum();
-        if flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
-            self.flush(flushes);
-            self.write_large(writes);
-            (flushes, writes, flushed_words) = (&[], &[], 0);
-        }
         // Panics here on an offset outside the pool, not under the lock.
         flushes.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         writes.iter().for_each(|(offset, _)| self.mapping.assert_mapped(*offset, 1));
         updates.iter().for_each(|update| self.mapping.assert_mapped(update.offset, 1));
+        let mut noted_words =
+            if active("publication-overtakes-flushes") { 0 } else { stage::words(&self.id) };
+        let mut flushed_words = words_of(flushes);
+        if noted_words + flushed_words + writes.len() * 2 + updates.len() * 2 > self.append_words_max {
+            self.append_noted();
+            self.flush_at_once(flushes);
+            self.write_large(writes);
+            (noted_words, flushes, writes, flushed_words) = (0, &[], &[], 0);
+        }
         let runs = super::super::runs(writes).count();
         let words = flushed_words + runs + writes.len() + updates.len() * 2;
-        let appended = self.append(words, |active, at| {
-            active.flushes += (flushes.len() + runs) as u64;
-            let records = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+        let fill = |flushed: &mut u64, records: &mut [u64]| {
+            *flushed += (flushes.len() + runs) as u64;
             let mut rest = self.fill_ranges(records, flushes);
             for run in super::super::runs(writes) {
                 self.dirty.mark(run[0].0, run.len() as u64 * 8);
@@ -162,7 +214,14 @@ impl Shared {
                 rest = &mut rest[run.len() + 1..];
             }
             self.fill_updates(rest, updates);
-        });
+        };
+        let appended = if noted_words > 0 {
+            self.append_noted_and(noted_words + words, fill)
+        } else {
+            self.append(words, |active, at| {
+                fill(&mut active.flushes, &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..]);
+            })
+        };
         if !appended {
             // The journal has failed or is closed. What is in DRAM stays consistent for readers; it never becomes
             // durable.
@@ -289,4 +348,10 @@ impl Shared {
             self.set_gate();
         }
     }
+}
+
+/// Words of the records of ranges.
+#[inline]
+fn words_of(ranges: &[(u64, usize)]) -> usize {
+    ranges.iter().map(|(_, bytes)| bytes / 8 + 1).sum()
 }

@@ -1,14 +1,15 @@
 //! Persistence on any file system: a redo journal over a private mapping.
 //!
 //! The pool file is mapped copy-on-write, so a store changes DRAM only. A flush appends the flushed words to
-//! the journal's buffer, in order, under one short lock; the buffer goes to the journal file as a frame; a
-//! checkpoint copies changed pages to the pool file and lets the journal be recycled.
+//! the journal's buffer, in order, under one short lock, at the latest with the next fence; the buffer goes to the
+//! journal file as a frame; a checkpoint copies changed pages to the pool file and lets the journal be recycled.
 //!
 //! Invariants:
 //!
-//! 1. *Order.* Records are in the order of their flushes, and a record holds every store that was flushed
+//! 1. *Order.* Records are in the order of their threads' fences, and a record holds every store that was flushed
 //!    before it. Both are read and placed under the same lock. So any prefix of the journal, replayed over the
-//!    last checkpoint, is a legal state of persistent memory.
+//!    last checkpoint, is a legal state of persistent memory. What a thread flushes between two fences has no order
+//!    yet, and is appended by the second ([`stage`]).
 //! 2. *Write ahead.* A page goes to the pool file only after the journal is durable up to what had been
 //!    appended when the page was copied. The copy may hold stores that were not flushed yet; that is the same
 //!    as a cache evicting a line.
@@ -54,6 +55,7 @@ mod policy;
 mod read_ahead;
 mod recovery;
 mod slots;
+mod stage;
 
 use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
@@ -78,6 +80,7 @@ use parking_lot::{Condvar, Mutex};
 use policy::{Measured, Policy};
 use recovery::Recovered;
 use slots::SlotSupply;
+use stage::JournalId;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -152,6 +155,7 @@ enum Gate {
 }
 
 struct Shared {
+    id: JournalId,
     mapping: Arc<Mapping>,
     /// The pool file past the page cache, where that can be had: for checkpoints.
     pages_file: Box<dyn StorageFile>,
@@ -281,6 +285,7 @@ impl Journal {
         let replayed =
             Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
         let shared = Arc::new(Shared {
+            id: JournalId::new(),
             dirty,
             checksums,
             pages_taken: AtomicU64::new(0),
@@ -321,10 +326,16 @@ impl Journal {
         Ok(Journal { shared })
     }
 
-    /// Appends the words of the ranges, each longest as a record allows.
+    /// Appends the words of the ranges, at the latest with the next fence of this thread.
     #[inline]
     pub(crate) fn flush(&self, ranges: &[(u64, usize)]) {
         self.shared.flush(ranges);
+    }
+
+    /// Appends what this thread has flushed.
+    #[inline]
+    pub(crate) fn fence(&self) {
+        self.shared.append_noted();
     }
 
     /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
@@ -354,6 +365,7 @@ impl Journal {
     }
 
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.shared.append_noted();
         self.shared.checkpoint()
     }
 
@@ -361,6 +373,7 @@ impl Journal {
     /// that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
+        shared.append_noted();
         if mutants::active("closed-before-checkpoint") {
             shared.writer.lock().log.mark_closed()?;
         }
@@ -393,6 +406,11 @@ impl Journal {
     /// Verifies the pages of a range of the pool file, once; see [`checksums`].
     pub(crate) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
         self.shared.checksums.verify(offset, bytes)
+    }
+
+    /// Verifies the pages of a range that will probably be asked for; what is damaged is reported then.
+    pub(crate) fn verify_ahead(&self, offset: u64, bytes: u64) -> Result<()> {
+        self.shared.checksums.verify_ahead(offset, bytes)
     }
 
     /// Verifies all pages of the pool file; checkpoints pause.
@@ -434,6 +452,7 @@ fn dirty_pages(parts: &JournalParts) -> Result<DirtyPages> {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        self.shared.append_noted();
         self.shared.background.stop();
         let appended = self.shared.appended.load(Ordering::Acquire);
         if self.shared.failure.get().is_none()

@@ -110,6 +110,7 @@ fn a_copy_waits_for_the_record_of_what_it_half_saw() {
     // Something that the checkpoint has to copy the page for.
     pool.word(at + 64).store(1, Ordering::Release);
     pool.flush(at + 64, 8);
+    pool.fence();
     let (stopped, publisher_stopped) = channel();
     let (go_on, publisher_goes_on) = channel();
     let (taken, marks_taken) = channel();

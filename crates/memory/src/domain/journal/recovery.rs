@@ -242,6 +242,13 @@ impl Reader<'_> {
     fn check_nothing_durable_is_lost(&mut self, read: &[usize], end_at: u64) -> Result<()> {
         let first_sequence = read.first().and_then(|slot| self.slots[*slot]).map_or(0, |s| s.sequence);
         let end_slot = read.last().copied();
+        // The slot that was read last is in the buffer still.
+        let mut behind_end = None;
+        if end_slot.is_some() {
+            let slot_words = self.log.header.slot_bytes as usize / 8;
+            let behind = self.buffer.words()[..slot_words].get(end_at as usize / 8..).unwrap_or_default();
+            behind_end = self.latest_durable_in(behind);
+        }
         for slot in 0..self.slots.len() {
             // What was recycled before the replay position lies before the end.
             let recycled = self.slots[slot].is_some_and(|s| s.sequence < first_sequence);
@@ -249,8 +256,8 @@ impl Reader<'_> {
             if recycled || (read.contains(&slot) && !is_end) {
                 continue;
             }
-            let from = if is_end { end_at } else { BLOCK_BYTES as u64 };
-            let Some(durable_lsn) = self.durable_lsn_in(slot, from)? else { continue };
+            let found = if is_end { behind_end } else { self.durable_lsn_in(slot)? };
+            let Some(durable_lsn) = found else { continue };
             if durable_lsn > self.lsn {
                 let what = format!(
                     "the journal breaks off at position {}, but was durable up to {durable_lsn}; \
@@ -264,8 +271,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The greatest position that a frame of the slot, from a byte on, calls durable.
-    fn durable_lsn_in(&mut self, slot: usize, from: u64) -> Result<Option<u64>> {
+    /// The greatest position that a frame of the slot calls durable.
+    fn durable_lsn_in(&mut self, slot: usize) -> Result<Option<u64>> {
         let log = self.log;
         let start = log.slot_offset(slot);
         let read_failed = |e: &std::io::Error| Error::io("read", &log.path, e);
@@ -276,14 +283,21 @@ impl Reader<'_> {
             log.file.read_at(block, start + BLOCK_BYTES as u64).map_err(|e| read_failed(&e))?;
             begun = FrameHeader::decode(self.buffer.words()).is_some();
         }
-        if !begun || from >= log.header.slot_bytes {
+        if !begun {
             return Ok(None);
         }
-        let bytes = (log.header.slot_bytes - from) as usize;
-        log.file.read_at(&mut self.buffer.bytes_mut()[..bytes], start + from).map_err(|e| read_failed(&e))?;
-        let blocks = self.buffer.words()[..bytes / 8].chunks(BLOCK_BYTES / 8);
-        let frames = blocks.filter_map(FrameHeader::decode);
-        let ours = frames.filter(|f| f.uuid == log.header.uuid && f.epoch <= log.header.epoch);
-        Ok(ours.map(|frame| frame.durable_lsn).max())
+        let bytes = log.header.slot_bytes as usize - BLOCK_BYTES;
+        log.file
+            .read_at(&mut self.buffer.bytes_mut()[..bytes], start + BLOCK_BYTES as u64)
+            .map_err(|e| read_failed(&e))?;
+        Ok(self.latest_durable_in(&self.buffer.words()[..bytes / 8]))
+    }
+
+    /// The greatest position that a frame in these blocks calls durable.
+    fn latest_durable_in(&self, blocks: &[u64]) -> Option<u64> {
+        let header = &self.log.header;
+        let frames = blocks.chunks(BLOCK_BYTES / 8).filter_map(FrameHeader::decode);
+        let ours = frames.filter(|f| f.uuid == header.uuid && f.epoch <= header.epoch);
+        ours.map(|frame| frame.durable_lsn).max()
     }
 }

@@ -109,6 +109,43 @@ fn wherever_the_journal_is_cut_no_flush_overtakes_a_fence() {
 }
 
 #[test]
+fn what_a_thread_flushed_comes_before_its_publication_and_before_what_others_do_after_its_fence() {
+    let dir = TempDir::new().unwrap();
+    let pool = Pool::create(dir.path(), &options(1 << 20)).unwrap();
+    let at = make_object(&pool);
+    let (journal, file) = (dir.path().join("journal.entresol"), dir.path().join("pool.entresol"));
+    let mut killed = Vec::new();
+    for round in 1..=20 {
+        pool.word(at).store(round, Ordering::Release);
+        pool.flush(at, 8);
+        if round % 2 == 0 {
+            let mut publication = pool.publication();
+            publication.set(at + 8, round);
+            publication.publish().unwrap();
+        } else {
+            pool.fence();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if round % 2 == 1 {
+                    pool.word(at + 8).store(round, Ordering::Release);
+                    pool.flush(at + 8, 8);
+                }
+                pool.sync().unwrap();
+            });
+        });
+        killed.push((fs::read(&journal).unwrap(), fs::read(&file).unwrap()));
+    }
+    drop(pool);
+    for (round, (left_journal, left_file)) in (1..).zip(killed) {
+        fs::write(&journal, left_journal).unwrap();
+        fs::write(&file, left_file).unwrap();
+        let pool = Pool::open(dir.path(), &options(1 << 20)).unwrap();
+        assert_eq!(pairs(&pool)[0], (round, round));
+    }
+}
+
+#[test]
 fn a_group_commit_becomes_durable_without_being_asked_again() {
     let dir = TempDir::new().unwrap();
     let pool = Pool::create(dir.path(), &options(1 << 20)).unwrap();

@@ -1,0 +1,401 @@
+//! Inner nodes built when they are needed.
+//!
+//! A tree is open when the inner nodes above its segments stand ([`sparse`](super::sparse)): that takes the sparse index,
+//! a thousandth of the leaves. A segment's own inner node is built by whoever comes to it first, or by
+//! [`FpTree::open_more`] in the background; both read the leaves of the segment, whose pages are verified then.
+//!
+//! What is believed: nothing of the sparse index that the leaves do not say themselves. A segment is opened only if its
+//! leaf has the low key of its entry, if its chain ends at the leaf of the next entry, which has *its* low key, and if
+//! the low keys in between ascend. So a damaged entry is an error of whoever comes to one of its two segments, and never
+//! leads to the wrong leaf.
+//!
+//! Threads: the leaves of a segment that is not opened are changed by nobody, since whoever changes one comes through its
+//! inner node. So they are read without a lock; what was read is put in place under the structure lock, if
+//! nobody has done so meanwhile.
+
+use super::inner::{Child, Inner};
+use super::sparse::{SparseEntry, SparseIndex, same};
+use super::structure::Path;
+use super::{FpTree, Structure};
+use crate::error::{Error, Result};
+use crate::key::TreeKey;
+use crate::latch;
+use crate::leaf::LEAF_BYTES;
+use entresol_memory::Pool;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::sync::atomic::Ordering as Memory;
+
+/// How full inner nodes are when they are built: room for some splits.
+const FILL_PERCENT: usize = 85;
+/// Segments that are read side by side in the background.
+const TOGETHER: usize = 8;
+
+/// A run of leaves whose inner node is not built yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment<S> {
+    leaf: u64,
+    /// None for the first of the tree.
+    entry: Option<SparseEntry<S>>,
+    is_opened: bool,
+}
+
+/// A segment, and what is behind it.
+struct Bounds<K: TreeKey> {
+    number: u32,
+    segment: Segment<K::Stored>,
+    end: Option<(u64, K::Stored)>,
+}
+
+/// A segment that is being read.
+struct Reading<K: TreeKey> {
+    bounds: Bounds<K>,
+    leaves: Leaves<K>,
+    /// The low key of the leaf before; the first of all has none.
+    before: Option<K::Stored>,
+    at: u64,
+}
+
+impl<K: TreeKey> Reading<K> {
+    fn start(pool: &Pool, bounds: Bounds<K>) -> Reading<K> {
+        let at = bounds.segment.leaf;
+        prefetch_head(pool, at);
+        Reading { bounds, leaves: Vec::with_capacity(Inner::<K>::CAPACITY), before: None, at }
+    }
+}
+
+/// Asks for the lines of a leaf that opening looks at.
+fn prefetch_head(pool: &Pool, leaf: u64) {
+    pool.prefetch(leaf);
+    // The reference may be damaged still.
+    pool.prefetch(leaf.wrapping_add(64));
+}
+
+/// A leaf and its low key, as a child of an inner node.
+type Leaves<K> = Vec<(<K as TreeKey>::Stored, Child)>;
+
+/// What a segment is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Somebody waits for it: its own pages are verified, and no more.
+    Need,
+    /// All of the tree will be read: what lies beside its leaves is verified too.
+    Background,
+    /// The same, by who has the tree to himself. He alone writes: others may come while the tree is being destroyed.
+    Build,
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// Builds the inner nodes above the segments, and those of the segments too if these are few.
+    pub(super) fn build(&self, mut entries: Vec<SparseEntry<K::Stored>>) -> Result<()> {
+        entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.low, b.low));
+        if let Some(pair) = entries.windows(2).find(|pair| !self.ascend(pair[0].low, pair[1].low)) {
+            let what = format!("the sparse index has the low key of {:#x} a second time", pair[0].leaf);
+            return Err(Error::Corrupt { offset: pair[1].place, what });
+        }
+        let first = self.first_leaf();
+        // The first low key of all is not looked at.
+        let any_low = self.sound_leaf(first)?.low();
+        let segments: Vec<Segment<K::Stored>> =
+            std::iter::once(Segment { leaf: first, entry: None, is_opened: false })
+                .chain(entries.iter().map(|entry| Segment {
+                    leaf: entry.leaf,
+                    entry: Some(*entry),
+                    is_opened: false,
+                }))
+                .collect();
+        let lows = std::iter::once(any_low).chain(entries.iter().map(|entry| entry.low));
+        let children = lows.zip((0..).map(Child::Segment)).collect();
+        // One alone may be the whole tree of a format without a sparse index.
+        let few = segments.len() <= self.limits.segments_opened_at_once.max(1);
+        let count = segments.len();
+        let mut structure = self.structure.lock();
+        structure.to_open = (0..count as u32).rev().collect();
+        structure.segments = segments;
+        self.unopened.store(count as u64, Memory::Release);
+        let root = self.build_levels(children);
+        self.root.store(root.encode(), Memory::Release);
+        drop(structure);
+        if few {
+            self.open_for(Purpose::Build, usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// How many segments are not opened yet: 0 once the tree is whole in DRAM.
+    pub fn segments_left(&self) -> u64 {
+        self.unopened.load(Memory::Acquire)
+    }
+
+    /// Opens up to so many segments that nobody has come to yet; returns how many are left that were not tried. Threads
+    /// share the work. A damaged segment is an error, and left for whoever comes to it; call it again for the others.
+    pub fn open_more(&self, segments_max: usize) -> Result<u64> {
+        self.open_for(Purpose::Background, segments_max)
+    }
+
+    fn open_for(&self, purpose: Purpose, segments_max: usize) -> Result<u64> {
+        let _pinned = self.pool.pin();
+        let mut to_try = segments_max;
+        while to_try > 0 {
+            let wanted: SmallVec<[_; TOGETHER]> = {
+                let mut structure = self.structure.lock();
+                (0..TOGETHER.min(to_try)).map_while(|_| structure.next_to_open()).collect()
+            };
+            if wanted.is_empty() {
+                return Ok(0);
+            }
+            to_try -= wanted.len();
+            self.open_together(&wanted, purpose)?;
+        }
+        Ok(self.structure.lock().to_open.len() as u64)
+    }
+
+    /// Opens segments side by side: the next leaf of one is on its way while the others are looked at. All that are sound
+    /// are opened; if one is not, that is an error.
+    fn open_together(&self, wanted: &[(u32, Segment<K::Stored>)], purpose: Purpose) -> Result<()> {
+        let ways = |segment: &Segment<K::Stored>| {
+            let low = segment.entry.map(|entry| entry.low);
+            move |node: &Inner<'_, K>| low.map_or(0, |low| node.position_of_stored(&self.pool, low))
+        };
+        let mut readings: SmallVec<[_; TOGETHER]> = {
+            let structure = self.structure.lock();
+            let found = wanted.iter().filter_map(|(number, segment)| {
+                let (bounds, _) = self.find_segment(&structure, Some(*number), ways(segment))?;
+                Some((ways(segment), Reading::start(&self.pool, bounds), Ok(true)))
+            });
+            found.collect()
+        };
+        while readings.iter().any(|(_, _, goes_on)| matches!(goes_on, Ok(true))) {
+            for (_, reading, goes_on) in
+                readings.iter_mut().filter(|(_, _, goes_on)| matches!(goes_on, Ok(true)))
+            {
+                *goes_on = self.read_leaf(reading, purpose);
+            }
+        }
+        let mut outcome = Ok(());
+        for (way, reading, ended) in readings {
+            outcome = outcome.and(self.put(way, purpose, &reading.bounds, ended.map(|_| reading.leaves)));
+        }
+        outcome
+    }
+
+    /// Opens the segment to which `choose` leads, if it is not opened yet.
+    #[cold]
+    pub(super) fn open_at(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<()> {
+        let found = self.find_segment(&self.structure.lock(), None, &choose);
+        let Some((bounds, _)) = found else { return Ok(()) };
+        let mut reading = Reading::start(&self.pool, bounds);
+        let read = self.read_segment(&mut reading, Purpose::Need);
+        self.put(&choose, Purpose::Need, &reading.bounds, read.map(|()| reading.leaves))
+    }
+
+    /// The segment to which `choose` leads, and the way there. None if it is opened, or another than the wanted one.
+    fn find_segment(
+        &self,
+        structure: &Structure<K>,
+        wanted: Option<u32>,
+        choose: impl Fn(&Inner<'_, K>) -> usize,
+    ) -> Option<(Bounds<K>, Path)> {
+        match self.path_by(choose) {
+            (path, Child::Segment(number)) if wanted.is_none_or(|wanted| wanted == number) => {
+                Some((self.bounds(structure, &path, number), path))
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts what was read of a segment in place, or says why it could not be read, unless somebody else has opened it
+    /// meanwhile: then what was read may be of another time.
+    fn put(
+        &self,
+        choose: impl Fn(&Inner<'_, K>) -> usize,
+        purpose: Purpose,
+        bounds: &Bounds<K>,
+        read: Result<Leaves<K>>,
+    ) -> Result<()> {
+        let mut structure = self.structure.lock();
+        let Some((_, path)) = self.find_segment(&structure, Some(bounds.number), choose) else {
+            return Ok(());
+        };
+        let rest = self.install(&mut structure, &path, bounds, read?);
+        if purpose == Purpose::Build {
+            // A long segment is several nodes: from the next open on they are segments of their own.
+            rest.into_iter().for_each(|(low, id)| self.add_to_sparse(&mut structure, id, low));
+        }
+        Ok(())
+    }
+
+    /// Opens the segment at the end of a path. The caller holds the structure lock.
+    pub(super) fn open_locked(&self, structure: &mut Structure<K>, path: &Path, number: u32) -> Result<()> {
+        let mut reading = Reading::start(&self.pool, self.bounds(structure, path, number));
+        self.read_segment(&mut reading, Purpose::Need)?;
+        self.install(structure, path, &reading.bounds, reading.leaves);
+        Ok(())
+    }
+
+    /// What the path to a segment says about its ends.
+    fn bounds(&self, structure: &Structure<K>, path: &Path, number: u32) -> Bounds<K> {
+        let segment = structure.segments[number as usize];
+        let above = path.iter().rev().find(|(id, index)| index + 1 < self.inner.node(*id).count());
+        let end = above.map(|(id, index)| {
+            let node = self.inner.node(*id);
+            let (low, mut child) = (node.key(index + 1), node.child(index + 1));
+            loop {
+                match child {
+                    Child::Inner(id) => child = self.inner.node(id).child(0),
+                    Child::Leaf(leaf) => return (leaf, low),
+                    Child::Segment(next) => return (structure.segments[next as usize].leaf, low),
+                }
+            }
+        });
+        Bounds { number, segment, end }
+    }
+
+    /// Reads the leaves of a segment; damage, and whatever does not fit its ends, is an error.
+    fn read_segment(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<()> {
+        while self.read_leaf(reading, purpose)? {}
+        Ok(())
+    }
+
+    /// Reads the next leaf of a segment; false if it was the last.
+    fn read_leaf(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<bool> {
+        let corrupt = |offset: u64, what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
+        let Reading { bounds, leaves, before, at } = reading;
+        let leaf = self.opened_leaf(*at, purpose)?;
+        let (low, next) = (leaf.low(), leaf.next());
+        match &bounds.segment.entry {
+            Some(entry) if leaves.is_empty() && !same::<K>(entry.low, low) => {
+                return corrupt(*at, "its low key is not the one that the sparse index has");
+            }
+            None if leaves.is_empty() => {}
+            _ if before.is_some_and(|before| !self.ascend(before, low)) => {
+                return corrupt(*at, "its low key is not above that of the leaf before");
+            }
+            _ => *before = Some(low),
+        }
+        leaves.push((low, Child::Leaf(*at)));
+        let Some((end, low)) = bounds.end.filter(|(end, _)| *end == next) else {
+            if next == 0 && bounds.end.is_none() {
+                return Ok(false);
+            }
+            if next == 0 {
+                return corrupt(*at, "the chain of leaves ends before the next entry of the sparse index");
+            }
+            if leaves.len() as u64 > self.pool.bytes() / LEAF_BYTES as u64 {
+                return corrupt(self.header, "its leaves form a ring");
+            }
+            prefetch_head(&self.pool, next);
+            *at = next;
+            return Ok(true);
+        };
+        if !same::<K>(self.opened_leaf(end, purpose)?.low(), low) {
+            return corrupt(end, "its low key is not the one that the sparse index has");
+        }
+        if before.is_some_and(|before| !self.ascend(before, low)) {
+            return corrupt(end, "its low key is not above that of the leaf before");
+        }
+        Ok(false)
+    }
+
+    fn ascend(&self, left: K::Stored, right: K::Stored) -> bool {
+        K::compare_stored(&self.pool, left, right) == Ordering::Less
+    }
+
+    fn opened_leaf(&self, at: u64, purpose: Purpose) -> Result<crate::leaf::Leaf<'_, K>> {
+        if purpose != Purpose::Need && at.saturating_add(LEAF_BYTES as u64) <= self.pool.bytes() {
+            self.pool.verify_with_neighbours(at, LEAF_BYTES)?;
+        }
+        self.sound_leaf(at)
+    }
+
+    /// Puts the inner nodes of a segment where the path ends; returns those behind the first of them.
+    fn install(
+        &self,
+        structure: &mut Structure<K>,
+        path: &Path,
+        bounds: &Bounds<K>,
+        leaves: Leaves<K>,
+    ) -> Vec<(K::Stored, u32)> {
+        let is_alone = path.is_empty() && leaves.len() == 1;
+        let lowest = if is_alone { Vec::new() } else { self.fill_nodes(&leaves) };
+        if let (Some((_, Child::Inner(id))), Some(entry)) = (lowest.first(), bounds.segment.entry) {
+            self.inner.node(*id).set_sparse_place(entry.place);
+        }
+        let top = if is_alone { leaves[0].1 } else { self.build_levels(lowest.clone()) };
+        match path.last() {
+            None => {
+                latch::lock_alone(&self.root_latch);
+                self.root.store(top.encode(), Memory::Release);
+                latch::unlock(&self.root_latch);
+            }
+            Some((id, index)) => {
+                let parent = self.inner.node(*id);
+                latch::lock_alone(parent.latch());
+                parent.set_child(*index, top);
+                latch::unlock(parent.latch());
+            }
+        }
+        structure.is_opened(bounds.number);
+        let left = self.unopened.load(Memory::Relaxed) - 1;
+        self.unopened.store(left, Memory::Release);
+        if left == 0 {
+            structure.segments = Vec::new();
+            structure.to_open = Vec::new();
+        }
+        let ids = lowest.into_iter().skip(1).filter_map(|(low, child)| match child {
+            Child::Inner(id) => Some((low, id)),
+            _ => None,
+        });
+        ids.collect()
+    }
+
+    /// Gives the first leaf of a lowest inner node an entry of the sparse index. Without one the segment before is longer.
+    pub(super) fn add_to_sparse(&self, structure: &mut Structure<K>, node: u32, low: K::Stored) {
+        let node = self.inner.node(node);
+        let Child::Leaf(leaf) = node.child(0) else { return };
+        match structure.sparse.add(&self.pool, self.header, low, leaf) {
+            Ok(place) => node.set_sparse_place(place),
+            Err(error) => tracing::warn!(%error, "a leaf has no entry in the sparse index of its tree"),
+        }
+    }
+
+    fn build_levels(&self, mut children: Leaves<K>) -> Child {
+        while children.len() > 1 {
+            children = self.fill_nodes(&children);
+        }
+        children[0].1
+    }
+
+    /// Inner nodes over children, with their low keys.
+    fn fill_nodes(&self, children: &Leaves<K>) -> Leaves<K> {
+        let fan_out = self.limits.children_max;
+        // What was one node is one again, however full.
+        let step = if children.len() <= fan_out { fan_out } else { (fan_out * FILL_PERCENT / 100).max(2) };
+        let fill = |group: &[(K::Stored, Child)]| {
+            let (id, node) = self.inner.allocate();
+            node.fill(group);
+            (group[0].0, Child::Inner(id))
+        };
+        children.chunks(step).map(fill).collect()
+    }
+}
+
+impl<K: TreeKey> Structure<K> {
+    pub(super) fn new(sparse: SparseIndex<K>) -> Structure<K> {
+        Structure { sparse, segments: Vec::new(), to_open: Vec::new() }
+    }
+
+    fn next_to_open(&mut self) -> Option<(u32, Segment<K::Stored>)> {
+        while let Some(number) = self.to_open.pop() {
+            let segment = self.segments[number as usize];
+            if !segment.is_opened {
+                return Some((number, segment));
+            }
+        }
+        None
+    }
+
+    fn is_opened(&mut self, number: u32) {
+        self.segments[number as usize].is_opened = true;
+    }
+}

@@ -1,0 +1,216 @@
+//! The sparse index: the low keys of some leaves, so that opening a tree does not read them all.
+//!
+//! ```text
+//! header word 2 ── page ── page ── ... ── 0
+//!
+//! page word     what (W = words of a key)
+//! 0             offset of the next page; 0: last
+//! 1..           entries: offset of a leaf (0: entry free), its low key (W words)
+//! ```
+//!
+//! Every lowest inner node but the leftmost has an entry for its first leaf, unless there was no memory for one. Two
+//! neighbouring entries are the ends of a *segment* of the chain of leaves, which becomes one inner node
+//! when it is opened (`opening`).
+//!
+//! Invariants:
+//! 1. An entry names a leaf of the tree, not the first of all, and has its low key.
+//! 2. Any subset of the leaves will do: what has no entry lengthens the segment before.
+//!
+//! What a crash leaves: an entry is added by a publication of its own after the leaf is in the chain, so it is there or
+//! not; it moves to the next leaf, or goes, in the publication that frees its leaf. A page counts when the header names
+//! it, and its entries are free then.
+//!
+//! Memory: in the pool an entry for each 28 leaves or more; in DRAM the offsets of free entries.
+
+use super::FpTree;
+use crate::error::{Error, Result};
+use crate::key::TreeKey;
+use crate::leaf::LEAF_BYTES;
+use entresol_memory::mutants::{active, intact};
+use entresol_memory::{Pool, Publication};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page. Not those of a leaf: pages lie together, so that opening reads them together.
+pub(super) const PAGE_BYTES: usize = 4096;
+const PAGE_WORDS: usize = PAGE_BYTES / 8;
+/// Where a tree's header names the first page.
+pub(super) const FIRST_PAGE: u64 = 16;
+
+/// An entry that counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SparseEntry<S> {
+    pub(super) low: S,
+    pub(super) leaf: u64,
+    /// Its offset in the pool.
+    pub(super) place: u64,
+}
+
+/// The entries that are free, of an open tree. Under the tree's structure lock.
+pub(super) struct SparseIndex<K: TreeKey> {
+    free: Vec<u64>,
+    /// Entries of a page that are used, if it has so many.
+    page_entries_max: usize,
+    key: PhantomData<K>,
+}
+
+impl<K: TreeKey> SparseIndex<K> {
+    const ENTRY_WORDS: usize = 1 + K::WORDS;
+    const ENTRIES: usize = (PAGE_WORDS - 1) / Self::ENTRY_WORDS;
+
+    /// Reads the pages of a tree: the entries that count, in no order. Damage is an error.
+    pub(super) fn read(
+        pool: &Pool,
+        header: u64,
+        page_entries_max: usize,
+    ) -> Result<(SparseIndex<K>, Vec<SparseEntry<K::Stored>>)> {
+        let (mut free, mut entries) = (Vec::new(), Vec::new());
+        Self::for_each_page(pool, header, |page, words| {
+            for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {
+                let place = page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
+                let leaf = entry[0].load(Ordering::Acquire);
+                if leaf == 0 {
+                    free.extend((index < page_entries_max).then_some(place));
+                } else if !leaf.is_multiple_of(64) || leaf.saturating_add(LEAF_BYTES as u64) > pool.bytes() {
+                    let what = format!("it names a leaf at {leaf:#x}, where none can be");
+                    return Err(Error::Corrupt { offset: place, what });
+                } else {
+                    entries.push(SparseEntry { low: K::load(&entry[1..]), leaf, place });
+                }
+            }
+            Ok(())
+        })?;
+        Ok((SparseIndex { free, page_entries_max, key: PhantomData }, entries))
+    }
+
+    /// Calls `visit` with the offset and the words of every page.
+    pub(super) fn for_each_page(
+        pool: &Pool,
+        header: u64,
+        mut visit: impl FnMut(u64, &[AtomicU64]) -> Result<()>,
+    ) -> Result<()> {
+        let mut page = pool.word(header + FIRST_PAGE).load(Ordering::Acquire);
+        let mut left = pool.bytes() / PAGE_BYTES as u64;
+        while page != 0 {
+            let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64) && left > 0);
+            let Some(words) = words else {
+                let what = format!("its sparse index leads to {page:#x}, where no page can be");
+                return Err(Error::Corrupt { offset: header, what });
+            };
+            pool.verify_with_neighbours(page, PAGE_BYTES)?;
+            visit(page, words)?;
+            page = words[0].load(Ordering::Acquire);
+            left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170 or 255 entries
+    /// one more.
+    pub(super) fn add(&mut self, pool: &Pool, header: u64, low: K::Stored, leaf: u64) -> Result<u64> {
+        if self.free.is_empty() {
+            self.add_page(pool, header)?;
+        }
+        let place = *self.free.last().expect("a new page has free entries");
+        let mut publication = pool.publication();
+        if active("sparse-entry-before-its-key") {
+            publication.set(place, leaf);
+            std::mem::replace(&mut publication, pool.publication()).publish()?;
+        }
+        for word in 0..K::WORDS {
+            publication.write(place + 8 + word as u64 * 8, K::word(low, word));
+        }
+        publication.set(place, leaf);
+        publication.publish()?;
+        self.free.pop();
+        Ok(place)
+    }
+
+    fn add_page(&mut self, pool: &Pool, header: u64) -> Result<()> {
+        let page = pool.reserve(PAGE_BYTES)?;
+        let words = pool.words(page.offset(), PAGE_WORDS);
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        words[0].store(pool.word(header + FIRST_PAGE).load(Ordering::Acquire), Ordering::Relaxed);
+        if intact("sparse-page-not-flushed") {
+            pool.flush(page.offset(), PAGE_BYTES);
+        }
+        let mut publication = pool.publication();
+        let page = publication.allocate(page);
+        publication.set(header + FIRST_PAGE, page);
+        publication.publish()?;
+        let place = |index: usize| page + 8 + (index * Self::ENTRY_WORDS) as u64 * 8;
+        self.free.extend((0..Self::ENTRIES.min(self.page_entries_max)).rev().map(place));
+        Ok(())
+    }
+
+    /// Lets an entry go with its leaf: it names the leaf behind it from then on, or none. For the publication that frees
+    /// the leaf.
+    pub(super) fn release(place: u64, next: Option<(K::Stored, u64)>, with: &mut Publication<'_>) {
+        let Some((low, leaf)) = next else { return with.set(place, 0) };
+        with.set(place, leaf);
+        for word in 0..K::WORDS {
+            with.set(place + 8 + word as u64 * 8, K::word(low, word));
+        }
+    }
+
+    /// An entry was let go for good.
+    pub(super) fn is_free(&mut self, place: u64) {
+        self.free.push(place);
+    }
+
+    /// Frees the first page of a tree that is being destroyed; false if there is none.
+    pub(super) fn destroy_page(pool: &Pool, header: u64) -> Result<bool> {
+        let page = pool.word(header + FIRST_PAGE).load(Ordering::Acquire);
+        if page == 0 {
+            return Ok(false);
+        }
+        let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64));
+        let words = words.ok_or_else(|| Error::Corrupt {
+            offset: header,
+            what: format!("its sparse index leads to {page:#x}, where no page can be"),
+        })?;
+        pool.verify(page, PAGE_BYTES)?;
+        let mut publication = pool.publication();
+        publication.free(page);
+        publication.set(header + FIRST_PAGE, words[0].load(Ordering::Acquire));
+        publication.publish()?;
+        Ok(true)
+    }
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// Verifies the sparse index of a sound chain of leaves; `claim` is called with offset and bytes of every page.
+    pub(super) fn check_sparse(&self, mut claim: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        SparseIndex::<K>::for_each_page(&self.pool, self.header, |page, _| claim(page, PAGE_BYTES as u64))?;
+        let (_, entries) = SparseIndex::<K>::read(&self.pool, self.header, usize::MAX)?;
+        let mut by_leaf: std::collections::HashMap<u64, SparseEntry<K::Stored>> =
+            entries.iter().map(|entry| (entry.leaf, *entry)).collect();
+        let twice = entries.len() - by_leaf.len();
+        let mut at = self.leaf(self.first_leaf()).next();
+        while at != 0 {
+            let leaf = self.leaf(at);
+            if let Some(entry) = by_leaf.remove(&at)
+                && !same::<K>(entry.low, leaf.low())
+            {
+                let what =
+                    format!("its entry of the sparse index, at {:#x}, has another low key", entry.place);
+                return Err(Error::Corrupt { offset: at, what });
+            }
+            at = leaf.next();
+        }
+        if let Some(entry) = by_leaf.values().next() {
+            let what = format!("the sparse index names {:#x}, which is no leaf behind the first", entry.leaf);
+            return Err(Error::Corrupt { offset: entry.place, what });
+        }
+        if twice > 0 {
+            let what = format!("the sparse index names {twice} leaves twice");
+            return Err(Error::Corrupt { offset: self.header, what });
+        }
+        Ok(())
+    }
+}
+
+/// Whether two stored keys are the same words.
+pub(super) fn same<K: TreeKey>(left: K::Stored, right: K::Stored) -> bool {
+    (0..K::WORDS).all(|word| K::word(left, word) == K::word(right, word))
+}

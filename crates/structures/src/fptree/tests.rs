@@ -1,0 +1,306 @@
+//! Trees with inner nodes of few children and pages of few entries, so that small histories reach all of the sparse
+//! index, and trees that are opened part by part.
+
+#![allow(clippy::unwrap_used)]
+
+use super::sparse::{FIRST_PAGE, SparseIndex};
+use super::{FpTree, Limits};
+use crate::key::TreeKey;
+use crate::map_tests::{self, NumberMap};
+use crate::{ByteKey, Error, Inserted, KeyBytes, PairKey, Result, WordKey};
+use entresol_memory::{DomainChoice, Env, Pool, PoolOptions, Publication};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 3 };
+
+/// A tree whose inner nodes have up to three children, and whose segments are opened by whoever comes first.
+struct Narrow<K: TreeKey>(FpTree<K>);
+
+/// Numbers as bytes that every kind of key has room for.
+fn bytes(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn number(bytes: &KeyBytes) -> u64 {
+    u64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
+
+impl<K: TreeKey> NumberMap for Narrow<K> {
+    fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64> {
+        FpTree::<K>::create(pool, 7, with)
+    }
+    fn open(pool: &Arc<Pool>, root: u64) -> Result<Self> {
+        FpTree::open_with(pool, root, 7, NARROW).map(Narrow)
+    }
+    fn destroy(pool: &Arc<Pool>, root: u64) -> Result<()> {
+        while !FpTree::<K>::destroy_step(pool, root, false, 1)? {}
+        Ok(())
+    }
+    fn get(&self, key: u64) -> Result<Option<u64>> {
+        let one = self.0.get(K::from_bytes(&bytes(key))?)?;
+        let mut many = Vec::new();
+        self.0.get_many([K::from_bytes(&bytes(key))?].into_iter(), &mut many)?;
+        assert_eq!(many, [one]);
+        Ok(one)
+    }
+    fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        self.0.insert(K::from_bytes(&bytes(key))?, value, with)
+    }
+    fn update<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.0.replace(K::from_bytes(&bytes(key))?, value, with)
+    }
+    fn remove<'p>(&'p self, key: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.0.remove(K::from_bytes(&bytes(key))?, with)
+    }
+    fn range(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+        let mut entries = Vec::new();
+        let mut next = self.0.scan_batch(Bound::Included(K::from_bytes(&bytes(from))?), &mut entries)?;
+        while let Some(from) = next {
+            next = self.0.scan_batch(Bound::Included(K::from_bytes(&from)?), &mut entries)?;
+        }
+        let entries = entries.iter().map(|(key, value)| (number(key), *value));
+        Ok(entries.filter(|(key, _)| (from..=to).contains(key)).collect())
+    }
+    fn range_back(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>> {
+        let mut entries = self.range(from, to)?;
+        entries.reverse();
+        Ok(entries)
+    }
+    fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()> {
+        self.0.check(object)
+    }
+    fn keys(&self) -> Result<u64> {
+        Ok(self.0.stats().keys)
+    }
+}
+
+#[test]
+fn narrow_trees_agree_with_a_model() {
+    map_tests::agrees_with_a_model::<Narrow<WordKey>>(60_000, 6_000, 1);
+    map_tests::agrees_with_a_model::<Narrow<PairKey>>(30_000, 3_000, 2);
+    map_tests::agrees_with_a_model::<Narrow<ByteKey>>(30_000, 3_000, 3);
+}
+
+#[test]
+fn the_sparse_index_survives_every_fence() {
+    map_tests::survives_crashes::<Narrow<WordKey>>(3, 1_600, 400, 10_000);
+}
+
+#[test]
+fn the_sparse_index_of_keys_with_records_survives_every_fence() {
+    map_tests::survives_crashes::<Narrow<ByteKey>>(1, 900, 225, 2_000);
+}
+
+#[test]
+fn a_sparse_index_is_destroyed_before_the_leaves_that_it_names() {
+    map_tests::survives_being_destroyed::<Narrow<WordKey>>(500, 500);
+}
+
+/// A tree of so many even numbers, closed again: its root.
+fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> u64 {
+    let tree: Narrow<K> = map_tests::new_map(pool).unwrap();
+    let order = Env::simulated(5);
+    let mut numbers: Vec<u64> = (0..keys).map(|i| i * 2).collect();
+    (1..numbers.len()).for_each(|i| numbers.swap(i, order.random_u64() as usize % (i + 1)));
+    for number in numbers {
+        tree.insert(number, number ^ 1, pool.publication()).unwrap();
+    }
+    tree.0.root_offset()
+}
+
+fn opened<K: TreeKey>(pool: &Arc<Pool>, root: u64) -> Result<FpTree<K>> {
+    FpTree::open_with(pool, root, 7, NARROW)
+}
+
+#[test]
+fn an_open_tree_answers_before_its_segments_are_opened() {
+    let pool = map_tests::small_pool();
+    let root = filled::<WordKey>(&pool, 20_000);
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    let segments = tree.segments_left();
+    assert!(segments > 100, "{segments}");
+    assert_eq!(tree.get(17_000).unwrap(), Some(17_001));
+    assert_eq!(tree.segments_left(), segments - 1, "only the one that was asked for");
+    assert_eq!(tree.last_key().unwrap().map(|key| number(&key)), Some(39_998));
+    assert_eq!(tree.open_more(10).unwrap(), segments - 10, "what is open already does not count again");
+    tree.open_more(usize::MAX).unwrap();
+    assert_eq!(tree.segments_left(), 0);
+    tree.check(|_| {}).unwrap();
+}
+
+#[test]
+fn threads_come_to_segments_while_others_open_and_empty_them() {
+    let pool = map_tests::small_pool();
+    let root = filled::<ByteKey>(&pool, 30_000);
+    for round in 0..3u64 {
+        let tree = opened::<ByteKey>(&pool, root).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (tree, pool, stop) = (&tree, &pool, &stop);
+            let writers: Vec<_> = (0..2u64)
+                .map(|writer| {
+                    scope.spawn(move || {
+                        // Whole runs of keys, from the middle down and up: leaves are released at segments' edges.
+                        let part = 10_000 * round;
+                        for i in 0..2_500 {
+                            let key = 2 * (part + if writer == 0 { 4_999 - i } else { 5_000 + i });
+                            let before = tree.remove(&bytes(key), pool.publication()).unwrap();
+                            assert_eq!(before, Some(key ^ 1));
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(move || while tree.open_more(3).unwrap() > 0 {});
+            scope.spawn(move || {
+                let random = Env::simulated(round);
+                while !stop.load(Ordering::Relaxed) {
+                    let key = random.random_u64() % 60_000;
+                    let found = tree.get(&bytes(key)).unwrap();
+                    assert!(found.is_none() || (key % 2 == 0 && found == Some(key ^ 1)), "{key}: {found:?}");
+                    // Above what the writers take out.
+                    let kept = 20_000 * round + 15_002 + key % 2_000 * 2;
+                    assert_eq!(tree.get(&bytes(kept)).unwrap(), Some(kept ^ 1));
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+        });
+        tree.check(|_| {}).unwrap();
+    }
+    let tree = opened::<ByteKey>(&pool, root).unwrap();
+    tree.check(|_| {}).unwrap();
+    assert_eq!(tree.stats().keys, 15_000);
+}
+
+#[test]
+fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
+    let pool = map_tests::small_pool();
+    let root = filled::<WordKey>(&pool, 5_000);
+    while SparseIndex::<WordKey>::destroy_page(&pool, root).unwrap() {}
+    let magic = pool.word(root).load(Ordering::Relaxed);
+    pool.word(root).store(magic & !(0xF0 << 56), Ordering::Relaxed);
+    // That word means nothing in the format before.
+    pool.word(root + FIRST_PAGE).store(0xDEAD_BEEF, Ordering::Relaxed);
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    assert_eq!(tree.segments_left(), 0, "what has no sparse index is read whole");
+    assert_eq!((0..5_000).filter(|i| tree.get(i * 2).unwrap() == Some(i * 2 ^ 1)).count(), 5_000);
+    tree.check(|_| {}).unwrap();
+    drop(tree);
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    assert!(tree.segments_left() > 30, "{}", tree.segments_left());
+    tree.check(|_| {}).unwrap();
+}
+
+/// The words of the sparse index: the places of all entries that count, each with its words.
+fn entry_words(pool: &Pool, root: u64) -> Vec<u64> {
+    let (_, entries) = SparseIndex::<WordKey>::read(pool, root, 3).unwrap();
+    entries.iter().flat_map(|entry| [entry.place, entry.place + 8]).collect()
+}
+
+#[test]
+fn no_flipped_bit_of_the_sparse_index_leads_to_a_wrong_answer() {
+    let pool = map_tests::small_pool();
+    let keys = 3_000u64;
+    let root = filled::<WordKey>(&pool, keys);
+    let words = entry_words(&pool, root);
+    assert!(words.len() > 40);
+    let (mut errors, mut harmless) = (0, 0);
+    for (index, word) in words.iter().enumerate() {
+        for bit in [0, 1, 4, 6, 9, 11, 12, 14, 17, 20, 33, 63] {
+            let before = pool.word(*word).fetch_xor(1 << bit, Ordering::Relaxed);
+            let mut failed = false;
+            match opened::<WordKey>(&pool, root) {
+                Err(Error::Corrupt { .. }) => failed = true,
+                Err(other) => panic!("{other}"),
+                Ok(tree) => {
+                    for key in (0..2 * keys).step_by(if index % 8 == 0 { 1 } else { 7 }) {
+                        let right = (key % 2 == 0).then_some(key ^ 1);
+                        match tree.get(key) {
+                            Ok(found) => assert_eq!(found, right, "bit {bit} of {word:#x}, key {key}"),
+                            Err(Error::Corrupt { .. }) => failed = true,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    failed |= tree.open_more(usize::MAX).is_err();
+                }
+            }
+            *(if failed { &mut errors } else { &mut harmless }) += 1;
+            pool.word(*word).store(before, Ordering::Relaxed);
+        }
+    }
+    assert!(errors > 100 && harmless == 0, "{errors} found, {harmless} not");
+    opened::<WordKey>(&pool, root).unwrap().check(|_| {}).unwrap();
+}
+
+#[test]
+fn an_entry_that_is_lost_costs_nothing_but_a_longer_segment() {
+    let pool = map_tests::small_pool();
+    let root = filled::<WordKey>(&pool, 3_000);
+    let (_, entries) = SparseIndex::<WordKey>::read(&pool, root, 3).unwrap();
+    for entry in entries.iter().step_by(3) {
+        pool.word(entry.place).store(0, Ordering::Relaxed);
+    }
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    assert!((0..3_000).all(|i| tree.get(i * 2).unwrap() == Some(i * 2 ^ 1)));
+    tree.check(|_| {}).unwrap();
+}
+
+#[test]
+fn a_damaged_page_is_an_error_of_whoever_comes_to_it_and_of_nobody_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    let root = filled::<WordKey>(&pool, 40_000);
+    let leaf_in_the_middle = {
+        let tree = opened::<WordKey>(&pool, root).unwrap();
+        tree.find_leaf(40_000).unwrap().leaf
+    };
+    pool.close().unwrap();
+    drop(pool);
+    let path = dir.path().join("pool.entresol");
+    let mut file = std::fs::read(&path).unwrap();
+    file[leaf_in_the_middle as usize + 700] ^= 0x10;
+    std::fs::write(&path, file).unwrap();
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    let mut found = BTreeMap::new();
+    for key in (0..80_000).step_by(2) {
+        match tree.get(key) {
+            Ok(value) => assert_eq!(value, Some(key ^ 1)),
+            Err(error) => *found.entry(error.to_string()).or_insert(0) += 1,
+        }
+    }
+    assert!(found.keys().all(|error| error.contains("checksum")), "{found:?}");
+    let failed: i32 = found.values().sum();
+    assert!((1..4_000).contains(&failed), "{failed} of 40,000");
+    // The background meets it too, and goes on with the others.
+    let left = tree.segments_left();
+    assert!(left > 0);
+    assert!((0..=left).any(|_| tree.open_more(1).is_err()));
+    let scanned = tree.visit(Bound::Unbounded, usize::MAX, |_, _| {});
+    assert!(matches!(scanned, Err(Error::Memory(_))), "{scanned:?}");
+}
+
+/// The histories of this module with deliberate bugs: each must be found.
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_of_the_sparse_index_is_caught() {
+    use entresol_memory::crash::CrashOptions;
+    use entresol_memory::mutants::{CATALOGUE, CaughtBy, select};
+    let caught = |mutant| {
+        select(mutant);
+        let outcome = std::panic::catch_unwind(|| {
+            let options = CrashOptions { seed: 1, random_states: 4, ..CrashOptions::default() };
+            map_tests::crashes::<Narrow<WordKey>>(1_600, 400, &options)
+        });
+        select(None);
+        !matches!(outcome, Ok(Ok(_)))
+    };
+    assert!(!caught(None), "the code as it is");
+    let ours = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::SparseIndex);
+    let missed: Vec<_> = ours.map(|mutant| mutant.name).filter(|name| !caught(Some(*name))).collect();
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

@@ -1,0 +1,128 @@
+//! What is left of opening, done while transactions run: the inner nodes of large indexes.
+//!
+//! A context is open when its states answer. The index of a large state builds its inner nodes as they are needed
+//! ([`entresol_structures::FpTree::open_more`]); threads build the others ahead of need, and read all leaves for it.
+//! They write nothing. A part that is damaged is logged and left to whoever comes to it, for whom it is an error.
+//!
+//! The threads end with their work or with the context, which waits for them; a step of theirs takes about a millisecond.
+//! A simulated world has none: there parts are opened by whoever comes first.
+//!
+//! Memory: that of the inner nodes, which the trees need anyway.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use entresol_memory::Pool;
+
+use crate::state::State;
+
+/// Parts of an index that are opened between two looks at whether to stop.
+const PARTS_PER_STEP: usize = 32;
+/// The most threads that open one context.
+const THREADS_MAX: usize = 4;
+
+/// How far opening has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpeningProgress {
+    /// Parts of indexes that nobody has come to yet; each has the leaves of one inner node.
+    pub parts_left: u64,
+    /// Parts that were found damaged on the way.
+    pub parts_damaged: u64,
+    /// Whether threads are at it still.
+    pub is_running: bool,
+}
+
+struct Work {
+    pool: Arc<Pool>,
+    states: Vec<Arc<State>>,
+    stop: AtomicBool,
+    damaged: AtomicU64,
+    running: AtomicU64,
+}
+
+/// The threads. Dropping it stops them and waits.
+pub(crate) struct Opening {
+    work: Arc<Work>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Opening {
+    /// Starts threads for those states that need it.
+    pub(crate) fn start<'s>(pool: &Arc<Pool>, states: impl Iterator<Item = &'s Arc<State>>) -> Opening {
+        let states: Vec<_> = states.filter(|state| state.index.segments_left() > 0).cloned().collect();
+        let wanted = if states.is_empty() || pool.env().is_simulated() { 0 } else { THREADS_MAX };
+        let count = std::thread::available_parallelism().map_or(1, usize::from).min(wanted);
+        let work = Arc::new(Work {
+            pool: Arc::clone(pool),
+            states,
+            stop: AtomicBool::new(false),
+            damaged: AtomicU64::new(0),
+            running: AtomicU64::new(count as u64),
+        });
+        let mut threads = Vec::with_capacity(count);
+        for _ in 0..count {
+            let own = Arc::clone(&work);
+            match pool.env().spawn("entresol-open", move || own.run()) {
+                Ok(thread) => threads.push(thread),
+                // What they would have done ahead is done when it is needed.
+                Err(error) => {
+                    work.running.fetch_sub(1, Ordering::AcqRel);
+                    tracing::warn!(%error, "no thread to open indexes in the background");
+                }
+            }
+        }
+        Opening { work, threads }
+    }
+
+    pub(crate) fn progress(&self) -> OpeningProgress {
+        OpeningProgress {
+            parts_left: self.work.states.iter().map(|state| state.index.segments_left()).sum(),
+            parts_damaged: self.work.damaged.load(Ordering::Acquire),
+            is_running: self.work.running.load(Ordering::Acquire) > 0,
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.work.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that opens indexes panicked");
+            }
+        }
+    }
+}
+
+impl Work {
+    fn run(&self) {
+        let began = Instant::now();
+        for state in &self.states {
+            while !self.stop.load(Ordering::Acquire) && self.step(state) {}
+        }
+        // The last one says that all is done.
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let damaged = self.damaged.load(Ordering::Acquire);
+            tracing::debug!(duration_us = began.elapsed().as_micros() as u64, damaged, "indexes opened");
+        }
+    }
+
+    /// Opens a few parts; false when there is no more to try.
+    fn step(&self, state: &State) -> bool {
+        // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
+        let _guard = self.pool.pin();
+        if state.is_dropped() {
+            return false;
+        }
+        match state.index.open_more(PARTS_PER_STEP) {
+            Ok(left) => left > 0,
+            Err(error) => {
+                tracing::error!(state = state.id.0, %error, "a damaged part of an index");
+                self.damaged.fetch_add(1, Ordering::AcqRel);
+                true
+            }
+        }
+    }
+}
