@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -62,10 +63,10 @@ fn histories_of_threads_replay_in_commit_order() {
 
 const KEYS: u64 = 8;
 
+#[derive(Clone)]
 struct Committed {
+    /// Its own; if it changed nothing, that of the commit that it comes after.
     cts: u64,
-    /// It has a timestamp of its own; otherwise it changed nothing and comes after the commit whose timestamp it has.
-    changed: bool,
     reads: Vec<(u64, Option<u64>)>,
     count: Option<usize>,
     writes: Vec<(u64, Option<u64>)>,
@@ -122,29 +123,50 @@ fn one(
         writes.push((at, value));
     }
     let Commit { cts, .. } = transaction.commit(Durability::None)?;
-    let snapshots =
-        states[0].protocol() == Protocol::MvccInPlace || states[0].protocol() == Protocol::MvccOutOfPlace;
-    let changed = if snapshots { cts > transaction.snapshot() } else { !writes.is_empty() };
-    Ok(Committed { cts, changed, reads, count, writes })
+    Ok(Committed { cts, reads, count, writes })
 }
 
-fn replay(protocol: Protocol, mut committed: Vec<Committed>) {
-    // What found nothing to change stands behind the commit that it shares its timestamp with.
-    committed.sort_by_key(|transaction| (transaction.cts, !transaction.changed));
-    let mut rows = std::collections::BTreeMap::new();
-    for transaction in &committed {
-        for (key, value) in &transaction.reads {
-            assert_eq!(rows.get(key), value.as_ref(), "{protocol}: key {key} read at {}", transaction.cts);
-        }
-        if let Some(count) = transaction.count {
-            assert_eq!(rows.len(), count, "{protocol}: rows at {}", transaction.cts);
-        }
-        for (key, value) in &transaction.writes {
+type Contents = BTreeMap<u64, u64>;
+
+impl Committed {
+    /// Runs it alone; None if it would have read something else.
+    fn replayed(&self, rows: &Contents) -> Option<Contents> {
+        let as_read = self.reads.iter().all(|(key, value)| rows.get(key) == value.as_ref())
+            && self.count.is_none_or(|count| count == rows.len());
+        let mut rows = rows.clone();
+        for (key, value) in &self.writes {
             match value {
                 Some(value) => drop(rows.insert(*key, *value)),
                 None => drop(rows.remove(key)),
             }
         }
+        as_read.then_some(rows)
+    }
+}
+
+/// Some order of transactions that share a timestamp: at most one of them changed something.
+fn in_some_order(left: &[Committed], rows: &Contents) -> Option<Contents> {
+    if left.is_empty() {
+        return Some(rows.clone());
+    }
+    (0..left.len()).find_map(|first| {
+        let mut rest = left.to_vec();
+        let rows = rest.remove(first).replayed(rows)?;
+        in_some_order(&rest, &rows)
+    })
+}
+
+fn replay(protocol: Protocol, committed: Vec<Committed>) {
+    let mut by_time: BTreeMap<u64, [Vec<Committed>; 2]> = BTreeMap::new();
+    for transaction in committed {
+        let only_reads = usize::from(transaction.writes.is_empty());
+        by_time.entry(transaction.cts).or_default()[only_reads].push(transaction);
+    }
+    let mut rows = Contents::new();
+    for (cts, [writers, readers]) in by_time {
+        rows = in_some_order(&writers, &rows).unwrap_or_else(|| panic!("{protocol}: a writer at {cts}"));
+        let as_read = readers.iter().all(|reader| reader.replayed(&rows).is_some());
+        assert!(as_read, "{protocol}: a reader at {cts}");
     }
 }
 
