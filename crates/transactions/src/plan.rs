@@ -13,7 +13,7 @@ use crate::active::Snapshots;
 use crate::chain::{self, Chain, Pruned};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
-use crate::state::State;
+use crate::state::{LINE_BYTES, State};
 use crate::write_set::{StateWrites, WriteSet, Written};
 use crate::{Error, Protocol, Result, Timestamp};
 
@@ -107,7 +107,11 @@ impl<'p> Planner<'_, 'p> {
             }
             writes.state.index.get_many(&keys, &mut offsets);
             assert_eq!(offsets.len(), keys.len(), "the index answers every key");
-            offsets.iter().flatten().for_each(|&offset| self.pool.prefetch(offset));
+            for &offset in offsets.iter().flatten() {
+                self.pool.prefetch(offset);
+                // Most values are short, and lie there.
+                self.pool.prefetch(offset + LINE_BYTES);
+            }
             for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {
                 match self.plan_key(&writes.state, key, value.as_deref(), *offset)? {
                     KeyPlan::Nothing => (),

@@ -19,6 +19,9 @@ use crate::object::{ValueBuffer, VersionedObject};
 use crate::old_versions::OldVersions;
 use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
 
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: u64 = 64;
+
 /// A state. Read and written through a [`Transaction`](crate::Transaction).
 pub struct State {
     pub(crate) id: StateId,
@@ -212,6 +215,8 @@ impl State {
         if self.is_chained() {
             return self.copy_from_chain(offset, snapshot, value);
         }
+        // Which value is wanted says the first line only; short values lie in the second one.
+        self.pool.prefetch(offset + LINE_BYTES);
         let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => Found::Value,

@@ -107,8 +107,13 @@ impl Transaction {
     /// Its protocol ended it; only running it again from its beginning helps.
     pub(crate) fn must_restart(&self) -> bool {
         // Who reads what is validated only later may fail for having read two moments.
-        self.restarts.load(Ordering::Acquire)
-            || self.context.write_sets.validate(&self.validated.lock()).is_err()
+        self.restarts.load(Ordering::Acquire) || self.check_validated().is_err()
+    }
+
+    /// Fails if something that has to be validated was written since it was read.
+    fn check_validated(&self) -> Result<()> {
+        let validated = self.validated.lock();
+        if validated.is_empty() { Ok(()) } else { self.context.write_sets.validate(&validated) }
     }
 
     /// Takes a lock.
@@ -446,7 +451,7 @@ impl Transaction {
 
     /// The commit of a transaction that wrote nothing.
     fn commit_reads(&self) -> Result<Commit> {
-        self.context.write_sets.validate(&self.validated.lock())?;
+        self.check_validated()?;
         // What is locked is as it is now; what was validated as it was at the snapshot, too.
         let cts = if self.locks.get().is_some() { self.context.active.visible() } else { self.snapshot };
         Ok(Commit { cts, states: 0, keys: 0 })
@@ -482,7 +487,8 @@ impl Transaction {
         self.context.active.release(self.slot);
         // Strict: what was committed is visible, or nothing was. A statement that was followed by another one leaves the
         // locks to that one.
-        if let Some(locks) = self.locks.get().filter(|_| !self.followed.load(Ordering::Acquire)) {
+        let followed = self.followed.load(Ordering::Acquire);
+        if let Some(locks) = self.locks.get().filter(|locks| !followed || Arc::strong_count(locks) == 1) {
             locks.release(&self.context.locks);
         }
         if self.context.old_versions.may_serve(self.snapshot) {
