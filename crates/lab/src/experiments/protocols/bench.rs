@@ -250,7 +250,8 @@ impl Bench {
         let mut round = 0;
         for keys in drawn.chunks_exact((load.operations / 2).max(1)).cycle() {
             loop {
-                if stop.load(Ordering::Relaxed) {
+                // A phase may be shorter than a transaction; readers may starve, a writer must not.
+                if stop.load(Ordering::Relaxed) && (count.committed > 0 || !writes) {
                     return Ok(count);
                 }
                 round += 1;
