@@ -12,6 +12,7 @@ mod flush_cost;
 mod hotspot;
 mod journal_commit;
 mod lsm;
+mod protocols;
 mod race_kv;
 mod race_trees;
 mod recovery;
@@ -85,6 +86,36 @@ pub const ALL: &[Experiment] = &[
         name: "hotspot",
         about: "the hotspot paper's tables 3 to 5 and a moving hot set: modelled Optane, journal",
         run: hotspot::run,
+    },
+    Experiment {
+        name: "mvcc-versions",
+        about: "dissertation, figure 5.10: throughput over the version slots of an object",
+        run: protocols::versions,
+    },
+    Experiment {
+        name: "protocol-overhead",
+        about: "dissertation, figure 5.11: snapshot reads and commits beside the bare base table",
+        run: protocols::overhead,
+    },
+    Experiment {
+        name: "cc-short",
+        about: "dissertation, figure 5.14: MVCC, S2PL, BOCC over the skew, transactions of 2 operations",
+        run: protocols::short,
+    },
+    Experiment {
+        name: "cc-medium",
+        about: "dissertation, figure 5.12: the same with transactions of 10 operations",
+        run: protocols::medium,
+    },
+    Experiment {
+        name: "cc-long",
+        about: "dissertation, figure 5.15: the same with transactions of 100 operations",
+        run: protocols::long,
+    },
+    Experiment {
+        name: "abort-rate",
+        about: "dissertation, figure 5.13: restarts under each protocol over the skew",
+        run: protocols::abort_rate,
     },
     Experiment {
         name: "race-kv",

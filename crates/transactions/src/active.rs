@@ -69,6 +69,16 @@ impl Snapshots {
         self.active.get(first).is_some_and(|&snapshot| snapshot < dts)
     }
 
+    /// May a transaction that begins from now on read a version with this deletion timestamp?
+    pub(crate) fn is_recent(&self, dts: Timestamp) -> bool {
+        dts > self.horizon
+    }
+
+    /// The same without the registered snapshots: for states that nobody reads at a snapshot.
+    pub(crate) fn newest_only(&self) -> Snapshots {
+        Snapshots { horizon: self.horizon, active: SmallVec::new() }
+    }
+
     /// No transaction, now or later, reads at an older snapshot.
     pub(crate) fn oldest(&self) -> Timestamp {
         self.active.first().copied().unwrap_or(self.horizon).min(self.horizon)
@@ -137,9 +147,13 @@ impl ActiveTransactions {
     }
 
     /// The newest timestamp at which all commits are finished.
-    #[cfg(test)]
     pub(crate) fn visible(&self) -> Timestamp {
         self.visible.load(SeqCst)
+    }
+
+    /// The newest timestamp that was drawn.
+    pub(crate) fn drawn(&self) -> Timestamp {
+        self.counter.load(SeqCst) - 1
     }
 
     /// The snapshots that versions must be kept for.

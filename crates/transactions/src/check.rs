@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, OrderedIndex};
 
+use crate::chain::Chain;
 use crate::context::StateContext;
 use crate::directory::StateEntry;
 use crate::object::VersionedObject;
@@ -150,6 +151,16 @@ impl StateContext {
         let Some(group) = self.group(entry.group) else {
             return report.note(None, Some(format!("it belongs to {}, which does not exist", entry.group)));
         };
+        if group.protocol.is_chained() {
+            match Chain::at(self.pool(), offset).check(claim) {
+                Ok((versions, bytes)) => {
+                    report.versions += versions as u64;
+                    report.object_bytes += bytes as u64;
+                }
+                Err(what) => report.note_key(key, offset, &what),
+            }
+            return;
+        }
         let found =
             VersionedObject::check(self.pool(), offset, &group.invalid).and_then(|(versions, bytes)| {
                 claim(offset, bytes as u64)?;
@@ -158,17 +169,22 @@ impl StateContext {
                 Ok(())
             });
         if let Err(what) = found {
-            let shown: String = key.iter().take(KEY_BYTES_MAX.min(32)).map(|b| format!("{b:02x}")).collect();
-            report.note(Some(offset), Some(format!("the MVCC object of key {shown}: {what}")));
+            report.note_key(key, offset, &what);
         }
     }
 }
 
-fn first_leaf(pool: &Pool, root: u64) -> Option<u64> {
+/// Where the leaves of an index begin; 0: there are none any more.
+pub(crate) fn first_leaf(pool: &Pool, root: u64) -> Option<u64> {
     Some(pool.try_words(root, 2)?[1].load(Ordering::Acquire))
 }
 
 impl StateReport {
+    fn note_key(&mut self, key: &[u8], offset: u64, what: &str) {
+        let shown: String = key.iter().take(KEY_BYTES_MAX.min(32)).map(|b| format!("{b:02x}")).collect();
+        self.note(Some(offset), Some(format!("the MVCC object of key {shown}: {what}")));
+    }
+
     fn note(&mut self, offset: Option<u64>, what: Option<String>) {
         let Some(what) = what else { return };
         match self.problems.len() {

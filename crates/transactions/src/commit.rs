@@ -28,25 +28,28 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use entresol_memory::mutants::{active, intact};
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{Durability, Pool, Reservation};
 use entresol_structures::Inserted;
 use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
 
 use crate::active::CommitStamp;
+use crate::chain::{Pruned, Version};
 use crate::context::StateContext;
 use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
 use crate::in_work::Entry;
 use crate::object::VersionedObject;
 use crate::plan::{Step, plan};
 use crate::reads::ReadSet;
+use crate::state::State;
 use crate::write_set::WriteSet;
-use crate::{Error, GroupId, Result, Timestamp, interleave};
+use crate::write_sets::ValidatedReads;
+use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
 
 /// How many groups one transaction may write: their LastCTS words go into one publication.
 pub const GROUPS_PER_COMMIT_MAX: usize = 56;
 
-/// How often a commit tries, a millisecond apart, while old snapshots need all versions of one of its keys.
+/// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
 
 /// A commit that succeeded.
@@ -77,15 +80,23 @@ fn with_read_groups(written: &[Arc<Group>], reads: &ReadSet) -> Vec<Arc<Group>> 
     groups
 }
 
-/// Commits a write set that is not empty for the owner of `slot`, if what was read is still so.
-pub(crate) fn commit(
-    context: &StateContext,
-    slot: usize,
-    snapshot: Timestamp,
-    writes: &WriteSet,
-    reads: Option<&ReadSet>,
-    durability: Durability,
-) -> Result<Commit> {
+/// What a transaction asks of its commit.
+pub(crate) struct Request<'t> {
+    /// Its place among the active ones.
+    pub(crate) slot: usize,
+    pub(crate) snapshot: Timestamp,
+    /// Not empty.
+    pub(crate) writes: &'t WriteSet,
+    /// What a serializable transaction read at its snapshot, and must still be so.
+    pub(crate) reads: Option<&'t ReadSet>,
+    /// What it read of groups that validate backwards.
+    pub(crate) validated: &'t ValidatedReads,
+    pub(crate) durability: Durability,
+}
+
+/// Commits a write set, if what was read is still so.
+pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Commit> {
+    let Request { slot, snapshot, writes, reads, durability, .. } = *request;
     let groups = groups(writes);
     if groups.len() > GROUPS_PER_COMMIT_MAX {
         return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
@@ -99,20 +110,32 @@ pub(crate) fn commit(
         }
         let held = Held::acquire(&groups_touched, writes, reads);
         context.check_accepts_commits()?;
-        reads.map_or(Ok(()), |reads| reads.validate(context.pool(), snapshot))?;
-        let Some(steps) = plan(context.pool(), snapshot, writes, &context.active.snapshots())? else {
-            continue;
-        };
+        reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
+        let planned = plan(context.pool(), snapshot, writes, &context.active.snapshots(), context.options());
+        let Some(steps) = planned? else { continue };
         if steps.is_empty() {
-            return Ok(Commit { cts: snapshot, states, keys: writes.keys() });
+            let cts = place_of_nothing(context, &groups, snapshot)?;
+            context.write_sets.validate(request.validated)?;
+            return Ok(Commit { cts, states, keys: writes.keys() });
         }
-        let stamp = Execution { context, pool: context.pool(), groups: &groups }.run(slot, steps, writes)?;
+        let stamp = Execution { context, pool: context.pool(), groups: &groups }.run(slot, steps, request)?;
         drop(held);
         let cts = stamp.cts();
         assert!(cts > snapshot, "commit timestamps are drawn above every snapshot");
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
-    Err(Error::Busy("old snapshots need every version that a key can have"))
+    Err(Error::Busy("commits in work need every version that a key can have"))
+}
+
+/// The place in the order of commits of one that found nothing to change.
+fn place_of_nothing(context: &StateContext, groups: &[Arc<Group>], snapshot: Timestamp) -> Result<Timestamp> {
+    let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
+    let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
+        return Ok(snapshot);
+    };
+    // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet.
+    context.active.wait_until_visible(last.min(context.active.drawn()))?;
+    Ok(context.active.visible())
 }
 
 /// What a commit holds while it writes.
@@ -158,7 +181,13 @@ struct Execution<'c> {
 
 impl<'c> Execution<'c> {
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
-    fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, writes: &WriteSet) -> Result<CommitStamp<'c>> {
+    fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
+        let writes = request.writes;
+        // Timestamps are drawn in the order of validation.
+        let turn = match self.is_validated(request) {
+            true => Some(self.context.write_sets.validate_writer(request.validated)?),
+            false => None,
+        };
         let (entry, stamp) = match self.groups {
             [group] => {
                 let (entry, stamp) = group.in_work.enter(|| self.draw(slot));
@@ -168,6 +197,9 @@ impl<'c> Execution<'c> {
             _ => (None, self.draw(slot).1),
         };
         let cts = stamp.cts();
+        if let Some(turn) = turn {
+            turn.enter(cts, writes, || self.context.active.snapshots().oldest());
+        }
         if let Err(error) = self.write_all(cts, steps) {
             self.give_up(entry, stamp, writes);
             return Err(error);
@@ -182,6 +214,10 @@ impl<'c> Execution<'c> {
             }
         }
         Ok(stamp)
+    }
+
+    fn is_validated(&self, request: &Request<'_>) -> bool {
+        !request.validated.is_empty() || self.groups.iter().any(|group| group.protocol == Protocol::Bocc)
     }
 
     /// A timestamp, announced in all groups: timestamps of a group are announced in their order.
@@ -265,6 +301,10 @@ impl<'c> Execution<'c> {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
                     object.build(replaced.as_ref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
+                Step::Chain { value, reservation, before, .. } => {
+                    let next = before.as_ref().map_or(0, |(head, _)| *head);
+                    Version::write(self.pool, reservation.offset(), next, cts, *value);
+                }
             }
         }
         if intact("versions-without-fence") {
@@ -304,12 +344,41 @@ impl<'c> Execution<'c> {
                         return Err(unexpected(state.id, old.offset(), before));
                     }
                 }
+                Step::Chain { state, key, value, reservation, before } => {
+                    self.prepend(state, key, reservation, before)?;
+                    if value.is_none() {
+                        state.group.dead.lock().push(state.id, key);
+                    }
+                }
             }
         }
         if intact("bits-without-fence") {
             self.pool.fence();
         }
         Ok(())
+    }
+}
+
+impl Execution<'_> {
+    /// Phase 3: the index leads to a version in front of the chain, and what nobody needs behind it is free.
+    fn prepend(
+        &self,
+        state: &State,
+        key: &[u8],
+        reservation: Reservation<'_>,
+        before: Option<(u64, Pruned)>,
+    ) -> Result<()> {
+        let mut publication = self.pool.publication();
+        let version = publication.allocate(reservation);
+        let Some((head, pruned)) = before else {
+            return match state.index.insert(key, version, publication)? {
+                Inserted::New => Ok(()),
+                Inserted::Exists(other) => Err(unexpected(state.id, version, Some(other))),
+            };
+        };
+        pruned.add_to(&mut publication);
+        let replaced = state.index.replace(key, version, publication)?;
+        if replaced == Some(head) { Ok(()) } else { Err(unexpected(state.id, head, replaced)) }
     }
 }
 

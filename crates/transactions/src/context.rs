@@ -24,11 +24,15 @@ use crate::active::ActiveTransactions;
 use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::isolation::{Isolation, Retry};
+use crate::locks::LockTable;
+use crate::old_versions::OldVersions;
 use crate::opening::{Opening, OpeningProgress};
+use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
 use crate::transaction::Transaction;
 use crate::vacuum::Dropping;
+use crate::write_sets::WriteSets;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
@@ -38,6 +42,10 @@ pub struct StateContext {
     pool: Arc<Pool>,
     pub(crate) directory: Directory,
     pub(crate) active: ActiveTransactions,
+    pub(crate) old_versions: Arc<OldVersions>,
+    pub(crate) locks: LockTable,
+    pub(crate) write_sets: WriteSets,
+    options: ContextOptions,
     transaction_ids: AtomicU64,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
@@ -55,15 +63,23 @@ impl StateContext {
     /// Opens the context of the pool, recovering what the last run left, or creates one. Two contexts on one
     /// pool at the same time are not allowed.
     pub fn open_or_create(pool: Arc<Pool>) -> Result<Arc<StateContext>> {
+        StateContext::open_or_create_with(pool, ContextOptions::default())
+    }
+
+    /// The same with options.
+    pub fn open_or_create_with(pool: Arc<Pool>, options: ContextOptions) -> Result<Arc<StateContext>> {
+        options.check()?;
         let started_ns = pool.env().now_ns();
         let directory = match Directory::open(&pool)? {
             Some(directory) => directory,
-            None => Directory::create(&pool)?,
+            None => Directory::create(&pool, options.protocol)?,
         };
         let recovered = recovery::recover_groups(&directory, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
-        let OpenedStates { states, damaged, dropping } = open_states(&pool, &directory, &groups)?;
+        let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
+        let OpenedStates { states, damaged, dropping } =
+            open_states(&pool, &directory, &groups, &old_versions)?;
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
@@ -84,7 +100,11 @@ impl StateContext {
         tracing::debug!(?report, "state context opened");
         Ok(Arc::new(StateContext {
             opening: Opening::start(&pool, states.values()),
+            options: ContextOptions { protocol: directory.protocol, ..options },
             directory,
+            old_versions,
+            locks: LockTable::new(options.lock_wait_max),
+            write_sets: WriteSets::default(),
             active: ActiveTransactions::new(recovered.next),
             transaction_ids: AtomicU64::new(recovered.next),
             groups: RwLock::new(groups),
@@ -114,11 +134,33 @@ impl StateContext {
         self.opening.progress()
     }
 
-    /// Creates a state group. It is there for good: groups are not dropped.
+    /// What it was opened with; the protocol is the one that the database was created with.
+    pub fn options(&self) -> &ContextOptions {
+        &self.options
+    }
+
+    /// What it keeps in DRAM for its protocols now. Cost: locks are taken for it; not for every commit.
+    pub fn stats(&self) -> ContextStats {
+        ContextStats {
+            protocol: self.options.protocol,
+            protocols: self.groups.read().values().map(|group| (group.id, group.protocol)).collect(),
+            old_versions: self.old_versions.count(),
+            old_version_bytes: self.old_versions.bytes(),
+            locks: self.locks.held(),
+            write_sets: self.write_sets.count(),
+        }
+    }
+
+    /// Creates a state group with the protocol of the database. It is there for good: groups are not dropped.
     pub fn create_group(&self) -> Result<GroupId> {
+        self.create_group_with(self.options.protocol)
+    }
+
+    /// The same with a protocol of its own, for good.
+    pub fn create_group_with(&self, protocol: Protocol) -> Result<GroupId> {
         let _ddl = self.ddl.lock();
-        let id = self.directory.create_group()?;
-        self.groups.write().insert(id, Arc::new(Group::new(id)));
+        let id = self.directory.create_group(protocol)?;
+        self.groups.write().insert(id, Arc::new(Group::new(id, protocol)));
         Ok(id)
     }
 
@@ -141,7 +183,7 @@ impl StateContext {
         let entry = StateEntry { id, group: group.id, width, root, dropping: false };
         self.directory.add_state(&entry, &mut publication);
         publication.publish()?;
-        let state = State::open(&self.pool, &entry, group)?;
+        let state = State::open(&self.pool, &entry, group, &self.old_versions)?;
         self.states.write().insert(id, Arc::clone(&state));
         Ok(state)
     }
@@ -182,7 +224,7 @@ impl StateContext {
         self.active.release(slot);
         let dropped_at = dropped_at?;
         self.states.write().remove(&id);
-        self.dropping.lock().push(Dropping { id, root: state.root, dropped_at });
+        self.dropping.lock().push(Dropping::new(id, state.root, dropped_at, state.is_chained()));
         self.active.wait_until_visible(dropped_at)
     }
 
@@ -193,9 +235,18 @@ impl StateContext {
 
     /// Begins a transaction at the newest snapshot.
     pub fn begin_at(self: &Arc<Self>, isolation: Isolation) -> Result<Arc<Transaction>> {
+        self.begin_aged(isolation, None)
+    }
+
+    /// The same; `age` is that of the attempt that it repeats, or the statement that it follows.
+    pub(crate) fn begin_aged(
+        self: &Arc<Self>,
+        isolation: Isolation,
+        age: Option<Timestamp>,
+    ) -> Result<Arc<Transaction>> {
         let (slot, snapshot) = self.active.claim()?;
         let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation)))
+        Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation, age.unwrap_or(id))))
     }
 
     /// Runs `work` in a transaction and commits it; what fails because of others is run again, in a new transaction.
@@ -207,16 +258,25 @@ impl StateContext {
         retry: Retry,
         mut work: impl FnMut(&Arc<Transaction>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
+        let mut age = None;
         for attempt in 1.. {
-            let transaction = self.begin_at(isolation)?;
-            let result = work(&transaction)?;
-            match transaction.commit(durability) {
-                Ok(_) => return Ok(result),
-                Err(error) if error.is_retryable() && attempt < retry.attempts_max => {
-                    std::thread::sleep(retry.pause(attempt, self.pool.env().random_u64()));
-                }
-                Err(error) => return Err(error.into()),
+            let transaction = self.begin_aged(isolation, age)?;
+            age.get_or_insert(transaction.id());
+            let failed = match work(&transaction) {
+                Ok(result) => match transaction.commit(durability) {
+                    Ok(_) => return Ok(result),
+                    Err(error) if error.is_retryable() => error.into(),
+                    Err(error) => return Err(error.into()),
+                },
+                // Whatever became of the error on its way, it is this one's consequence.
+                Err(error) if transaction.must_restart() => error,
+                Err(error) => return Err(error),
+            };
+            if attempt >= retry.attempts_max {
+                return Err(failed);
             }
+            drop(transaction);
+            std::thread::sleep(retry.pause(attempt, self.pool.env().random_u64()));
         }
         unreachable!("attempts are counted up to their maximum")
     }
@@ -276,6 +336,23 @@ impl StateContext {
     }
 }
 
+/// What a context keeps in DRAM for its protocols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextStats {
+    /// The protocol of groups that did not ask for one.
+    pub protocol: Protocol,
+    /// That of each group.
+    pub protocols: Vec<(GroupId, Protocol)>,
+    /// Versions beside the objects, for old snapshots.
+    pub old_versions: usize,
+    /// What they take.
+    pub old_version_bytes: usize,
+    /// Locks that transactions hold (S2PL).
+    pub locks: usize,
+    /// Write sets that transactions may have to be validated against (BOCC).
+    pub write_sets: usize,
+}
+
 struct OpenedStates {
     states: BTreeMap<StateId, Arc<State>>,
     damaged: BTreeMap<StateId, String>,
@@ -286,17 +363,18 @@ fn open_states(
     pool: &Arc<Pool>,
     directory: &Directory,
     groups: &BTreeMap<GroupId, Arc<Group>>,
+    old_versions: &Arc<OldVersions>,
 ) -> Result<OpenedStates> {
     let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for entry in directory.states()? {
-        if entry.dropping {
-            dropping.push(Dropping { id: entry.id, root: entry.root, dropped_at: 0 });
-            continue;
-        }
         let group = groups.get(&entry.group).ok_or_else(|| {
             Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
         })?;
-        match State::open(pool, &entry, Arc::clone(group)) {
+        if entry.dropping {
+            dropping.push(Dropping::new(entry.id, entry.root, 0, group.protocol.is_chained()));
+            continue;
+        }
+        match State::open(pool, &entry, Arc::clone(group), old_versions) {
             Ok(state) => {
                 states.insert(entry.id, state);
             }

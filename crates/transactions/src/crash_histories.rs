@@ -12,7 +12,8 @@ use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_a
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::{KeyWidth, OrderedIndex};
 
-use crate::{Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
+use crate::chain::Chain;
+use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Changes = Vec<(u64, Option<Vec<u8>>)>;
@@ -78,11 +79,21 @@ pub fn check_commits(
     rounds: u64,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
+    check_commits_with(groups, ContextOptions::default(), rounds, options)
+}
+
+/// The same with a protocol, and a number of version slots.
+pub fn check_commits_with(
+    groups: Groups,
+    context_options: ContextOptions,
+    rounds: u64,
+    options: &CrashOptions,
+) -> entresol_memory::Result<CrashReport> {
     let recorder = Recorder::new(Content::default());
     let recorded = Arc::clone(&recorder);
     let seed = options.seed;
     let history = move |pool: &Arc<Pool>| {
-        run(pool, &recorded, groups, rounds, seed)
+        run(pool, &recorded, groups, context_options, rounds, seed)
             .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
     };
     check_at(options, history, recorder.moment(), |pool, legal| {
@@ -92,8 +103,15 @@ pub fn check_commits(
     })
 }
 
-fn run(pool: &Arc<Pool>, recorder: &Recorder<Content>, groups: Groups, rounds: u64, seed: u64) -> Result<()> {
-    let context = StateContext::open_or_create(Arc::clone(pool))?;
+fn run(
+    pool: &Arc<Pool>,
+    recorder: &Recorder<Content>,
+    groups: Groups,
+    context_options: ContextOptions,
+    rounds: u64,
+    seed: u64,
+) -> Result<()> {
+    let context = StateContext::open_or_create_with(Arc::clone(pool), context_options)?;
     let (states, group) = recorder.run(Operation::Create, || -> Result<_> {
         let group = context.create_group()?;
         let other = if groups == Groups::One { group } else { context.create_group()? };
@@ -231,7 +249,13 @@ fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result
         while let Some(from) = next {
             next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries)?;
         }
-        reachable.extend(entries.iter().map(|(_, object)| *object));
+        let chained = context.directory.protocol(entry.group)?.is_chained();
+        for &(_, object) in &entries {
+            match chained {
+                true => reachable.extend(Chain::at(pool, object).offsets()),
+                false => reachable.push(object),
+            }
+        }
     }
     reachable.sort_unstable();
     let mut allocated = Vec::new();

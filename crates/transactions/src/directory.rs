@@ -1,12 +1,13 @@
 //! The persistent part of the state context: which groups and states there are, and which timestamps are invalid.
 //!
 //! ```text
-//! root "context" → header   magic | format version | groups | states | invalid ranges   (offsets)
-//! groups          1024 x   status (0 free, 1 in use) | LastCTS | announced CTS | -
+//! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol
+//! groups          1024 x   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
 //! states          1024 x   status (0 free, 1 live, 2 dropping) | group | key width | index root
 //! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
 //! ```
-//! All fields are 8-byte little-endian words.
+//! All fields are 8-byte little-endian words. The protocol of a group says how its objects are laid out; that of the header
+//! is what new groups get.
 //!
 //! Invariants:
 //! - An entry counts from the moment its first word is set; the other words are written before or together with it.
@@ -23,7 +24,7 @@ use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Pool, Publication};
 use entresol_structures::KeyWidth;
 
-use crate::{Error, GroupId, Result, StateId, Timestamp};
+use crate::{Error, GroupId, Protocol, Result, StateId, Timestamp};
 
 /// How many state groups a context can hold.
 pub const GROUPS_MAX: usize = 1024;
@@ -71,6 +72,8 @@ pub(crate) struct Directory {
     groups: u64,
     states: u64,
     ranges: u64,
+    /// Of groups that do not ask for one.
+    pub(crate) protocol: Protocol,
 }
 
 impl Directory {
@@ -98,11 +101,19 @@ impl Directory {
         for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
             pool.verify(word(table), entries * ENTRY_BYTES as usize)?;
         }
-        Ok(Some(Directory { pool: Arc::clone(pool), groups: word(2), states: word(3), ranges: word(4) }))
+        let protocol =
+            Protocol::from_code(word(5)).ok_or_else(|| unknown_protocol("the state context", word(5)))?;
+        Ok(Some(Directory {
+            pool: Arc::clone(pool),
+            groups: word(2),
+            states: word(3),
+            ranges: word(4),
+            protocol,
+        }))
     }
 
     /// Creates empty directories; all at once, so a crash leaves them whole or not at all.
-    pub(crate) fn create(pool: &Arc<Pool>) -> Result<Directory> {
+    pub(crate) fn create(pool: &Arc<Pool>, protocol: Protocol) -> Result<Directory> {
         let mut publication = pool.publication();
         let mut table = |words: usize| -> Result<u64> {
             let bytes = words * WORD as usize;
@@ -115,14 +126,14 @@ impl Directory {
         let states = table(STATES_MAX * ENTRY_WORDS)?;
         let ranges = table(INVALID_RANGES_MAX * ENTRY_WORDS)?;
         let header = table(HEADER_WORDS)?;
-        let values = [MAGIC, FORMAT, groups, states, ranges];
+        let values = [MAGIC, FORMAT, groups, states, ranges, protocol.code()];
         for (word, value) in pool.words(header, values.len()).iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
         pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
-        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges })
+        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges, protocol })
     }
 
     /// The objects that the directory consists of, as (offset, bytes).
@@ -168,7 +179,13 @@ impl Directory {
         (0..GROUPS_MAX).filter(in_use).map(|index| GroupId(index as u32)).collect()
     }
 
-    pub(crate) fn create_group(&self) -> Result<GroupId> {
+    /// How the states of a group are laid out and committed.
+    pub(crate) fn protocol(&self, group: GroupId) -> Result<Protocol> {
+        let code = self.word(self.group_offset(group) + 3 * WORD).load(Ordering::Acquire);
+        Protocol::from_code(code).ok_or_else(|| unknown_protocol(&group.to_string(), code))
+    }
+
+    pub(crate) fn create_group(&self, protocol: Protocol) -> Result<GroupId> {
         let index = self
             .first_free(self.groups, GROUPS_MAX)
             .ok_or(Error::Full { what: "state group", max: GROUPS_MAX })?;
@@ -177,6 +194,7 @@ impl Directory {
         let mut publication = self.pool.publication();
         publication.set(offset + WORD, 0);
         publication.set(offset + 2 * WORD, 0);
+        publication.set(offset + 3 * WORD, protocol.code());
         publication.set(offset, IN_USE);
         publication.publish()?;
         Ok(group)
@@ -324,6 +342,10 @@ impl Directory {
         }
         self.pool.fence();
     }
+}
+
+fn unknown_protocol(whose: &str, code: u64) -> Error {
+    Error::Corrupt(format!("{whose} has the protocol {code}: damage, or a newer version wrote it"))
 }
 
 fn width_code(width: KeyWidth) -> u64 {

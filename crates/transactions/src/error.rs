@@ -41,6 +41,29 @@ pub enum Error {
         /// The commit or deletion timestamp that it met.
         committed: Timestamp,
     },
+    /// The protocol of the group (S2PL, BOCC) ends this transaction because of another one: begin again and retry.
+    #[error("restart because of {state}, {}: {reason}", key_or_range(key))]
+    Restart {
+        /// The state of the key.
+        state: StateId,
+        /// The key; empty if it was the state as a whole.
+        key: KeyBytes,
+        /// What happened.
+        reason: &'static str,
+    },
+    /// Old snapshots need more versions than may be kept beside the objects: end long transactions and retry.
+    #[error(
+        "old snapshots need more than {max} bytes of versions, the next one in {state} of key {}: end long transactions",
+        hexadecimal(key)
+    )]
+    OldVersionsFull {
+        /// The state of the key.
+        state: StateId,
+        /// The key.
+        key: KeyBytes,
+        /// The limit, in bytes.
+        max: usize,
+    },
     /// A bounded resource stayed full: slow down and retry.
     #[error("busy: {0}")]
     Busy(&'static str),
@@ -64,6 +87,9 @@ pub enum Error {
         /// How many are possible.
         max: usize,
     },
+    /// Options that do not go together.
+    #[error("{0}")]
+    Invalid(String),
     /// The key does not fit the key width of the state.
     #[error("a key of {bytes} bytes does not fit {state}: at most {max}")]
     KeyLength {
@@ -122,6 +148,10 @@ impl Error {
             _ => false,
         }
     }
+}
+
+fn key_or_range(key: &KeyBytes) -> String {
+    if key.is_empty() { "a range or all of it".to_owned() } else { format!("key {}", hexadecimal(key)) }
 }
 
 fn hexadecimal(key: &[u8]) -> String {

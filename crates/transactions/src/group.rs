@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::dead_keys::DeadKeys;
 use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
-use crate::{GroupId, StateId};
+use crate::{GroupId, Protocol, StateId};
 
 /// Keys share locks if they agree modulo this number.
 const STRIPES: usize = 4096;
@@ -31,6 +31,7 @@ struct Stripe(Mutex<()>);
 
 pub(crate) struct Group {
     pub(crate) id: GroupId,
+    pub(crate) protocol: Protocol,
     /// See the module.
     writers: RwLock<()>,
     /// Made when the first small commit comes: 32 KiB.
@@ -47,9 +48,10 @@ pub(crate) struct KeysHeld<'g> {
 }
 
 impl Group {
-    pub(crate) fn new(id: GroupId) -> Group {
+    pub(crate) fn new(id: GroupId, protocol: Protocol) -> Group {
         Group {
             id,
+            protocol,
             writers: RwLock::new(()),
             stripes: OnceLock::new(),
             in_work: CommitsInWork::new(),

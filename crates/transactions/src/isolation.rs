@@ -3,7 +3,8 @@
 use crate::Error;
 
 /// An isolation level. At every level nothing uncommitted, aborted or half committed is ever seen, and of two
-/// transactions that write the same key at the same time the first to commit wins.
+/// transactions that write the same key at the same time the first to commit wins. A level is a minimum: groups with
+/// [`Protocol::S2pl`](crate::Protocol::S2pl) or [`Protocol::Bocc`](crate::Protocol::Bocc) are serializable at each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Isolation {
     /// Each statement sees what was committed before it began.
@@ -42,6 +43,13 @@ impl Retry {
 impl Error {
     /// True if the transaction failed only because others ran beside it: run it again from its beginning.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict { .. } | Error::ReadConflict { .. } | Error::Busy(_))
+        matches!(
+            self,
+            Error::Conflict { .. }
+                | Error::ReadConflict { .. }
+                | Error::Restart { .. }
+                | Error::OldVersionsFull { .. }
+                | Error::Busy(_)
+        )
     }
 }

@@ -6,6 +6,9 @@
 //! into the MVCC objects in place and makes them visible, over all its states at once, with the final store of
 //! the group's `LastCTS`.
 //!
+//! That is the default [`Protocol`]; a group may have another one: versions out of place, strict two-phase locking, or
+//! backward validation.
+//!
 //! # Invariants
 //! - Nothing uncommitted is ever visible, before or after a crash; what is rolled back was never written.
 //! - A version slot that a registered snapshot can see is never rewritten, so readers take no latch.
@@ -22,7 +25,8 @@
 //! # What bounds memory
 //! Transactions ([`TRANSACTIONS_MAX`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
 //! ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
-//! ([`VERSION_SLOTS_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] per group).
+//! ([`VERSION_SLOTS_MAX`]) and old ones beside it ([`OLD_VERSION_BYTES_MAX`]), locks ([`KEY_LOCKS_MAX`] a state and
+//! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] per group).
 //!
 //! ```
 //! use entresol_memory::{Durability, Pool, PoolOptions};
@@ -46,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod chain;
 mod check;
 mod commit;
 mod context;
@@ -58,9 +63,13 @@ mod in_work;
 mod interleave;
 mod invalid_ranges;
 mod isolation;
+mod locks;
+mod newest;
 mod object;
+mod old_versions;
 mod opening;
 mod plan;
+mod protocol;
 mod reads;
 mod recovery;
 mod scan;
@@ -69,17 +78,20 @@ mod timestamp;
 mod transaction;
 mod vacuum;
 mod write_set;
+mod write_sets;
 
 pub use active::TRANSACTIONS_MAX;
 pub use check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use commit::{Commit, GROUPS_PER_COMMIT_MAX};
-pub use context::StateContext;
+pub use context::{ContextStats, StateContext};
 pub use dead_keys::DEAD_KEYS_MAX;
 pub use directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};
 pub use error::{Error, Result};
 pub use isolation::{Isolation, Retry};
+pub use locks::KEY_LOCKS_MAX;
 pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
 pub use opening::OpeningProgress;
+pub use protocol::{ContextOptions, OLD_VERSION_BYTES_MAX, Protocol, VERSION_SLOTS_MIN};
 pub use reads::READS_MAX;
 pub use recovery::RecoveryReport;
 pub use scan::KeyRange;
@@ -88,3 +100,4 @@ pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::{Transaction, Vote};
 pub use vacuum::VacuumStats;
 pub use write_set::{Mark, WRITE_SET_BYTES_MAX};
+pub use write_sets::WRITE_SET_KEYS_BYTES_MAX;

@@ -24,7 +24,7 @@
 //! bits set. Whatever words of a phase survive, every slot with its bit set is whole, and what an unfinished
 //! commit wrote carries its announced (hence invalid) timestamp.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use entresol_memory::mutants::{active, intact};
 use entresol_memory::{OBJECT_BYTES_MAX, Pool, STREAM_BYTES_MIN};
@@ -32,6 +32,7 @@ use smallvec::SmallVec;
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
+use crate::protocol::VERSION_SLOTS_MIN;
 use crate::{INFINITY, Timestamp, interleave};
 
 /// How many versions of one key can exist at a time: one bit each in a word.
@@ -39,9 +40,6 @@ pub const VERSION_SLOTS_MAX: usize = 64;
 /// The longest value: three versions of it fit the largest object that a pool can hold.
 pub const VALUE_BYTES_MAX: usize = 4 << 20;
 const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
-
-/// How many version slots a new object has: the current version and the one before it.
-const SLOTS_INITIAL: usize = 2;
 
 const BITMAP: usize = 0;
 const SHAPE: usize = 1;
@@ -59,28 +57,35 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn for_new(value_bytes: usize) -> Shape {
-        Shape { slots: SLOTS_INITIAL, capacity: value_bytes.next_multiple_of(8) }
+    /// With as many of the slots asked for as an object can have with such values.
+    pub(crate) fn for_new(value_bytes: usize, slots: usize) -> Shape {
+        let capacity = value_bytes.next_multiple_of(8);
+        let shapes = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| Shape { slots, capacity });
+        let mut fitting = shapes.filter(|shape| shape.bytes() as u64 <= OBJECT_BYTES_MAX);
+        fitting.next().unwrap_or(Shape { slots: VERSION_SLOTS_MIN, capacity })
     }
 
     /// A shape for `versions` versions and a value of this length, at least as roomy as now if that can be; None
-    /// if there are too many versions.
-    pub(crate) fn grown(self, versions: usize, value_bytes: usize) -> Option<Shape> {
+    /// if there are more than `slots_max` versions, or more than fit an object.
+    pub(crate) fn grown(self, versions: usize, value_bytes: usize, slots_max: usize) -> Option<Shape> {
         let doubled = if versions > self.slots { (2 * self.slots).max(versions) } else { self.slots };
         let needed = value_bytes.next_multiple_of(8).max(self.capacity);
         let slack =
             if needed > self.capacity { (self.capacity + self.capacity / 2).next_multiple_of(8) } else { 0 };
-        let roomy =
-            Shape { slots: doubled.min(VERSION_SLOTS_MAX), capacity: needed.max(slack).min(VALUE_BYTES_MAX) };
-        let tight = Shape { slots: versions.max(SLOTS_INITIAL), capacity: needed };
+        let roomy = Shape {
+            slots: doubled.min(slots_max.max(self.slots)),
+            capacity: needed.max(slack).min(VALUE_BYTES_MAX),
+        };
+        let tight = Shape { slots: versions.max(VERSION_SLOTS_MIN), capacity: needed };
         [roomy, tight].into_iter().find(|shape| {
-            (versions..=VERSION_SLOTS_MAX).contains(&shape.slots) && shape.bytes() as u64 <= OBJECT_BYTES_MAX
+            (versions..=slots_max.max(self.slots)).contains(&shape.slots)
+                && shape.bytes() as u64 <= OBJECT_BYTES_MAX
         })
     }
 
     /// The shape with which a key starts, keeping the capacity.
-    pub(crate) fn shrunk(self) -> Shape {
-        Shape { slots: SLOTS_INITIAL, ..self }
+    pub(crate) fn shrunk(self, slots: usize) -> Shape {
+        Shape { slots: slots.min(self.slots), ..self }
     }
 
     /// Gives what an allocation of this size has left over to the values.
@@ -132,6 +137,8 @@ pub(crate) struct Census {
     pub(crate) newest: Timestamp,
     /// Used slots that some snapshot, now or later, may read.
     pub(crate) needed: u64,
+    /// Those of them that only registered snapshots need, none that is taken from now on.
+    pub(crate) old: u64,
     /// Used slots that nobody reads.
     pub(crate) dead: u64,
 }
@@ -261,9 +268,41 @@ impl<'p> VersionedObject<'p> {
         true
     }
 
+    /// Has the version in a slot, found with this CTS, been there until now? For readers without a registered snapshot,
+    /// after they have copied its value.
+    pub(crate) fn is_still(&self, slot: usize, cts: Timestamp) -> bool {
+        // Pairs with the release fence between the clearing of a bit and what is written into its slot: who copied
+        // one of those words sees the bit cleared, or set again with another CTS.
+        fence(Ordering::Acquire);
+        self.bitmap() & (1 << slot) != 0 && self.header(slot).0 == cts
+    }
+
+    /// The CTS in a slot.
+    pub(crate) fn cts(&self, slot: usize) -> Timestamp {
+        self.header(slot).0
+    }
+
+    /// Copies of versions: CTS, DTS (as it counts), value. The caller holds the key.
+    pub(crate) fn copies(
+        &self,
+        which: u64,
+        invalid: &InvalidRanges,
+    ) -> impl Iterator<Item = (Timestamp, Timestamp, ValueBuffer)> {
+        slots(which).map(move |slot| {
+            let (cts, dts) = self.header(slot);
+            let mut value = ValueBuffer::new();
+            assert!(
+                self.copy_value(slot, &mut value),
+                "damaged MVCC object at {}: value length",
+                self.offset
+            );
+            (cts, if invalid.contains(dts) { INFINITY } else { dts }, value)
+        })
+    }
+
     /// Sorts the versions by who needs them.
     pub(crate) fn census(&self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Census {
-        let mut census = Census { current: None, newest: 0, needed: 0, dead: 0 };
+        let mut census = Census { current: None, newest: 0, needed: 0, old: 0, dead: 0 };
         for slot in slots(self.bitmap()) {
             let (cts, dts) = self.header(slot);
             if invalid.contains(cts) {
@@ -285,6 +324,7 @@ impl<'p> VersionedObject<'p> {
             }
             if snapshots.needs(cts, dts) {
                 census.needed |= 1 << slot;
+                census.old |= if snapshots.is_recent(dts) { 0 } else { 1 << slot };
             } else {
                 census.dead |= 1 << slot;
             }

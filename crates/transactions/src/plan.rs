@@ -10,10 +10,12 @@ use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
 
 use crate::active::Snapshots;
-use crate::object::{Census, Shape, VersionedObject};
-use crate::state::State;
+use crate::chain::{self, Chain, Pruned};
+use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
+use crate::protocol::ContextOptions;
+use crate::state::{LINE_BYTES, State};
 use crate::write_set::{StateWrites, WriteSet, Written};
-use crate::{Error, Result, Timestamp};
+use crate::{Error, Protocol, Result, Timestamp};
 
 /// How many keys are looked up together.
 const LOOKUP_KEYS: usize = 64;
@@ -40,6 +42,14 @@ pub(crate) enum Step<'a, 'p> {
         shape: Shape,
         replaced: Option<(VersionedObject<'p>, Census)>,
     },
+    /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and take out what nobody needs.
+    Chain {
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        reservation: Reservation<'p>,
+        before: Option<(u64, Pruned)>,
+    },
 }
 
 /// The plan for one key.
@@ -49,14 +59,16 @@ enum KeyPlan<'a, 'p> {
     TooManyVersions,
 }
 
-/// Plans a write set; None if a key already has [`VERSION_SLOTS_MAX`](crate::VERSION_SLOTS_MAX) versions that somebody needs.
+/// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: others are
+/// about to end it.
 pub(crate) fn plan<'a, 'p>(
     pool: &'p Pool,
     snapshot: Timestamp,
     writes: &'a WriteSet,
     snapshots: &Snapshots,
+    options: &ContextOptions,
 ) -> Result<Option<Vec<Step<'a, 'p>>>> {
-    let planner = Planner { pool, snapshot, snapshots };
+    let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
     let mut steps = Vec::with_capacity(writes.keys());
     for writes in writes.states.values() {
         if writes.state.is_dropped() {
@@ -73,6 +85,9 @@ struct Planner<'s, 'p> {
     pool: &'p Pool,
     snapshot: Timestamp,
     snapshots: &'s Snapshots,
+    /// Of states that nobody reads at a snapshot.
+    newest_only: Snapshots,
+    options: &'s ContextOptions,
 }
 
 impl<'p> Planner<'_, 'p> {
@@ -92,7 +107,11 @@ impl<'p> Planner<'_, 'p> {
             }
             writes.state.index.get_many(&keys, &mut offsets)?;
             assert_eq!(offsets.len(), keys.len(), "the index answers every key");
-            offsets.iter().flatten().for_each(|&offset| self.pool.prefetch(offset));
+            for &offset in offsets.iter().flatten() {
+                self.pool.prefetch(offset);
+                // Most values are short, and lie there.
+                self.pool.prefetch(offset + LINE_BYTES);
+            }
             for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {
                 match self.plan_key(&writes.state, key, value.as_deref(), *offset)? {
                     KeyPlan::Nothing => (),
@@ -110,24 +129,22 @@ impl<'p> Planner<'_, 'p> {
         value: Option<&'a [u8]>,
         offset: Option<u64>,
     ) -> Result<KeyPlan<'a, 'p>> {
+        if state.is_chained() {
+            return self.plan_chained(state, key, value, offset);
+        }
         let Some(offset) = offset else {
+            let shape = |value: &[u8]| Shape::for_new(value.len(), self.options.version_slots);
             return match value {
-                Some(value) => self.build(state, key, value, Shape::for_new(value.len()), None),
+                Some(value) => self.build(state, key, value, shape(value), None),
                 None => Ok(KeyPlan::Nothing),
             };
         };
         let Some(object) = VersionedObject::try_open(self.pool, offset) else {
             return Err(state.damaged(key, "a damaged MVCC object"));
         };
-        let census = object.census(&state.group.invalid, self.snapshots);
-        if census.newest > self.snapshot {
-            return Err(Error::Conflict {
-                state: state.id,
-                key: KeyBytes::from_slice(key),
-                snapshot: self.snapshot,
-                committed: census.newest,
-            });
-        }
+        let snapshots = if state.protocol().reads_snapshots() { self.snapshots } else { &self.newest_only };
+        let census = object.census(&state.group.invalid, snapshots);
+        self.first_committer_wins(state, key, census.newest)?;
         let Some(value) = value else {
             return Ok(match census.current {
                 Some(current) => KeyPlan::Step(Step::Delete { object, current, state, key }),
@@ -152,10 +169,57 @@ impl<'p> Planner<'_, 'p> {
             let superseded = census.current;
             return Ok(KeyPlan::Step(Step::Update { object, dead: census.dead, slot, superseded, value }));
         }
-        match object.shape().grown(census.needed.count_ones() as usize + 1, value.len()) {
-            Some(shape) => self.build(state, key, value, shape, Some((object, census))),
-            None => Ok(KeyPlan::TooManyVersions),
+        let slots_max = match state.protocol() {
+            // Commits in work may supersede each other before any of them is visible.
+            Protocol::Bocc => VERSION_SLOTS_MAX,
+            _ => self.options.version_slots_max,
+        };
+        let grown =
+            |versions: u64| object.shape().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
+        if let Some(shape) = grown(census.needed) {
+            return self.build(state, key, value, shape, Some((object, census)));
         }
+        let recent = census.needed & !census.old;
+        let Some(shape) = grown(recent) else { return Ok(KeyPlan::TooManyVersions) };
+        let kept = if active("old-versions-dropped") { 0 } else { census.old };
+        let copies = object.copies(kept, &state.group.invalid);
+        state.old_versions.keep(state.id, key, copies, snapshots)?;
+        self.build(state, key, value, shape, Some((object, Census { needed: recent, ..census })))
+    }
+
+    /// At a snapshot; elsewhere locks or validation see to it that the last one to commit knew what it overwrote.
+    fn first_committer_wins(&self, state: &State, key: &[u8], newest: Timestamp) -> Result<()> {
+        if newest <= self.snapshot || !state.protocol().reads_snapshots() {
+            return Ok(());
+        }
+        Err(Error::Conflict {
+            state: state.id,
+            key: KeyBytes::from_slice(key),
+            snapshot: self.snapshot,
+            committed: newest,
+        })
+    }
+
+    fn plan_chained<'a>(
+        &self,
+        state: &'a State,
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        offset: Option<u64>,
+    ) -> Result<KeyPlan<'a, 'p>> {
+        let (mut lives, mut before) = (false, None);
+        if let Some(offset) = offset {
+            let census = Chain::at(self.pool, offset).census(&state.group.invalid, self.snapshots);
+            let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
+            self.first_committer_wins(state, key, census.newest)?;
+            lives = census.lives;
+            before = Some((offset, census.pruned));
+        }
+        if value.is_none() && !lives {
+            return Ok(KeyPlan::Nothing);
+        }
+        let reservation = self.pool.reserve(chain::version_bytes(value))?;
+        Ok(KeyPlan::Step(Step::Chain { state, key, value, reservation, before }))
     }
 
     fn build<'a>(

@@ -4,7 +4,8 @@
 //! written in between, it could have read at the commit timestamp as well, so the transactions are as good as run
 //! one after another, in the order of their timestamps (backward validation; dissertation 5.3, BOCC). Ranges are
 //! remembered as ranges, so a row that appears in one counts (no phantoms). Who only reads needs no validation: the
-//! snapshot itself is a place in that order.
+//! snapshot itself is a place in that order. Groups with the protocol BOCC validate against write sets in place of versions
+//! ([`crate::write_sets`]), and all transactions.
 //!
 //! Memory: at most [`READS_MAX`] keys and ranges a state; beyond, all of the state counts as read.
 
@@ -12,11 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use entresol_memory::Pool;
 use entresol_structures::KeyBytes;
 
 use crate::group::Group;
-use crate::object::VersionedObject;
 use crate::state::State;
 use crate::{Error, KeyRange, Result, StateId, Timestamp};
 
@@ -69,6 +68,29 @@ impl ReadSet {
         reads.bound();
     }
 
+    /// The states that were read.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &Arc<State>> {
+        self.states.values().map(|reads| &reads.state)
+    }
+
+    /// The first of some keys of a state, ascending, that was read. Cost: the smaller of the two sets, times a search in
+    /// the larger.
+    pub(crate) fn first_read_of<'k>(&self, state: StateId, keys: &'k [KeyBytes]) -> Option<&'k KeyBytes> {
+        let reads = self.states.get(&state)?;
+        let in_range = reads.ranges.iter().filter_map(|range| {
+            let from = keys.partition_point(|key| !range.begins_before(key));
+            keys.get(from).filter(|key| range.reaches(key))
+        });
+        let mut found = in_range.min();
+        if reads.keys.len() < keys.len() {
+            let known = reads.keys.iter().filter_map(|key| keys.binary_search(key).ok());
+            found = found.into_iter().chain(known.map(|index| &keys[index])).min();
+        } else {
+            found = found.into_iter().chain(keys.iter().find(|key| reads.keys.contains(*key))).min();
+        }
+        found
+    }
+
     /// The groups that were read.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.states.values().map(|reads| &reads.state.group)
@@ -83,8 +105,8 @@ impl ReadSet {
 
     /// An error if something that was read has been written after the snapshot. The caller holds the keys, or the
     /// groups. Cost: each key and range is read again.
-    pub(crate) fn validate(&self, pool: &Pool, snapshot: Timestamp) -> Result<()> {
-        self.states.values().try_for_each(|reads| reads.validate(pool, snapshot))
+    pub(crate) fn validate(&self, snapshot: Timestamp) -> Result<()> {
+        self.states.values().try_for_each(|reads| reads.validate(snapshot))
     }
 }
 
@@ -106,7 +128,7 @@ impl StateReads {
         }
     }
 
-    fn validate(&self, pool: &Pool, snapshot: Timestamp) -> Result<()> {
+    fn validate(&self, snapshot: Timestamp) -> Result<()> {
         if self.state.is_dropped() {
             return Err(Error::NoSuchState(self.state.id));
         }
@@ -120,13 +142,13 @@ impl StateReads {
             }
             self.state.index.get_many(&keys, &mut offsets)?;
             for (&key, offset) in keys.iter().zip(&offsets) {
-                offset.map_or(Ok(()), |offset| self.check(pool, key, offset, snapshot))?;
+                offset.map_or(Ok(()), |offset| self.check(key, offset, snapshot))?;
             }
         }
-        self.ranges.iter().try_for_each(|range| self.validate_range(pool, range, snapshot))
+        self.ranges.iter().try_for_each(|range| self.validate_range(range, snapshot))
     }
 
-    fn validate_range(&self, pool: &Pool, range: &KeyRange, snapshot: Timestamp) -> Result<()> {
+    fn validate_range(&self, range: &KeyRange, snapshot: Timestamp) -> Result<()> {
         let mut entries = Vec::new();
         let mut lower = range.lower.clone();
         loop {
@@ -136,7 +158,7 @@ impl StateReads {
                 if !range.reaches(key) {
                     return Ok(());
                 }
-                self.check(pool, key, *offset, snapshot)?;
+                self.check(key, *offset, snapshot)?;
             }
             match next {
                 Some(key) => lower = Bound::Included(key),
@@ -145,10 +167,8 @@ impl StateReads {
         }
     }
 
-    fn check(&self, pool: &Pool, key: &[u8], offset: u64, snapshot: Timestamp) -> Result<()> {
-        let object = VersionedObject::try_open(pool, offset)
-            .ok_or_else(|| self.state.damaged(key, "a damaged MVCC object"))?;
-        match object.newest(&self.state.group.invalid) {
+    fn check(&self, key: &[u8], offset: u64, snapshot: Timestamp) -> Result<()> {
+        match self.state.newest_at(key, offset)? {
             newest if newest > snapshot => Err(Error::ReadConflict {
                 state: self.state.id,
                 key: KeyBytes::from_slice(key),

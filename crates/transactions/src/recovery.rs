@@ -15,6 +15,7 @@ use std::sync::Arc;
 use entresol_memory::Pool;
 use entresol_memory::mutants::{active, intact};
 
+use crate::chain::Chain;
 use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
 use crate::object::VersionedObject;
@@ -57,11 +58,14 @@ pub(crate) struct RecoveredGroups {
 /// Loads groups and ranges, and declares invalid what unfinished commits left.
 pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<RecoveredGroups> {
     let mut recovered = RecoveredGroups {
-        groups: directory.groups().into_iter().map(|id| Arc::new(Group::new(id))).collect(),
+        groups: Vec::new(),
         to_scrub: BTreeSet::new(),
         commits_undone: 0,
         next: now_ns.max(1),
     };
+    for id in directory.groups() {
+        recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?)));
+    }
     let ranges = directory.invalid_ranges()?;
     let crowded = ranges.len() > INVALID_RANGES_MAX / 2;
     for range in ranges {
@@ -111,7 +115,14 @@ pub(crate) fn scrub_group<'s>(
 ) -> Result<u64> {
     let mut scrubbed = 0;
     for state in states.filter(|state| state.group.id == group.id) {
-        for_each_object(pool, state, |object| scrubbed += u64::from(object.scrub(&group.invalid)))?;
+        let scrub = |offset| match state.is_chained() {
+            true => Chain::at(pool, offset).scrub(&group.invalid),
+            // What is damaged is reported when it is read; it hides nothing that a reader could see.
+            false => {
+                VersionedObject::try_open(pool, offset).is_some_and(|object| object.scrub(&group.invalid))
+            }
+        };
+        for_each_object(state, |offset| scrubbed += u64::from(scrub(offset)))?;
     }
     // Recovery rule: a range goes only after everything that it hides.
     pool.fence();
@@ -122,7 +133,7 @@ pub(crate) fn scrub_group<'s>(
     Ok(scrubbed)
 }
 
-fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject<'_>)) -> Result<()> {
+fn for_each_object(state: &State, mut f: impl FnMut(u64)) -> Result<()> {
     let mut entries = Vec::new();
     let mut from = None;
     loop {
@@ -131,8 +142,7 @@ fn for_each_object(pool: &Pool, state: &State, mut f: impl FnMut(VersionedObject
             .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
         entries.clear();
         let next = state.index.scan_batch(lower, &mut entries)?;
-        // What is damaged is reported when it is read; it hides nothing that a reader could see.
-        entries.iter().filter_map(|&(_, offset)| VersionedObject::try_open(pool, offset)).for_each(&mut f);
+        entries.iter().for_each(|&(_, offset)| f(offset));
         match next {
             Some(key) => from = Some(key),
             None => return Ok(()),

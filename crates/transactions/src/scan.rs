@@ -38,6 +38,15 @@ impl KeyRange {
         KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
 
+    /// Does a key not lie before the range? Bounds and key are normalised.
+    pub(crate) fn begins_before(&self, key: &[u8]) -> bool {
+        match as_slice(&self.lower) {
+            Bound::Unbounded => true,
+            Bound::Included(lower) => key >= lower,
+            Bound::Excluded(lower) => key > lower,
+        }
+    }
+
     /// Does a key not lie behind the range? Bounds and key are normalised.
     pub(crate) fn reaches(&self, key: &[u8]) -> bool {
         within(key, as_slice(&self.upper))
@@ -81,6 +90,7 @@ impl Transaction {
             return Ok(false);
         }
         let mut entries = Vec::new();
+        self.lock_range(state)?;
         let guard = self.context().pool().pin();
         self.check_readable(state)?;
         let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
@@ -130,7 +140,10 @@ impl Transaction {
                 continue;
             }
             interleave::point();
-            let found = state.copy_visible(*offset, snapshot, &mut value);
+            let found = match state.protocol().reads_snapshots() {
+                true => state.copy_visible(key, *offset, snapshot, &mut value),
+                false => state.copy_newest_at(*offset, &self.context().active, &mut value),
+            };
             self.check_still_open()?;
             match found {
                 Found::Value => f(key, &value),

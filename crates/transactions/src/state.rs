@@ -12,10 +12,15 @@ use std::sync::{Arc, OnceLock};
 use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 
+use crate::chain::Chain;
 use crate::directory::StateEntry;
 use crate::group::Group;
 use crate::object::{ValueBuffer, VersionedObject};
-use crate::{Error, GroupId, INFINITY, Result, StateId, Timestamp};
+use crate::old_versions::OldVersions;
+use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
+
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: u64 = 64;
 
 /// A state. Read and written through a [`Transaction`](crate::Transaction).
 pub struct State {
@@ -24,6 +29,9 @@ pub struct State {
     pub(crate) index: OrderedIndex,
     pub(crate) root: u64,
     width: KeyWidth,
+    /// That of its group, where every read looks.
+    protocol: Protocol,
+    pub(crate) old_versions: Arc<OldVersions>,
     pool: Arc<Pool>,
     /// Transactions with a snapshot from here on do not see the state.
     dropped_at: AtomicU64,
@@ -46,15 +54,22 @@ pub(crate) enum Found {
 }
 
 impl State {
-    pub(crate) fn open(pool: &Arc<Pool>, entry: &StateEntry, group: Arc<Group>) -> Result<Arc<State>> {
+    pub(crate) fn open(
+        pool: &Arc<Pool>,
+        entry: &StateEntry,
+        group: Arc<Group>,
+        old_versions: &Arc<OldVersions>,
+    ) -> Result<Arc<State>> {
         let index = OrderedIndex::open(pool, entry.root)?;
         assert!(group.id == entry.group, "{} belongs to {}", entry.id, entry.group);
         Ok(Arc::new(State {
             id: entry.id,
+            protocol: group.protocol,
             group,
             index,
             root: entry.root,
             width: entry.width,
+            old_versions: Arc::clone(old_versions),
             pool: Arc::clone(pool),
             dropped_at: AtomicU64::new(INFINITY),
             holder: OnceLock::new(),
@@ -69,6 +84,22 @@ impl State {
     /// The group that the state is committed with.
     pub fn group(&self) -> GroupId {
         self.group.id
+    }
+
+    /// How its transactions are kept apart.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Its versions lie in chains.
+    #[inline]
+    pub(crate) fn is_chained(&self) -> bool {
+        self.protocol.is_chained()
+    }
+
+    /// Reads of it are validated when their transaction commits.
+    pub(crate) fn validates(&self) -> bool {
+        self.protocol == Protocol::Bocc
     }
 
     /// Names what the state belongs to ("table meter"), once: errors about damage say it.
@@ -121,6 +152,10 @@ impl State {
         if self.is_dropped() { Ok(None) } else { Ok(self.index.last_key()?) }
     }
 
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     pub(crate) fn is_in(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
@@ -170,22 +205,58 @@ impl State {
     /// Copies what the snapshot sees of the object at `offset`. The caller holds a guard since before it took the
     /// offset from the index.
     #[inline]
-    pub(crate) fn copy_visible(&self, offset: u64, snapshot: Timestamp, value: &mut ValueBuffer) -> Found {
+    pub(crate) fn copy_visible(
+        &self,
+        key: &[u8],
+        offset: u64,
+        snapshot: Timestamp,
+        value: &mut ValueBuffer,
+    ) -> Found {
+        if self.is_chained() {
+            return self.copy_from_chain(offset, snapshot, value);
+        }
+        // Which value is wanted says the first line only; short values lie in the second one.
+        self.pool.prefetch(offset + LINE_BYTES);
         let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => Found::Value,
             Some(_) => Found::Damaged,
+            None if self.copy_old_version(key, snapshot, value) => Found::Value,
             None => Found::Nothing { dead: object.seems_dead(snapshot, &self.group.invalid) },
         }
+    }
+
+    fn copy_from_chain(&self, offset: u64, snapshot: Timestamp, value: &mut ValueBuffer) -> Found {
+        let chain = Chain::at(&self.pool, offset);
+        match chain.copy_visible(snapshot, &self.group.invalid, value) {
+            Ok(true) => Found::Value,
+            Ok(false) => Found::Nothing { dead: chain.seems_dead(snapshot, &self.group.invalid) },
+            Err(_) => Found::Damaged,
+        }
+    }
+
+    fn copy_old_version(&self, key: &[u8], snapshot: Timestamp, value: &mut ValueBuffer) -> bool {
+        self.old_versions.bytes() != 0
+            && self
+                .normalise(key)
+                .is_ok_and(|key| self.old_versions.copy_visible(self.id, &key, snapshot, value))
     }
 
     /// The newest timestamp at which a key was written or deleted; None if it is not in the index. The caller holds a
     /// guard.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Timestamp>> {
         let Some(offset) = self.index.get(key)? else { return Ok(None) };
-        let object = VersionedObject::try_open(&self.pool, offset)
-            .ok_or_else(|| self.damaged(key, "a damaged MVCC object"))?;
-        Ok(Some(object.newest(&self.group.invalid)))
+        self.newest_at(key, offset).map(Some)
+    }
+
+    /// The same of an object that the index led to.
+    pub(crate) fn newest_at(&self, key: &[u8], offset: u64) -> Result<Timestamp> {
+        let invalid = &self.group.invalid;
+        let newest = match self.is_chained() {
+            true => Chain::at(&self.pool, offset).newest(invalid).ok(),
+            false => VersionedObject::try_open(&self.pool, offset).map(|object| object.newest(invalid)),
+        };
+        newest.ok_or_else(|| self.damaged(key, "a damaged MVCC object"))
     }
 
     /// Hands a key to the vacuum, unless that would have to wait.

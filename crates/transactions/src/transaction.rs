@@ -1,4 +1,5 @@
-//! A transaction: one snapshot to read, one write set to commit.
+//! A transaction: one snapshot to read, one write set to commit. Groups with another [`Protocol`](crate::Protocol) than MVCC
+//! are read as that one says.
 //!
 //! # Invariants
 //! - While a transaction is open its snapshot is registered, so no version that it can see is rewritten or freed.
@@ -10,8 +11,8 @@
 //! values of up to 256 bytes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
@@ -20,12 +21,14 @@ use parking_lot::{Mutex, RwLock};
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
 use crate::isolation::Isolation;
+use crate::locks::{LockTable, TransactionLocks};
 use crate::object::{VALUE_BYTES_MAX, ValueBuffer};
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
 use crate::state::{Found, State};
 use crate::write_set::{Mark, WriteSet};
-use crate::{Error, Result, StateId, Timestamp, interleave};
+use crate::write_sets::ValidatedReads;
+use crate::{Error, Protocol, Result, StateId, Timestamp, interleave};
 
 /// How many keys `read_many` looks up together: enough to keep the memory busy.
 const READ_MANY_KEYS: usize = 64;
@@ -59,9 +62,19 @@ pub struct Transaction {
     open: AtomicBool,
     has_writes: AtomicBool,
     isolation: Isolation,
+    /// Its next statement has what it wrote and its locks.
+    followed: AtomicBool,
     pending: RwLock<Pending>,
-    /// What was read; kept by a serializable transaction.
+    /// What was read at the snapshot; kept by a serializable transaction.
     reads: Option<Mutex<ReadSet>>,
+    /// What was read of groups that validate backwards.
+    validated: Mutex<ValidatedReads>,
+    /// Locks of groups with two-phase locking; made with the first one. Statements of a transaction share them.
+    locks: OnceLock<Arc<TransactionLocks>>,
+    /// When the first attempt began: what locks go by.
+    age: Timestamp,
+    /// It was ended by its protocol.
+    restarts: AtomicBool,
 }
 
 impl Transaction {
@@ -71,6 +84,7 @@ impl Transaction {
         id: Timestamp,
         snapshot: Timestamp,
         isolation: Isolation,
+        age: Timestamp,
     ) -> Transaction {
         Transaction {
             context: Arc::clone(context),
@@ -80,9 +94,36 @@ impl Transaction {
             open: AtomicBool::new(true),
             has_writes: AtomicBool::new(false),
             isolation,
+            followed: AtomicBool::new(false),
             pending: RwLock::new(Pending::default()),
             reads: (isolation == Isolation::Serializable).then(Mutex::default),
+            validated: Mutex::default(),
+            locks: OnceLock::new(),
+            age,
+            restarts: AtomicBool::new(false),
         }
+    }
+
+    /// Its protocol ended it; only running it again from its beginning helps.
+    pub(crate) fn must_restart(&self) -> bool {
+        // Who reads what is validated only later may fail for having read two moments.
+        self.restarts.load(Ordering::Acquire) || self.check_validated().is_err()
+    }
+
+    /// Fails if something that has to be validated was written since it was read.
+    fn check_validated(&self) -> Result<()> {
+        let validated = self.validated.lock();
+        if validated.is_empty() { Ok(()) } else { self.context.write_sets.validate(&validated) }
+    }
+
+    /// Takes a lock.
+    fn lock(&self, lock: impl FnOnce(&TransactionLocks, &LockTable) -> Result<()>) -> Result<()> {
+        let locks = self.locks.get_or_init(|| Arc::new(TransactionLocks::new(self.age)));
+        let locked = lock(locks, &self.context.locks);
+        if matches!(locked, Err(Error::Restart { .. })) {
+            self.restarts.store(true, Ordering::Release);
+        }
+        locked
     }
 
     /// A number that no other transaction of this run has.
@@ -108,12 +149,18 @@ impl Transaction {
         if self.isolation != Isolation::ReadCommitted {
             return Ok(Arc::clone(self));
         }
-        let next = self.context.begin_at(self.isolation)?;
+        let next = self.context.begin_aged(self.isolation, Some(self.age))?;
         let mut pending = self.pending.write();
         self.check_open()?;
-        for (state, key) in pending.writes.iter() {
+        for (state, key) in pending.writes.iter().filter(|(state, _)| state.protocol().reads_snapshots()) {
             self.check_not_committed_since(state, key)?;
         }
+        // Those protocols promise the same at every level.
+        *next.validated.lock() = std::mem::take(&mut *self.validated.lock());
+        if let Some(locks) = self.locks.get() {
+            next.locks.get_or_init(|| Arc::clone(locks));
+        }
+        self.followed.store(true, Ordering::Release);
         *next.pending.write() = std::mem::take(&mut *pending);
         next.has_writes.store(self.has_writes.swap(false, Ordering::AcqRel), Ordering::Release);
         drop(pending);
@@ -131,9 +178,41 @@ impl Transaction {
     }
 
     pub(crate) fn note_range(&self, state: &Arc<State>, range: impl FnOnce() -> KeyRange) {
-        if let Some(reads) = &self.reads {
-            reads.lock().add_range(state, range());
+        match state.protocol() {
+            Protocol::Bocc => self.validated.lock().note(self.snapshot).add_range(state, range()),
+            // It is locked.
+            Protocol::S2pl => (),
+            _ => self.reads.as_ref().map_or((), |reads| reads.lock().add_range(state, range())),
         }
+    }
+
+    /// What has to be done before a range of the state is read.
+    pub(crate) fn lock_range(&self, state: &State) -> Result<()> {
+        match state.protocol() {
+            Protocol::S2pl => self.lock(|locks, table| locks.read_state(table, state.id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a key of a state that is not read at snapshots.
+    #[cold]
+    fn read_newest(&self, state: &Arc<State>, key: &[u8], value: &mut ValueBuffer) -> Result<bool> {
+        let key = state.normalise(key)?;
+        if state.validates() {
+            self.validated.lock().note(self.snapshot).add_key(state, key.clone());
+        } else {
+            self.lock(|locks, table| locks.read_key(table, state.id, &key))?;
+        }
+        let found = {
+            let _guard = self.context.pool().pin();
+            self.check_readable(state)?;
+            state.copy_newest(&key, &self.context.active, value)?
+        };
+        self.check_still_open()?;
+        if found == Found::Damaged {
+            return Err(state.damaged(&key, "a damaged MVCC object"));
+        }
+        Ok(found == Found::Value)
     }
 
     fn note_key(&self, state: &Arc<State>, key: &[u8]) -> Result<()> {
@@ -192,14 +271,17 @@ impl Transaction {
             self.check_readable(state)?;
             return Ok(own.map(|value| f(&value)));
         }
-        self.note_key(state, key)?;
         let mut value = ValueBuffer::new();
+        if !state.protocol().reads_snapshots() {
+            return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
+        }
+        self.note_key(state, key)?;
         let found = {
             let _guard = self.context.pool().pin();
             self.check_readable(state)?;
             let Some(offset) = state.index.get(key)? else { return Ok(None) };
             interleave::point();
-            state.copy_visible(offset, self.snapshot, &mut value)
+            state.copy_visible(key, offset, self.snapshot, &mut value)
         };
         self.check_still_open()?;
         if found == Found::Damaged {
@@ -219,6 +301,9 @@ impl Transaction {
         let mut value = ValueBuffer::new();
         let pool = self.context.pool();
         keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
+        if !state.protocol().reads_snapshots() {
+            return self.read_one_by_one(state, keys, f);
+        }
         for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
             let _guard = pool.pin();
             self.check_readable(state)?;
@@ -233,7 +318,7 @@ impl Transaction {
                 }
                 self.note_key(state, key.as_ref())?;
                 let found = match offset {
-                    Some(offset) => state.copy_visible(*offset, self.snapshot, &mut value),
+                    Some(offset) => state.copy_visible(key.as_ref(), *offset, self.snapshot, &mut value),
                     None => Found::Nothing { dead: false },
                 };
                 self.check_still_open()?;
@@ -241,6 +326,25 @@ impl Transaction {
                     return Err(state.damaged(&state.normalise(key.as_ref())?, "a damaged MVCC object"));
                 }
                 f(position, (found == Found::Value).then_some(&value[..]));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_one_by_one<K: AsRef<[u8]>>(
+        &self,
+        state: &Arc<State>,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut value = ValueBuffer::new();
+        for (position, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            match self.own_write(state, key)? {
+                Some(own) => f(position, own.as_deref()),
+                None => {
+                    let found = self.read_newest(state, key, &mut value)?;
+                    f(position, found.then_some(&value[..]));
+                }
             }
         }
         Ok(())
@@ -269,6 +373,10 @@ impl Transaction {
             return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
         }
         self.context.check_owns(state)?;
+        if state.protocol() == Protocol::S2pl {
+            self.check_readable(state)?;
+            self.lock(|locks, table| locks.write_key(table, state.id, &key))?;
+        }
         let mut pending = self.pending.write();
         self.check_readable(state)?;
         pending.writes.put(state, key, value.map(Box::from))?;
@@ -313,11 +421,18 @@ impl Transaction {
         let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
         let result = match aborted {
             Some(state) => Err(Error::VotedAbort(state)),
-            None if pending.writes.is_empty() => Ok(Commit { cts: self.snapshot, states: 0, keys: 0 }),
+            None if pending.writes.is_empty() => self.commit_reads(),
             None => {
                 let reads = self.reads.as_ref().map(|reads| reads.lock());
-                let (writes, reads) = (&pending.writes, reads.as_deref());
-                commit::commit(&self.context, self.slot, self.snapshot, writes, reads, durability)
+                let request = commit::Request {
+                    slot: self.slot,
+                    snapshot: self.snapshot,
+                    writes: &pending.writes,
+                    reads: reads.as_deref(),
+                    validated: &self.validated.lock(),
+                    durability,
+                };
+                commit::commit(&self.context, &request)
             }
         };
         self.finish();
@@ -332,6 +447,14 @@ impl Transaction {
             Err(_) => pending.writes.clear(),
         }
         result
+    }
+
+    /// The commit of a transaction that wrote nothing.
+    fn commit_reads(&self) -> Result<Commit> {
+        self.check_validated()?;
+        // What is locked is as it is now; what was validated as it was at the snapshot, too.
+        let cts = if self.locks.get().is_some() { self.context.active.visible() } else { self.snapshot };
+        Ok(Commit { cts, states: 0, keys: 0 })
     }
 
     /// Discards the writes. Does nothing if the transaction is finished.
@@ -362,6 +485,15 @@ impl Transaction {
         let was_open = self.open.swap(false, Ordering::SeqCst);
         assert!(was_open, "a transaction is finished once");
         self.context.active.release(self.slot);
+        // Strict: what was committed is visible, or nothing was. A statement that was followed by another one leaves the
+        // locks to that one.
+        let followed = self.followed.load(Ordering::Acquire);
+        if let Some(locks) = self.locks.get().filter(|locks| !followed || Arc::strong_count(locks) == 1) {
+            locks.release(&self.context.locks);
+        }
+        if self.context.old_versions.may_serve(self.snapshot) {
+            self.context.old_versions.prune(&self.context.active.snapshots());
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use entresol_memory::mutants::active;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::Snapshots;
+use crate::chain::Chain;
+use crate::check::first_leaf;
 use crate::context::StateContext;
 use crate::group::Group;
 use crate::object::VersionedObject;
@@ -49,6 +51,14 @@ pub(crate) struct Dropping {
     pub(crate) root: u64,
     /// Older snapshots may still read it.
     pub(crate) dropped_at: Timestamp,
+    /// Where its chains are cut next, so that freeing what the index leads to frees all of it; None: they are.
+    cut_from: Option<Bound<KeyBytes>>,
+}
+
+impl Dropping {
+    pub(crate) fn new(id: StateId, root: u64, dropped_at: Timestamp, chained: bool) -> Dropping {
+        Dropping { id, root, dropped_at, cut_from: chained.then_some(Bound::Unbounded) }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +80,7 @@ impl StateContext {
         }
         while self.destroy_step(DESTROY_OBJECTS, &mut stats)? {}
         stats.states_waiting = self.dropping.lock().len() as u64;
+        self.old_versions.prune(&self.active.snapshots());
         Ok(stats)
     }
 
@@ -104,6 +115,9 @@ impl StateContext {
     /// The caller holds the state's group exclusively.
     fn remove_if_dead(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<Removal> {
         let Some(offset) = state.index.get(key)? else { return Ok(Removal::Alive) };
+        if state.is_chained() {
+            return self.remove_chain_if_dead(state, key, offset, snapshots);
+        }
         let object = VersionedObject::open(self.pool(), offset);
         let census = object.census(&state.group.invalid, snapshots);
         if census.current.is_some() {
@@ -123,18 +137,69 @@ impl StateContext {
         Ok(Removal::Removed)
     }
 
+    /// The same of a key with a chain; what nobody needs of a living one is freed as well.
+    fn remove_chain_if_dead(
+        &self,
+        state: &State,
+        key: &[u8],
+        offset: u64,
+        snapshots: &Snapshots,
+    ) -> Result<Removal> {
+        let chain = Chain::at(self.pool(), offset);
+        let census = chain.census(&state.group.invalid, snapshots);
+        let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
+        if census.lives || census.needed != 0 || census.newest > snapshots.oldest() {
+            if !census.pruned.is_empty() {
+                let mut publication = self.pool().publication();
+                census.pruned.add_to(&mut publication);
+                publication.publish()?;
+            }
+            return Ok(if census.lives { Removal::Alive } else { Removal::NotYet });
+        }
+        self.cut(chain)?;
+        let mut publication = self.pool().publication();
+        publication.free(offset);
+        state.index.remove(key, publication)?;
+        Ok(Removal::Removed)
+    }
+
+    /// Frees all versions behind the first.
+    fn cut(&self, chain: Chain<'_>) -> Result<()> {
+        loop {
+            let mut publication = self.pool().publication();
+            let last = chain.cut_behind_first(&mut publication);
+            publication.publish()?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Cuts the chains of one leaf of a dropped state.
+    fn cut_leaf(&self, root: u64, from: &Bound<KeyBytes>) -> Result<Option<Bound<KeyBytes>>> {
+        let index = OrderedIndex::open(self.pool(), root)?;
+        let mut entries = Vec::new();
+        let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
+        entries.iter().try_for_each(|&(_, offset)| self.cut(Chain::at(self.pool(), offset)))?;
+        Ok(next.map(Bound::Included))
+    }
+
     /// The caller holds the state's group exclusively.
     fn shrink(&self, state: &State, key: &[u8], offset: u64, snapshots: &Snapshots) -> Result<bool> {
+        let slots = self.options().version_slots;
+        if state.is_chained() {
+            return Ok(false);
+        }
         let old = VersionedObject::open(self.pool(), offset);
-        if old.shape().slots() < SHRINK_SLOTS_MIN {
+        if old.shape().slots() < SHRINK_SLOTS_MIN.max(slots + 1) {
             return Ok(false);
         }
         let census = old.census(&state.group.invalid, snapshots);
         if census.current.is_none() || census.needed.count_ones() > 1 {
             return Ok(false);
         }
-        let reservation = self.pool().reserve(old.shape().shrunk().bytes())?;
-        let shape = old.shape().shrunk().filling(reservation.bytes());
+        let reservation = self.pool().reserve(old.shape().shrunk(slots).bytes())?;
+        let shape = old.shape().shrunk(slots).filling(reservation.bytes());
         VersionedObject::initialise(self.pool(), reservation.offset(), shape)
             .build(Some((&old, &census)), None);
         let mut publication = self.pool().publication();
@@ -195,6 +260,13 @@ impl StateContext {
             return Ok(false);
         };
         let (id, root) = (dropping[index].id, dropping[index].root);
+        if let Some(from) = &dropping[index].cut_from {
+            dropping[index].cut_from = match first_leaf(self.pool(), root) != Some(0) {
+                true => self.cut_leaf(root, from)?,
+                false => None,
+            };
+            return Ok(true);
+        }
         if OrderedIndex::destroy_step(self.pool(), root, true, objects_max)? {
             self.directory.remove_state(id, root)?;
             dropping.swap_remove(index);

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
-use entresol_transactions::crash_histories::{Groups, check_commits};
+use entresol_transactions::crash_histories::{Groups, check_commits, check_commits_with};
+use entresol_transactions::{ContextOptions, Protocol};
 
 fn run(name: &str, groups: Groups) {
     let report = check_seeds(name, 6, |seed| {
@@ -21,4 +22,51 @@ fn commits_of_one_group_survive_whole_or_not_at_all() {
 #[test]
 fn commits_of_two_groups_survive_whole_or_not_at_all() {
     run("two groups", Groups::Two);
+}
+
+fn run_with(name: &str, groups: Groups, context: ContextOptions) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+        check_commits_with(groups, context, 24, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(10_000), "{report:?}");
+}
+
+fn of(protocol: Protocol) -> ContextOptions {
+    ContextOptions { protocol, ..ContextOptions::default() }
+}
+
+#[test]
+fn versions_out_of_place() {
+    run_with("out of place", Groups::One, of(Protocol::MvccOutOfPlace));
+}
+
+#[test]
+fn versions_out_of_place_of_two_groups() {
+    run_with("out of place, two groups", Groups::Two, of(Protocol::MvccOutOfPlace));
+}
+
+#[test]
+fn commits_under_locks() {
+    run_with("S2PL", Groups::Two, of(Protocol::S2pl));
+}
+
+#[test]
+fn commits_that_were_validated() {
+    run_with("BOCC", Groups::One, of(Protocol::Bocc));
+}
+
+/// A reader is open most of the time, so with two slots its versions move to DRAM, and objects are built again.
+#[test]
+fn old_versions_beside_objects_of_two_slots() {
+    let context = ContextOptions { version_slots_max: 2, ..ContextOptions::default() };
+    run_with("two slots", Groups::One, context);
+}
+
+#[test]
+fn objects_that_begin_with_many_slots() {
+    let context = ContextOptions { version_slots: 5, ..ContextOptions::default() };
+    run_with("five slots", Groups::One, context);
 }

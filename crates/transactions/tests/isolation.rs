@@ -11,9 +11,16 @@ use common::{get, key, scan, two_states};
 use entresol_memory::{Durability, Env};
 use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::{
-    Commit, Error, Isolation, KeyRange, READS_MAX, Retry, State, StateContext, Transaction,
+    Commit, ContextOptions, Error, Isolation, KeyRange, Protocol, READS_MAX, Retry, State, StateContext,
+    Transaction,
 };
 use std::ops::Bound;
+
+/// The protocols that tell levels apart; the others are serializable at each (`tests/protocols.rs`).
+fn cases() -> impl Iterator<Item = (Protocol, Isolation)> {
+    let both = [Protocol::MvccInPlace, Protocol::MvccOutOfPlace];
+    both.into_iter().flat_map(|protocol| LEVELS.map(|level| (protocol, level)))
+}
 
 const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
 
@@ -24,8 +31,11 @@ struct Bench {
 }
 
 /// Keys 1 and 2 with the values 10 and 20.
-fn bench() -> Bench {
-    let (context, state, other) = two_states(KeyWidth::Eight);
+fn bench(protocol: Protocol) -> Bench {
+    let options = ContextOptions { protocol, ..ContextOptions::default() };
+    let context = StateContext::open_or_create_with(common::volatile(), options).unwrap();
+    let group = context.create_group().unwrap();
+    let [state, other] = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
     let bench = Bench { context, state, other };
     let load = bench.begin(Isolation::Snapshot);
     bench.put(&load, 1, 10);
@@ -58,8 +68,8 @@ impl Bench {
 
 #[test]
 fn g0_dirty_write() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second) = (bench.begin(level), bench.begin(level));
         bench.put(&first, 1, 11);
         bench.put(&second, 1, 12);
@@ -73,8 +83,8 @@ fn g0_dirty_write() {
 
 #[test]
 fn g1a_aborted_and_g1b_intermediate_reads() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (writer, reader) = (bench.begin(level), bench.begin(level));
         bench.put(&writer, 1, 101);
         assert_eq!(bench.get(&reader, 1), Some(10), "{level:?}: not yet committed");
@@ -87,8 +97,8 @@ fn g1a_aborted_and_g1b_intermediate_reads() {
 
 #[test]
 fn g1c_circular_information_flow() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second) = (bench.begin(level), bench.begin(level));
         bench.put(&first, 1, 11);
         bench.put(&second, 2, 22);
@@ -105,8 +115,8 @@ fn g1c_circular_information_flow() {
 
 #[test]
 fn otv_observed_transaction_does_not_vanish() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second, reader) = (bench.begin(level), bench.begin(level), bench.begin(level));
         bench.put(&first, 1, 11);
         bench.put(&first, 2, 19);
@@ -125,8 +135,8 @@ fn otv_observed_transaction_does_not_vanish() {
 
 #[test]
 fn pmp_predicate_many_preceders() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (reader, writer) = (bench.begin(level), bench.begin(level));
         assert_eq!(scan(&reader, &bench.state, &KeyRange::full()).len(), 2);
         bench.put(&writer, 3, 30);
@@ -139,8 +149,8 @@ fn pmp_predicate_many_preceders() {
 
 #[test]
 fn p4_lost_update() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second) = (bench.begin(level), bench.begin(level));
         let read = [&first, &second].map(|transaction| bench.get(transaction, 1).unwrap());
         bench.put(&first, 1, read[0] + 1);
@@ -159,7 +169,7 @@ fn p4_lost_update() {
 
 #[test]
 fn a_later_statement_writes_what_was_committed_meanwhile() {
-    let bench = bench();
+    let bench = bench(Protocol::MvccInPlace);
     let first = bench.begin(Isolation::ReadCommitted);
     bench.put(&first, 2, 21);
     let other = bench.begin(Isolation::Snapshot);
@@ -176,8 +186,8 @@ fn a_later_statement_writes_what_was_committed_meanwhile() {
 
 #[test]
 fn g_single_read_skew() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (reader, writer) = (bench.begin(level), bench.begin(level));
         assert_eq!(bench.get(&reader, 1), Some(10));
         bench.put(&writer, 1, 11);
@@ -191,8 +201,8 @@ fn g_single_read_skew() {
 
 #[test]
 fn g2_item_write_skew() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second) = (bench.begin(level), bench.begin(level));
         for transaction in [&first, &second] {
             assert_eq!(bench.get(transaction, 1).unwrap() + bench.get(transaction, 2).unwrap(), 30);
@@ -212,8 +222,8 @@ fn g2_item_write_skew() {
 
 #[test]
 fn g2_anti_dependency_over_a_range() {
-    for level in LEVELS {
-        let bench = bench();
+    for (protocol, level) in cases() {
+        let bench = bench(protocol);
         let (first, second) = (bench.begin(level), bench.begin(level));
         for (transaction, number) in [(&first, 30), (&second, 31)] {
             assert_eq!(scan(transaction, &bench.other, &KeyRange::full()), []);
@@ -226,7 +236,7 @@ fn g2_anti_dependency_over_a_range() {
 
 #[test]
 fn a_missing_key_counts_as_read_and_a_range_beside_it_does_not() {
-    let bench = bench();
+    let bench = bench(Protocol::MvccInPlace);
     let range = |from: u64, to: u64| KeyRange {
         lower: Bound::Included(KeyBytes::from_slice(&key(from))),
         upper: Bound::Excluded(KeyBytes::from_slice(&key(to))),
@@ -248,7 +258,7 @@ fn a_missing_key_counts_as_read_and_a_range_beside_it_does_not() {
 
 #[test]
 fn deletions_are_noticed_even_when_the_vacuum_was_there() {
-    let bench = bench();
+    let bench = bench(Protocol::MvccInPlace);
     let reader = bench.begin(Isolation::Serializable);
     assert_eq!(bench.get(&reader, 1), Some(10));
     let other = bench.begin(Isolation::Snapshot);
@@ -261,7 +271,7 @@ fn deletions_are_noticed_even_when_the_vacuum_was_there() {
 
 #[test]
 fn many_reads_count_as_all() {
-    let bench = bench();
+    let bench = bench(Protocol::MvccInPlace);
     let reader = bench.begin(Isolation::Serializable);
     for number in 100..101 + READS_MAX as u64 {
         assert_eq!(bench.get(&reader, number), None);

@@ -11,19 +11,29 @@ use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
 use entresol_memory::mutants::{CATALOGUE, CaughtBy, SELECT, select};
 use entresol_structures::KeyWidth;
 use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
-use entresol_transactions::crash_histories::{Groups, check_commits};
+use entresol_transactions::crash_histories::{Groups, check_commits, check_commits_with};
+use entresol_transactions::{ContextOptions, Protocol};
 
 type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
 
 /// From the lowest floor up. Each is long enough that the structures grow, shrink and use things again.
-const HISTORIES: [History; 6] = [
+const HISTORIES: [History; 7] = [
     ("stack", |options| check_stack(options, 50)),
     ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 640, options)),
     ("index of any bytes", |options| check_index(KeyWidth::Variable, 200, options)),
     ("two writers", |options| check_two_writers(KeyWidth::Variable, 100, Writers::InTurns, options)),
     ("commits, one group", |options| check_commits(Groups::One, 16, &rarely(options))),
     ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
+    ("out of place", |options| check_commits_with(Groups::One, OUT_OF_PLACE, 16, &rarely(options))),
 ];
+
+const OUT_OF_PLACE: ContextOptions = ContextOptions {
+    protocol: Protocol::MvccOutOfPlace,
+    version_slots: 2,
+    version_slots_max: 64,
+    old_version_bytes_max: 1 << 20,
+    lock_wait_max: std::time::Duration::ZERO,
+};
 
 fn options() -> CrashOptions {
     CrashOptions { crash_recovery_every: 11, ..CrashOptions::with_seed(3) }

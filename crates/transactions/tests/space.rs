@@ -44,22 +44,6 @@ fn every_open_snapshot_keeps_its_own_version() {
 }
 
 #[test]
-fn a_key_with_too_many_needed_versions_is_busy() {
-    let (context, state, _) = two_states(KeyWidth::Eight);
-    let mut readers = Vec::new();
-    let failed = (0..100_u64).find_map(|round| {
-        let writer = context.begin().unwrap();
-        writer.write(&state, &key(1), Some(&round.to_le_bytes())).unwrap();
-        let result = writer.commit(Durability::Sync);
-        readers.push(context.begin().unwrap());
-        result.err()
-    });
-    assert!(matches!(failed, Some(Error::Busy(_))), "{failed:?}");
-    readers.clear();
-    put(&context, &state, 1, b"again");
-}
-
-#[test]
 fn values_grow_and_shrink() {
     let (context, state, _) = two_states(KeyWidth::Eight);
     let before = context.begin().unwrap();

@@ -28,6 +28,8 @@ pub enum CaughtBy {
     Trees,
     /// Histories of the sparse index of the FPTree: `crates/structures/src/fptree/tests.rs`.
     SparseIndex,
+    /// Interleavings of transactions: `crates/transactions/tests/protocol_mutants.rs`.
+    Interleavings,
 }
 
 const fn mutant(
@@ -296,6 +298,39 @@ pub const CATALOGUE: &[Mutant] = &[
         "a commit counts before it is there",
         "commit record before the data",
     ),
+    mutant(
+        "chained-version-not-flushed",
+        "transactions/chain.rs",
+        "the index leads to a version that is not durable",
+        "missing flush of a new node",
+    ),
+    mutant(
+        "chain-freed-but-not-cut",
+        "transactions/chain.rs",
+        "a chain leads to free memory",
+        "free before unlink",
+    ),
+    mutant(
+        "reader-takes-no-lock",
+        "transactions/locks.rs",
+        "a reader of a two-phase locking group sees two moments",
+        "missing lock",
+    )
+    .by(CaughtBy::Interleavings),
+    mutant(
+        "reader-is-not-validated",
+        "transactions/write_sets.rs",
+        "a transaction commits that read two moments",
+        "missing validation",
+    )
+    .by(CaughtBy::Interleavings),
+    mutant(
+        "old-versions-dropped",
+        "transactions/plan.rs",
+        "a long reader loses what it sees",
+        "garbage collection that overlooks a reader",
+    )
+    .by(CaughtBy::Interleavings),
     mutant(
         "commit-not-announced",
         "transactions/commit.rs",

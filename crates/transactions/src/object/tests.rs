@@ -10,8 +10,8 @@ fn pool() -> Arc<Pool> {
 }
 
 fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> u64 {
-    let reservation = pool.reserve(Shape::for_new(value.len()).bytes()).unwrap();
-    let shape = Shape::for_new(value.len()).filling(reservation.bytes());
+    let reservation = pool.reserve(Shape::for_new(value.len(), 2).bytes()).unwrap();
+    let shape = Shape::for_new(value.len(), 2).filling(reservation.bytes());
     VersionedObject::initialise(pool, reservation.offset(), shape).build(None, Some((cts, value)));
     let mut publication = pool.publication();
     let offset = publication.allocate(reservation);
@@ -91,7 +91,7 @@ fn a_bigger_object_keeps_what_snapshots_need() {
     let census = old.census(&invalid, &active.snapshots());
     assert_eq!((census.current, census.needed, census.dead), (Some(1), 0b11, 0));
     assert_eq!(old.free_slot(&census), None);
-    let shape = old.shape().grown(3, 600).unwrap();
+    let shape = old.shape().grown(3, 600, 64).unwrap();
     assert!(shape.slots() == 4 && shape.capacity >= 600);
     let reservation = pool.reserve(shape.bytes()).unwrap();
     let new = VersionedObject::initialise(&pool, reservation.offset(), shape);
@@ -104,14 +104,14 @@ fn a_bigger_object_keeps_what_snapshots_need() {
 
 #[test]
 fn shapes_have_limits() {
-    let shape = Shape::for_new(0);
+    let shape = Shape::for_new(0, 2);
     assert_eq!(shape, Shape { slots: 2, capacity: 0 });
-    assert_eq!(shape.grown(3, 0).unwrap().slots(), 4);
-    assert_eq!(shape.grown(64, 0).unwrap().slots(), 64);
-    assert!(shape.grown(65, 0).is_none());
-    let long = Shape::for_new(VALUE_BYTES_MAX);
-    assert_eq!(long.grown(3, 1).unwrap().slots(), 3, "doubling does not fit an object");
-    assert!(long.grown(4, 1).is_none());
+    assert_eq!(shape.grown(3, 0, 64).unwrap().slots(), 4);
+    assert_eq!(shape.grown(64, 0, 64).unwrap().slots(), 64);
+    assert!(shape.grown(65, 0, 64).is_none());
+    let long = Shape::for_new(VALUE_BYTES_MAX, 2);
+    assert_eq!(long.grown(3, 1, 64).unwrap().slots(), 3, "doubling does not fit an object");
+    assert!(long.grown(4, 1, 64).is_none());
     assert_eq!(Shape::decode(long.encode()), long);
     for bytes in [64, 128, 200, 4096] {
         assert!(shape.filling(bytes).bytes() <= bytes);

@@ -1,6 +1,8 @@
 //! What the tests share.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses a part of it; tests unwrap")]
 
+pub(crate) mod interleavings;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

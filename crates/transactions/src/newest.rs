@@ -1,0 +1,71 @@
+//! Reading what is committed now, for protocols without snapshots (S2PL, BOCC).
+//!
+//! These readers are not registered with a snapshot, so a slot that they look at may be rewritten under their hands: when
+//! `visible` has passed the end of its version. So they look again: a copied value counts if its slot still has
+//! the same version, and "nothing" counts if `visible` did not move meanwhile. Each attempt takes less time than a commit, so
+//! there are few.
+//!
+//! What they read was visible, hence durable as its committer asked, at some moment during the call.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::active::ActiveTransactions;
+use crate::object::{ValueBuffer, VersionedObject};
+use crate::state::{Found, State};
+use crate::{Result, Timestamp};
+
+impl State {
+    /// Copies the newest visible version under a key. The caller holds a guard.
+    pub(crate) fn copy_newest(
+        &self,
+        key: &[u8],
+        active: &ActiveTransactions,
+        value: &mut ValueBuffer,
+    ) -> Result<Found> {
+        loop {
+            // Before the look-up: an object that is replaced later has all that is visible now.
+            let now = active.visible();
+            let Some(offset) = self.index.get(key)? else { return Ok(Found::Nothing { dead: false }) };
+            if let Some(found) = self.try_copy_newest(offset, now, active, value) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The same of an object that the index led to.
+    pub(crate) fn copy_newest_at(
+        &self,
+        offset: u64,
+        active: &ActiveTransactions,
+        value: &mut ValueBuffer,
+    ) -> Found {
+        loop {
+            if let Some(found) = self.try_copy_newest(offset, active.visible(), active, value) {
+                return found;
+            }
+        }
+    }
+
+    /// None: somebody wrote meanwhile.
+    fn try_copy_newest(
+        &self,
+        offset: u64,
+        now: Timestamp,
+        active: &ActiveTransactions,
+        value: &mut ValueBuffer,
+    ) -> Option<Found> {
+        let Some(object) = VersionedObject::try_open(self.pool(), offset) else {
+            return Some(Found::Damaged);
+        };
+        let Some(slot) = object.visible(now, &self.group.invalid) else {
+            fence(Ordering::Acquire);
+            let dead = object.seems_dead(now, &self.group.invalid);
+            return (active.visible() == now).then_some(Found::Nothing { dead });
+        };
+        // A slot that was rewritten since has a CTS that is not visible yet.
+        let cts = object.cts(slot);
+        let whole = object.copy_value(slot, value);
+        let found = if whole { Found::Value } else { Found::Damaged };
+        (cts <= now && object.is_still(slot, cts)).then_some(found)
+    }
+}

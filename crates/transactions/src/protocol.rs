@@ -1,0 +1,154 @@
+//! The concurrency control protocols of a state group (dissertation 5.3, 5.4 and 5.8.1), and the options of a context.
+//!
+//! All of them keep what a commit promises: all states at once or not at all, the durability that was asked for,
+//! recovery without looking at rows. They share the write set, the timestamps, `LastCTS` and recovery, and differ in what
+//! a reader sees, who waits, and where versions lie.
+//!
+//! | protocol | a reader | a writer | versions |
+//! | --- | --- | --- | --- |
+//! | MVCC in place | its snapshot; never waits, never restarts | first committer wins | slots of one object |
+//! | MVCC out of place | the same | the same | one allocation each, in a chain |
+//! | S2PL | the newest commit, locked until it ends; restarts where a writer is | locks; waits for readers and younger writers | slots; only the newest is kept |
+//! | BOCC | the newest commits, *not* one moment; its commit says whether they were | validates what it read | the same |
+//!
+//! S2PL and BOCC are serializable whatever level was asked for: a level is a minimum. A transaction over groups of
+//! different protocols gets from each what that one promises, and not one serial order over all.
+//!
+//! Choosing costs one predictable branch in a read and in a commit.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::object::VERSION_SLOTS_MAX;
+use crate::{Error, Result};
+
+/// How transactions on the states of a group are kept apart; see the table in the [crate's design](self).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// Snapshots over versions in fixed slots, written in place (dissertation 5.3 and 5.4).
+    #[default]
+    MvccInPlace,
+    /// Snapshots over versions that are allocated one by one and chained, newest first: what 5.4 improves on.
+    MvccOutOfPlace,
+    /// Strict two-phase locking; readers restart, writers wait (5.8.1, competitor 1). Serializable.
+    S2pl,
+    /// Backward-oriented optimistic concurrency control (5.8.1, competitor 2). Serializable. What a transaction has
+    /// read counts only when its commit succeeded, also if it wrote nothing.
+    Bocc,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Protocol; 4] =
+        [Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::S2pl, Protocol::Bocc];
+
+    /// Readers see what was committed before their transaction began.
+    #[inline]
+    pub(crate) fn reads_snapshots(self) -> bool {
+        matches!(self, Protocol::MvccInPlace | Protocol::MvccOutOfPlace)
+    }
+
+    /// Versions lie in chains, not in slots.
+    #[inline]
+    pub(crate) fn is_chained(self) -> bool {
+        self == Protocol::MvccOutOfPlace
+    }
+
+    /// The number that stands in the directory. 0 is what groups had before there was a choice.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Protocol::MvccInPlace => 0,
+            Protocol::MvccOutOfPlace => 1,
+            Protocol::S2pl => 2,
+            Protocol::Bocc => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: u64) -> Option<Protocol> {
+        Protocol::ALL.into_iter().find(|protocol| protocol.code() == code)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::MvccInPlace => "MVCC in place",
+            Protocol::MvccOutOfPlace => "MVCC out of place",
+            Protocol::S2pl => "S2PL",
+            Protocol::Bocc => "BOCC",
+        })
+    }
+}
+
+/// The least number of version slots: the current version and the next one.
+pub const VERSION_SLOTS_MIN: usize = 2;
+
+/// What a context is opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextOptions {
+    /// The protocol of groups that do not ask for one. Kept with a new database; later opens take what is kept there.
+    pub protocol: Protocol,
+    /// Version slots of a new object: [`VERSION_SLOTS_MIN`] to [`VERSION_SLOTS_MAX`].
+    pub version_slots: usize,
+    /// How many an object may grow to for old snapshots, from `version_slots` to [`VERSION_SLOTS_MAX`]. Beyond, what only
+    /// old snapshots need moves to DRAM.
+    pub version_slots_max: usize,
+    /// How many bytes of such versions are kept in DRAM at a time; a commit that needs more fails with
+    /// [`Error::OldVersionsFull`].
+    pub old_version_bytes_max: usize,
+    /// How long a writer waits for a lock of another transaction (S2PL) before it is restarted.
+    pub lock_wait_max: Duration,
+}
+
+/// How many bytes of old versions a context keeps in DRAM if nothing else is asked for.
+pub const OLD_VERSION_BYTES_MAX: usize = 256 << 20;
+
+impl Default for ContextOptions {
+    fn default() -> ContextOptions {
+        ContextOptions {
+            protocol: Protocol::default(),
+            version_slots: VERSION_SLOTS_MIN,
+            version_slots_max: VERSION_SLOTS_MAX,
+            old_version_bytes_max: OLD_VERSION_BYTES_MAX,
+            lock_wait_max: Duration::from_secs(5),
+        }
+    }
+}
+
+impl ContextOptions {
+    pub(crate) fn check(&self) -> Result<()> {
+        let legal = (VERSION_SLOTS_MIN..=VERSION_SLOTS_MAX).contains(&self.version_slots)
+            && (self.version_slots..=VERSION_SLOTS_MAX).contains(&self.version_slots_max);
+        if legal {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} to {} version slots; possible are {VERSION_SLOTS_MIN} to {VERSION_SLOTS_MAX}",
+            self.version_slots, self.version_slots_max
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_bounds() {
+        for protocol in Protocol::ALL {
+            assert_eq!(Protocol::from_code(protocol.code()), Some(protocol));
+        }
+        assert_eq!(Protocol::from_code(4), None);
+        let options = |version_slots, version_slots_max| ContextOptions {
+            version_slots,
+            version_slots_max,
+            ..ContextOptions::default()
+        };
+        for (slots, max, legal) in
+            [(2, 64, true), (1, 64, false), (4, 3, false), (64, 64, true), (2, 65, false)]
+        {
+            assert_eq!(options(slots, max).check().is_ok(), legal, "{slots} to {max}");
+        }
+    }
+}
