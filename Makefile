@@ -28,7 +28,7 @@ demo: setup ## Set up, build and run the smart metering demo.
 test: setup ## Set up, build and run all tests.
 	$(CARGO) test --workspace
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
-	$(CARGO) test -p entresol-transactions --features mutants --test mutants
+	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
 	$(CARGO) test -p entresol-structures --features mutants --test btree every_seeded
 	$(CARGO) test -p entresol-structures --features mutants --lib every_mutant_of_the_sparse_index
 

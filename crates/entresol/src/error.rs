@@ -115,10 +115,12 @@ fn structures(error: &entresol_structures::Error) -> ErrorKind {
 fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
     use entresol_transactions::Error as E;
     match error {
-        E::Conflict { .. } | E::ReadConflict { .. } | E::VotedAbort(_) => ErrorKind::Conflict,
+        E::Conflict { .. } | E::ReadConflict { .. } | E::Restart { .. } | E::VotedAbort(_) => {
+            ErrorKind::Conflict
+        }
         E::Busy(_) => ErrorKind::Busy,
         E::NoSuchState(_) | E::NoSuchGroup(_) => ErrorKind::NotFound,
-        E::Full { .. } | E::WriteSetFull { .. } => ErrorKind::MemoryLimit,
+        E::Full { .. } | E::WriteSetFull { .. } | E::OldVersionsFull { .. } => ErrorKind::MemoryLimit,
         E::OutcomeUnknown { .. } | E::Latched(_) => ErrorKind::Io,
         E::Corrupt(_) => ErrorKind::Corrupt,
         E::Memory(error) => memory(error),

@@ -73,8 +73,8 @@ impl Error {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
             _ => return false,
         };
-        use entresol_transactions::Error::{Conflict, ReadConflict};
-        matches!(transactions, Conflict { .. } | ReadConflict { .. })
+        use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
+        matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
     }
 }
 

@@ -440,9 +440,9 @@ impl Executor {
 }
 
 fn is_busy(error: &Error) -> bool {
-    use entresol_transactions::Error::Busy;
-    matches!(
-        error,
-        Error::Transactions(Busy(_)) | Error::Tables(entresol_tables::Error::Transactions(Busy(_)))
-    )
+    use entresol_transactions::Error::{Busy, OldVersionsFull};
+    let (Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) = error else {
+        return false;
+    };
+    matches!(error, Busy(_) | OldVersionsFull { .. })
 }
