@@ -112,6 +112,7 @@ impl Transaction {
         let mut pending = self.pending.write();
         self.check_open()?;
         for (state, key) in pending.writes.iter() {
+            state.check_writer(self.snapshot, key)?;
             self.check_not_committed_since(state, key)?;
         }
         *next.pending.write() = std::mem::take(&mut *pending);
