@@ -319,3 +319,72 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
     }
     Some(Ok((definition, states)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Column;
+    use crate::value::{DataType, Value};
+
+    fn definition() -> TableDefinition {
+        let columns = vec![
+            Column::new("id", DataType::Int),
+            Column::new("price", DataType::Decimal { precision: 20, scale: 2 }),
+            Column::new("name", DataType::Varchar),
+        ];
+        let schema = Schema::new(columns, &["id"]).unwrap().without_column(1).unwrap();
+        let schema = schema.with_column(Column::new("added", DataType::Varchar), Value::from("a\0")).unwrap();
+        let mut definition = TableDefinition::plain(schema);
+        definition.defaults[1] = Some("'x'".into());
+        definition.key_name = Some("the_key".into());
+        definition.checks.push(Check { name: "c".into(), expression: "id > 0".into() });
+        let index = |name: &str, columns: &[usize], unique| IndexDefinition {
+            name: name.into(),
+            columns: columns.to_vec(),
+            unique,
+            constraint: unique,
+        };
+        definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
+        definition
+    }
+
+    #[test]
+    fn a_definition_is_read_as_it_was_written() {
+        let bytes = definition().to_bytes(&[7, 8]).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition(), vec![7, 8]));
+        let plain = TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
+        let bytes = plain.to_bytes(&[]).unwrap();
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain, vec![]));
+    }
+
+    #[test]
+    fn damaged_bytes_never_panic() {
+        let bytes = definition().to_bytes(&[7, 8]).unwrap();
+        for at in 0..bytes.len() {
+            assert!(TableDefinition::from_bytes("t", &bytes[..at]).is_err() || at > 0);
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << bit;
+                match TableDefinition::from_bytes("t", &damaged) {
+                    Ok((read, _)) => read.check("t").unwrap(),
+                    Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rules_are_checked_with_names() {
+        let broken = |change: fn(&mut TableDefinition)| {
+            let mut definition = definition();
+            change(&mut definition);
+            definition.check("t").unwrap_err().to_string()
+        };
+        assert!(broken(|d| d.indexes[1].columns = vec![9]).contains("index i"));
+        assert!(broken(|d| d.indexes[1].columns = vec![1, 1]).contains("name is there twice"));
+        assert!(broken(|d| d.indexes[1].columns.clear()).contains("1 to 16 columns"));
+        assert!(broken(|d| d.checks[0].name = "u".into()).contains("\"u\""));
+        assert!(broken(|d| d.checks[0].name = "the_key".into()).contains("\"the_key\""));
+        assert!(broken(|d| d.indexes[0].name.clear()).contains("invalid name"));
+    }
+}

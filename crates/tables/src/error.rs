@@ -185,8 +185,8 @@ pub enum Error {
         /// The rule and the column.
         reason: String,
     },
-    /// A table's name is empty, too long or has control characters.
-    #[error("invalid table name {name:?}: 1 to {bytes_max} bytes without control characters")]
+    /// A name of a table, an index or a constraint is empty, too long or has control characters.
+    #[error("invalid name {name:?}: 1 to {bytes_max} bytes without control characters")]
     InvalidName {
         /// The name.
         name: String,

@@ -38,6 +38,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arbiter;
 mod build;
 pub mod calendar;
 mod catalog;
@@ -60,6 +61,7 @@ mod validity;
 mod value;
 mod writes;
 
+pub use arbiter::Arbiter;
 pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify};
 pub use check::{CheckReport, Problem, TableReport, check};
 pub use cursor::Cursor;

@@ -129,11 +129,9 @@ impl Table {
         self.indexes.iter().find(|index| index.name() == name)
     }
 
-    /// True if the table has neither defaults nor checks nor secondary indexes: rows can be written as they are.
+    /// True if the table has neither defaults nor checks: rows can be written as they are.
     pub fn is_plain(&self) -> bool {
-        self.indexes.is_empty()
-            && self.definition.checks.is_empty()
-            && self.definition.defaults.iter().all(Option::is_none)
+        self.definition.checks.is_empty() && self.definition.defaults.iter().all(Option::is_none)
     }
 
     pub(crate) fn validity(&self) -> &Validity {

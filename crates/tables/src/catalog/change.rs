@@ -24,7 +24,7 @@ use crate::index::{self, Index};
 use crate::table::Table;
 
 /// Looks whether all rows meet a new definition, in a transaction that sees them all.
-pub type Verify<'v> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<()>;
+pub type Verify<'v, E> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<(), E>;
 
 impl Catalog {
     /// Makes an index of a table. Rows are written meanwhile; those that were written by transactions that began
@@ -86,7 +86,7 @@ impl Catalog {
                 by: format!("constraint {name} of table {}; drop the constraint", table.name()),
             });
         }
-        self.redefine(table.name(), None, |definition| {
+        self.redefine(table.name(), None::<Verify<'_, Error>>, |definition| {
             definition.indexes.retain(|index| index.name != name);
             Ok(())
         })?;
@@ -95,12 +95,12 @@ impl Catalog {
 
     /// Changes the definition of a table: `change` is given a copy of it. `verify` is called if rows that are there may
     /// not meet the new one. Indexes may be taken away, and their columns may move, but none can be added.
-    pub fn redefine(
+    pub fn redefine<E: From<Error>>(
         &self,
         name: &str,
-        verify: Option<Verify<'_>>,
-        change: impl FnOnce(&mut TableDefinition) -> Result<()>,
-    ) -> Result<Arc<Table>> {
+        verify: Option<Verify<'_, E>>,
+        change: impl FnOnce(&mut TableDefinition) -> Result<(), E>,
+    ) -> Result<Arc<Table>, E> {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
         let mut definition = old.definition().clone();
@@ -123,8 +123,9 @@ impl Catalog {
             }
             Some(verify) => {
                 self.replace(&old, &new)?;
-                let verified = self.context.begin().map_err(Error::from).and_then(|tx| verify(&new, &tx));
-                if let Err(error) = verified.and_then(|()| self.write_entry(&new).map(drop)) {
+                let begun = self.begin().map_err(E::from);
+                let verified = begun.and_then(|tx| verify(&new, &tx));
+                if let Err(error) = verified.and_then(|()| Ok(self.write_entry(&new).map(drop)?)) {
                     let back = new.redefined(name, old.definition().clone(), old.indexes().to_vec());
                     self.replace(&new, &back)?;
                     return Err(error);
