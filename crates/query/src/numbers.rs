@@ -22,7 +22,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal,
-    visit_expressions_mut,
+    VisitMut, visit_expressions_mut,
 };
 
 /// Functions that return one of their arguments.
@@ -38,7 +38,12 @@ pub(crate) fn type_exponents(statement: &mut EngineStatement) {
 }
 
 fn type_exponents_of(statement: &mut Statement) {
-    let visited: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
+    type_exponents_in(statement);
+}
+
+/// The same in whatever has expressions.
+pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
+    let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
         if let SqlExpr::Value(value) = expr
             && let number @ Literal::Number(..) = &value.value
         {
