@@ -10,15 +10,15 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef,
-    RenameTableNameKind, TableConstraint,
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, RenameTableNameKind,
+    TableConstraint,
 };
 use entresol_tables::{Error as TableError, ScanRange, Table, TableDefinition, Value, Verify};
 use entresol_transactions::Transaction;
 
 use crate::checks::{self, Checks};
-use crate::definition::{add_check, column_indexes, declared_column, no_foreign_keys, unique_index};
 use crate::defaults;
+use crate::definition::{add_check, column_indexes, declared_column, no_foreign_keys, unique_index};
 use crate::error::{Error, Result};
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{identifier, refuse, table_name};
@@ -93,7 +93,8 @@ impl Rule {
                     return Ok(());
                 }
                 let column = &table.schema().columns()[*column].name;
-                let message = format!("column \"{column}\" of relation \"{}\" contains null values", table.name());
+                let message =
+                    format!("column \"{column}\" of relation \"{}\" contains null values", table.name());
                 Err(Error::coded("23502", message))
             }
         }
@@ -117,7 +118,8 @@ impl Change<'_> {
     ) -> Result<StatementResult> {
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || {
-            let verify = rule.map(|rule| move |table: &Arc<Table>, tx: &Arc<Transaction>| rule.verify(table, tx));
+            let verify =
+                rule.map(|rule| move |table: &Arc<Table>, tx: &Arc<Transaction>| rule.verify(table, tx));
             let verify: Option<Verify<'_, Error>> = verify.as_ref().map(|verify| verify as _);
             catalog.redefine(&table, verify, change).map(drop)
         })
@@ -194,7 +196,8 @@ impl Change<'_> {
     }
 
     async fn set_not_null(&self, column: usize) -> Result<StatementResult> {
-        self.redefine(Some(Rule::NotNull(column)), move |definition| set_nullable(definition, column, false)).await
+        self.redefine(Some(Rule::NotNull(column)), move |definition| set_nullable(definition, column, false))
+            .await
     }
 
     async fn add_check(&self, check: &CheckConstraint, column: Option<&str>) -> Result<StatementResult> {

@@ -16,9 +16,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::context::SessionState;
-use datafusion::sql::sqlparser::ast::{
-    ConflictTarget, DoUpdate, OnConflictAction, OnInsert,
-};
+use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
 use entresol_tables::{Arbiter, Column, Row, Table, Value};
 use entresol_transactions::Transaction;
 
@@ -136,10 +134,12 @@ impl Assignments {
             assignment::check(table.name(), column, value.field.data_type())?;
             values.push(value);
         }
-        let condition = update.selection.as_ref().map(|condition| scope.plan("WHERE", condition)).transpose()?;
+        let condition =
+            update.selection.as_ref().map(|condition| scope.plan("WHERE", condition)).transpose()?;
         condition.as_ref().map_or(Ok(()), |condition| check_boolean("WHERE", condition))?;
         let columns = table.schema().visible_columns();
-        let nullable = |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
+        let nullable =
+            |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
         let fields: Fields = visible.fields().iter().chain(visible.fields()).map(nullable).collect();
         let columns: Vec<Column> = columns.iter().chain(columns).cloned().collect();
         Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
@@ -162,7 +162,8 @@ impl Assignments {
                 (0..met.len()).map(|at| met.is_valid(at) && met.value(at)).collect()
             }
         };
-        let fields: Fields = self.values.iter().map(|value| value.field.clone().with_nullable(true)).collect();
+        let fields: Fields =
+            self.values.iter().map(|value| value.field.clone().with_nullable(true)).collect();
         let arrays: Result<Vec<_>> = self.values.iter().map(|value| value.evaluate(&batch)).collect();
         let values = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays?)?;
         let new = assignment::rows(table, &self.assigned, &values)?;

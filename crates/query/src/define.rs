@@ -53,7 +53,9 @@ async fn create_index(session: &Session, create: &CreateIndex) -> Result<Stateme
         Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
         Err(TableError::UniqueViolation { constraint, columns, values, .. }) => Err(Error::coded(
             "23505",
-            format!("could not create unique index \"{constraint}\": Key ({columns})=({values}) is duplicated."),
+            format!(
+                "could not create unique index \"{constraint}\": Key ({columns})=({values}) is duplicated."
+            ),
         )),
         created => created.map(|_| DONE).map_err(Error::from),
     }

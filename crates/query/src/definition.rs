@@ -121,7 +121,8 @@ pub(crate) fn add_check(
                 (None, [only]) => Some(definition.schema.columns()[*only].name.as_str()),
                 _ => None,
             };
-            let base = column.map_or_else(|| format!("{table}_check"), |column| format!("{table}_{column}_check"));
+            let base =
+                column.map_or_else(|| format!("{table}_check"), |column| format!("{table}_{column}_check"));
             free_name(&base, |name| definition.checks.iter().any(|check| check.name == name))
         }
     };

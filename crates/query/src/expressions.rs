@@ -105,7 +105,8 @@ impl Scope {
         let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema });
         let names: Vec<String> = exprs.iter().map(|expr| name_of(expr)).collect();
         // Distinct names, whatever the expressions are.
-        let numbered = exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));
+        let numbered =
+            exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));
         let plan = LogicalPlanBuilder::from(rows).project(numbered.collect::<Vec<_>>())?.build()?;
         let options = self.state.config_options();
         let plan = self.state.analyzer().execute_and_check(plan, options, |_, _| {})?;
@@ -137,13 +138,16 @@ fn name_of(expr: &Expr) -> String {
 pub(crate) fn check_boolean(what: &str, computed: &Computed) -> Result<()> {
     match computed.field.data_type() {
         ArrowType::Boolean | ArrowType::Null => Ok(()),
-        other => Err(Error::coded("42804", format!("argument of {what} must be type boolean, not type {other}"))),
+        other => {
+            Err(Error::coded("42804", format!("argument of {what} must be type boolean, not type {other}")))
+        }
     }
 }
 
 /// Parses an expression that was stored as SQL.
 pub(crate) fn parse(sql: &str) -> Result<SqlExpr> {
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).and_then(|mut parser| parser.parse_expr());
+    let parsed =
+        Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).and_then(|mut parser| parser.parse_expr());
     parsed.map_err(|error| Error::Internal(format!("the stored expression {sql} is no SQL: {error}")))
 }
 

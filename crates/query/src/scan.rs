@@ -303,9 +303,10 @@ impl Reader {
                 let open = match cursor {
                     Some(open) => open,
                     None => {
-                        let index = self.table.index(name).ok_or_else(|| {
-                            entresol_tables::Error::NoSuchIndex { index: name.clone() }
-                        })?;
+                        let index = self
+                            .table
+                            .index(name)
+                            .ok_or_else(|| entresol_tables::Error::NoSuchIndex { index: name.clone() })?;
                         let bounds = std::mem::take(bounds);
                         cursor.insert(self.table.index_scan(&self.transaction, index, bounds)?)
                     }

@@ -19,9 +19,7 @@ use entresol_tables::{Catalog, Table};
 use crate::defaults;
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, KEYED_SCHEMA};
-use crate::statement::{
-    column_name, from_tables, identifier, refuse, single_table, table_name, template,
-};
+use crate::statement::{column_name, from_tables, identifier, refuse, single_table, table_name, template};
 
 /// What an INSERT writes.
 #[derive(Debug)]
@@ -52,10 +50,7 @@ pub(crate) struct ChangeSource {
 
 /// What a plain INSERT writes; [`any_insert`] is for those with ON CONFLICT, RETURNING, defaults or checks.
 pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
-    refuse(
-        "INSERT",
-        &[(insert.on.is_some(), "ON CONFLICT"), (insert.returning.is_some(), "RETURNING")],
-    )?;
+    refuse("INSERT", &[(insert.on.is_some(), "ON CONFLICT"), (insert.returning.is_some(), "RETURNING")])?;
     let source = any_insert(catalog, insert)?;
     check_plain("INSERT", &source.table)?;
     Ok(source)

@@ -22,7 +22,11 @@ pub enum Arbiter {
 
 impl Table {
     /// What each row has that no other may have; `None` if a column of it is NULL, which is different from all others.
-    pub fn identities<R: AsRef<[Value]>>(&self, arbiter: &Arbiter, rows: &[R]) -> Result<Vec<Option<KeyBytes>>> {
+    pub fn identities<R: AsRef<[Value]>>(
+        &self,
+        arbiter: &Arbiter,
+        rows: &[R],
+    ) -> Result<Vec<Option<KeyBytes>>> {
         let identity = |row: &R| {
             let row = row.as_ref();
             match arbiter {

@@ -49,7 +49,9 @@ pub(crate) fn fill(context: &Arc<StateContext>, table: &Table, index: &Index) ->
             Err(Error::Transactions(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
                 tracing::debug!(index = index.name(), %error, attempt, "a batch of an index is built again");
                 attempt += 1;
-                std::thread::sleep(Duration::from_micros(100).saturating_mul(1 << attempt.min(16)).min(PAUSE_MAX));
+                std::thread::sleep(
+                    Duration::from_micros(100).saturating_mul(1 << attempt.min(16)).min(PAUSE_MAX),
+                );
             }
             Err(error) => return Err(error),
         }
@@ -71,9 +73,8 @@ fn batch(
         let mut failed = None;
         let more = tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
             let row = RowView::new(table.name(), table.schema(), key, value);
-            let entry = row.and_then(|row| {
-                index.entry(table.name(), table.schema(), key, |column| row.value(column))
-            });
+            let entry = row
+                .and_then(|row| index.entry(table.name(), table.schema(), key, |column| row.value(column)));
             match entry {
                 Ok(entry) => entries.push(entry),
                 Err(error) => failed = Some(error),

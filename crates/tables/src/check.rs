@@ -192,7 +192,8 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
             if known.is_some_and(|state| state.problems.is_empty()) {
                 wrong.extend(table.check_index(&tx, index)?);
             } else {
-                wrong.push(format!("its index {} is damaged; it can be dropped and made again", index.name()));
+                wrong
+                    .push(format!("its index {} is damaged; it can be dropped and made again", index.name()));
             }
         }
         Ok(())

@@ -136,7 +136,10 @@ impl TableDefinition {
     fn check_index(&self, index: &IndexDefinition) -> Result<()> {
         let (name, columns) = (&index.name, &index.columns);
         if columns.is_empty() || columns.len() > INDEX_COLUMNS_MAX {
-            return Err(invalid(format!("index {name}: 1 to {INDEX_COLUMNS_MAX} columns, not {}", columns.len())));
+            return Err(invalid(format!(
+                "index {name}: 1 to {INDEX_COLUMNS_MAX} columns, not {}",
+                columns.len()
+            )));
         }
         for (at, &column) in columns.iter().enumerate() {
             if column >= self.schema.visible_columns().len() {
@@ -207,7 +210,8 @@ impl TableDefinition {
 
     /// Reads what [`TableDefinition::to_bytes`] wrote, and the states of the indexes; anything else is `Corrupt`.
     pub(crate) fn from_bytes(table: &str, bytes: &[u8]) -> Result<(TableDefinition, Vec<u32>)> {
-        let corrupt = || Error::corrupt(format!("definition of table {table} in the catalog"), "malformed bytes");
+        let corrupt =
+            || Error::corrupt(format!("definition of table {table} in the catalog"), "malformed bytes");
         let (definition, states) = read(bytes).ok_or_else(corrupt)??;
         definition.check(table).map_err(|error| {
             Error::corrupt(format!("definition of table {table} in the catalog"), error.to_string())
@@ -284,12 +288,10 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
     };
     let schema = match part(SECTION_HISTORY) {
         None => schema,
-        Some(history) => {
-            match schema.with_history(History::from_bytes(schema.visible_columns(), history)?) {
-                Ok(schema) => schema,
-                Err(error) => return Some(Err(error)),
-            }
-        }
+        Some(history) => match schema.with_history(History::from_bytes(schema.visible_columns(), history)?) {
+            Ok(schema) => schema,
+            Err(error) => return Some(Err(error)),
+        },
     };
     let mut definition = TableDefinition::plain(schema);
     let mut reader = Reader(part(SECTION_DEFAULTS).unwrap_or_default());
@@ -352,7 +354,8 @@ mod tests {
     fn a_definition_is_read_as_it_was_written() {
         let bytes = definition().to_bytes(&[7, 8]).unwrap();
         assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition(), vec![7, 8]));
-        let plain = TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
+        let plain =
+            TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
         let bytes = plain.to_bytes(&[]).unwrap();
         assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain, vec![]));
     }

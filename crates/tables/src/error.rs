@@ -80,7 +80,9 @@ pub enum Error {
         key: String,
     },
     /// Another row has the same unique values.
-    #[error("duplicate key value violates unique constraint \"{constraint}\": Key ({columns})=({values}) already exists.")]
+    #[error(
+        "duplicate key value violates unique constraint \"{constraint}\": Key ({columns})=({values}) already exists."
+    )]
     UniqueViolation {
         /// The table.
         table: String,
@@ -92,7 +94,9 @@ pub enum Error {
         values: String,
     },
     /// A row does not meet a check.
-    #[error("new row for relation \"{table}\" violates check constraint \"{constraint}\": Failing row contains ({row}).")]
+    #[error(
+        "new row for relation \"{table}\" violates check constraint \"{constraint}\": Failing row contains ({row})."
+    )]
     CheckViolation {
         /// The table.
         table: String,

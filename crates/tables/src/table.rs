@@ -226,7 +226,12 @@ impl Table {
 
     /// A cursor over the rows that an index finds within bounds on its leading columns, in the order of the index.
     /// [`Error::TableChanged`] if the transaction is older than the index.
-    pub fn index_scan(&self, tx: &Transaction, index: &Arc<Index>, ranges: Vec<IndexBounds>) -> Result<IndexCursor> {
+    pub fn index_scan(
+        &self,
+        tx: &Transaction,
+        index: &Arc<Index>,
+        ranges: Vec<IndexBounds>,
+    ) -> Result<IndexCursor> {
         let this = self.this.upgrade().expect("a table lives in an Arc");
         index.state(&self.name)?;
         if !index.is_readable(tx) {

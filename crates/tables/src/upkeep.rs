@@ -94,7 +94,8 @@ impl Table {
         loop {
             let more = tx.scan_batch(self.state(), &KeyRange::full(), &mut range, |key, value| {
                 let row = RowView::new(self.name(), self.schema(), key, value);
-                let entry = row.and_then(|row| index.entry(self.name(), self.schema(), key, |at| row.value(at)));
+                let entry =
+                    row.and_then(|row| index.entry(self.name(), self.schema(), key, |at| row.value(at)));
                 match entry {
                     Ok(entry) => rows.push((KeyBytes::from_slice(key), entry)),
                     Err(error) => failed = Some(error),
@@ -103,7 +104,10 @@ impl Table {
             let keys: Vec<&KeyBytes> = rows.iter().map(|(_, entry)| &entry.key).collect();
             tx.read_many(state, &keys, |at, value| {
                 if value != Some(&rows[at].1.value[..]) {
-                    note(format!("index {name}: the row with key {} has no entry", self.display_key(&rows[at].0)));
+                    note(format!(
+                        "index {name}: the row with key {} has no entry",
+                        self.display_key(&rows[at].0)
+                    ));
                 }
             })?;
             rows.clear();
@@ -122,9 +126,8 @@ impl Table {
             let keys: Vec<&KeyBytes> = entries.iter().map(|(_, primary)| primary).collect();
             self.read_encoded(tx, &keys, |at, row| {
                 let key = &entries[at].0;
-                let expected = row.map(|row| {
-                    index.entry(self.name(), self.schema(), &entries[at].1, |at| row.value(at))
-                });
+                let expected = row
+                    .map(|row| index.entry(self.name(), self.schema(), &entries[at].1, |at| row.value(at)));
                 // The state pads its keys.
                 let is_its = |entry: &Entry| {
                     key.starts_with(&entry.key) && key[entry.key.len()..].iter().all(|byte| *byte == 0)

@@ -130,7 +130,8 @@ impl Table {
         keys.sort_unstable();
         keys.dedup();
         let old = self.old_entries(tx, &keys)?;
-        let found: Vec<&KeyBytes> = keys.iter().zip(&old).filter(|(_, old)| old.is_some()).map(|(key, _)| key).collect();
+        let found: Vec<&KeyBytes> =
+            keys.iter().zip(&old).filter(|(_, old)| old.is_some()).map(|(key, _)| key).collect();
         let deleted = found.len();
         let gone: Vec<_> = old.iter().flatten().cloned().collect();
         self.whole(tx, !self.indexes().is_empty(), || {

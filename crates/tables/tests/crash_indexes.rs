@@ -7,8 +7,8 @@ use std::sync::Arc;
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    Catalog, Column, DataType, Error, IndexDefinition, ScanRange, Schema, TableDefinition, TableOptions, Value,
-    Verify, check,
+    Catalog, Column, DataType, Error, IndexDefinition, ScanRange, Schema, TableDefinition, TableOptions,
+    Value, Verify, check,
 };
 use entresol_transactions::StateContext;
 

@@ -105,7 +105,8 @@ fn unique_values_are_refused_with_their_names() {
         "duplicate key value violates unique constraint \"by_mail\": Key (mail)=(a) already exists.";
     let error = table.insert(&tx, &person(4, Some("a"), None)).unwrap_err();
     assert_eq!((error.to_string().as_str(), error.sqlstate()), (message, "23505"));
-    let error = table.insert_many(&tx, &[person(4, Some("z"), None), person(5, Some("z"), None)]).unwrap_err();
+    let error =
+        table.insert_many(&tx, &[person(4, Some("z"), None), person(5, Some("z"), None)]).unwrap_err();
     assert!(error.to_string().contains("(mail)=(z)"), "{error}");
     assert!(table.upsert(&tx, &person(2, Some("a"), None)).is_err());
     assert!(table.update(&tx, &[Value::Int(2)], &person(9, Some("a"), None)).is_err());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
-    Catalog, Check, Column, DataType, Error, ScanRange, Schema, TableDefinition, TableOptions, Value, Verify, check,
+    Catalog, Check, Column, DataType, Error, ScanRange, Schema, TableDefinition, TableOptions, Value, Verify,
+    check,
 };
 use entresol_transactions::StateContext;
 
@@ -157,7 +158,11 @@ fn old_objects_of_a_table_end_when_its_rows_change_shape() {
         old.scan(ScanRange::full()).rows(&after).unwrap_err(),
         catalog.table("t").unwrap().delete(&before, &[Value::Int(1)]).unwrap_err(),
     ] {
-        assert_eq!((error.sqlstate(), matches!(error, Error::TableChanged { .. })), ("40001", true), "{error}");
+        assert_eq!(
+            (error.sqlstate(), matches!(error, Error::TableChanged { .. })),
+            ("40001", true),
+            "{error}"
+        );
     }
     old.insert(&before, &row).unwrap();
     assert!(before.commit(Durability::Sync).is_err_and(|error| error.is_retryable()));
@@ -201,7 +206,8 @@ fn old_entry(version: u8, name: &str, state: u32, group: u32, schema: &Schema) -
     bytes.extend_from_slice(&group.to_le_bytes());
     let schema = schema.to_bytes();
     if version == 2 {
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), &bytes), &schema);
+        let crc =
+            crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(name.as_bytes()), &bytes), &schema);
         bytes.extend_from_slice(&crc.to_le_bytes());
     }
     bytes.extend_from_slice(&schema);

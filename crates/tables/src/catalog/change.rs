@@ -63,7 +63,9 @@ impl Catalog {
                 let back = building.redefined(table, old.definition().clone(), old.indexes().to_vec());
                 match self.replace(&building, &back) {
                     Ok(()) => self.drop_states(table, vec![id]),
-                    Err(second) => tracing::error!(table, error = %second, "an index that was not built is kept up"),
+                    Err(second) => {
+                        tracing::error!(table, error = %second, "an index that was not built is kept up")
+                    }
                 }
                 Err(error)
             }
@@ -107,12 +109,17 @@ impl Catalog {
         change(&mut definition)?;
         definition.check(name)?;
         let same_shape = definition.schema.history() == old.schema().history();
-        assert!(verify.is_none() || same_shape, "rows of a new shape are written only when the catalog knows it");
+        assert!(
+            verify.is_none() || same_shape,
+            "rows of a new shape are written only when the catalog knows it"
+        );
         let kept = indexes_of(&old, &definition);
         let gone: Vec<_> = old
             .indexes()
             .iter()
-            .filter(|index| index.damage().is_none() && kept.iter().all(|kept| kept.state_id() != index.state_id()))
+            .filter(|index| {
+                index.damage().is_none() && kept.iter().all(|kept| kept.state_id() != index.state_id())
+            })
             .map(|index| index.state_id())
             .collect();
         let new = old.redefined(name, definition, kept);
