@@ -1,4 +1,4 @@
-//! From filters to the rows that must be looked at: points, keys, ranges or the full table.
+//! From filters to the rows that must be looked at: points, keys, ranges or the full table, by the key or by an index.
 //!
 //! Each filter that compares one key column with literals is a [`Constraint`]: a set of values or an interval.
 //! The constraints of a column are intersected; then the access goes along the key:
@@ -20,6 +20,9 @@
 //! - Keys and ranges are sorted, without duplicates or overlaps: rows come in key order, each once.
 //! - Doubles are never exact, because Arrow tells -0.0 from 0.0 and keys don't.
 //!
+//! Of key and indexes the one wins of which more leading columns are compared for equality, then one with an interval
+//! behind them; the key wins if they are alike, because rows lie in its order. There are no statistics.
+//!
 //! Memory: at most [`KEYS_MAX`] keys or ranges.
 
 use std::collections::BTreeSet;
@@ -29,7 +32,8 @@ use std::ops::Bound;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
-use entresol_tables::{DataType, Row, ScanRange, Schema, Value};
+use entresol_tables::{DataType, Row, ScanRange, Schema, Table, Value};
+use entresol_transactions::Transaction;
 
 use crate::types::arrow_type;
 
@@ -50,6 +54,13 @@ pub enum Access {
     Keys(Vec<Row>),
     /// The rows in these ranges, in key order.
     Ranges(Vec<KeyBounds>),
+    /// The rows that an index finds, in the order of the index.
+    Index {
+        /// The index.
+        name: String,
+        /// What is looked at in it: values of its columns stand in the place of keys.
+        within: Box<Access>,
+    },
 }
 
 /// What an access does for a filter.
@@ -79,13 +90,45 @@ enum Constraint {
     Interval(Bound<Value>, Bound<Value>),
 }
 
-/// Finds the access for the conjunction of `filters`.
+/// Finds the access by the key for the conjunction of `filters`.
 pub fn analyse<'e>(schema: &Schema, filters: impl IntoIterator<Item = &'e Expr>) -> Analysis {
-    let key = schema.key();
-    let mut constraints: Vec<Option<Constraint>> = vec![None; key.len()];
+    let filters: Vec<&Expr> = filters.into_iter().collect();
+    analyse_by(schema, schema.key(), &filters).0
+}
+
+/// Finds the best access, by the key or by an index that the transaction may read.
+pub(crate) fn choose<'e>(
+    table: &Table,
+    transaction: &Transaction,
+    filters: impl IntoIterator<Item = &'e Expr>,
+) -> Analysis {
+    let filters: Vec<&Expr> = filters.into_iter().collect();
+    let schema = table.schema();
+    let (mut best, mut rank) = analyse_by(schema, schema.key(), &filters);
+    if filters.is_empty() || matches!(best.access, Access::Point(_) | Access::Keys(_)) {
+        return best;
+    }
+    for index in table.indexes().iter().filter(|index| index.is_readable(transaction)) {
+        let (by_index, index_rank) = analyse_by(schema, &index.definition().columns, &filters);
+        if index_rank > rank {
+            let within = Box::new(by_index.access);
+            let access = Access::Index { name: index.name().to_owned(), within };
+            (best, rank) = (Analysis { access, ..by_index }, index_rank);
+        }
+    }
+    best
+}
+
+/// How much an access leaves out: leading columns compared for equality, whether an interval follows.
+type Rank = (usize, bool);
+
+/// The access by these columns, in their order.
+fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysis, Rank) {
+    let by = By { schema, columns };
+    let mut constraints: Vec<Option<Constraint>> = vec![None; columns.len()];
     let mut places = Vec::new();
     for filter in filters {
-        let Some((position, constraint)) = constraint_of(schema, filter) else {
+        let Some((position, constraint)) = by.constraint_of(filter) else {
             places.push(None);
             continue;
         };
@@ -95,18 +138,20 @@ pub fn analyse<'e>(schema: &Schema, filters: impl IntoIterator<Item = &'e Expr>)
             Some(earlier) => earlier.intersect(constraint),
         });
     }
+    let equal = constraints.iter().take_while(|of| matches!(of, Some(Constraint::Values(_)))).count();
     let Built { access, exact, spanned } = build_access(&constraints);
     let coverage = places.into_iter().map(|place| {
         let Some((position, interval)) = place else { return Coverage::None };
         // A span over many values leaves out what its intervals leave out, not what its sets do.
         let by_access = position < exact || (interval && spanned == Some(position));
-        match by_access && schema.columns()[key[position]].data_type != DataType::Double {
+        match by_access && schema.columns()[columns[position]].data_type != DataType::Double {
             true => Coverage::Exact,
             false if by_access || spanned == Some(position) => Coverage::Partial,
             false => Coverage::None,
         }
     });
-    Analysis { access, coverage: coverage.collect() }
+    let equal = equal.min(exact);
+    (Analysis { access, coverage: coverage.collect() }, (equal, exact > equal || spanned.is_some()))
 }
 
 struct Built {
@@ -255,56 +300,6 @@ fn is_empty(lower: &Bound<Value>, upper: &Bound<Value>) -> bool {
     }
 }
 
-/// The key position and the constraint that a filter sets on it, if it is of that kind.
-fn constraint_of(schema: &Schema, filter: &Expr) -> Option<(usize, Constraint)> {
-    match filter {
-        // What is NULL does not pass either.
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) if is_null(right) => {
-            constraint_of(schema, left)
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) if is_null(left) => {
-            constraint_of(schema, right)
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
-            let (position, first) = constraint_of(schema, left)?;
-            let (other, second) = constraint_of(schema, right)?;
-            (position == other).then_some(())?;
-            Some((position, first.unite(second)?))
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
-            let (position, first) = constraint_of(schema, left)?;
-            let (other, second) = constraint_of(schema, right)?;
-            (position == other).then(|| (position, first.intersect(second)))
-        }
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            if let Some((position, data_type)) = key_column(schema, left) {
-                return Some((position, comparison(*op, literal(right, data_type)?)?));
-            }
-            let (position, data_type) = key_column(schema, right)?;
-            Some((position, comparison(op.swap()?, literal(left, data_type)?)?))
-        }
-        Expr::Between(Between { expr, negated: false, low, high }) => {
-            let (position, data_type) = key_column(schema, expr)?;
-            let low = comparison(Operator::GtEq, literal(low, data_type)?)?;
-            let high = comparison(Operator::LtEq, literal(high, data_type)?)?;
-            Some((position, low.intersect(high)))
-        }
-        Expr::InList(InList { expr, list, negated: false }) => {
-            let (position, data_type) = key_column(schema, expr)?;
-            // A NULL in the list admits no row.
-            let values: Option<BTreeSet<Value>> = list
-                .iter()
-                .map(|item| literal(item, data_type))
-                .filter(|value| !matches!(value, Some(Value::Null)))
-                .collect();
-            Some((position, Constraint::Values(values?)))
-        }
-        Expr::Column(_) => boolean_column(schema, filter, true),
-        Expr::Not(inner) => boolean_column(schema, inner, false),
-        _ => None,
-    }
-}
-
 fn comparison(op: Operator, value: Value) -> Option<Constraint> {
     if value.is_null() {
         // Comparisons with NULL are never true.
@@ -321,19 +316,81 @@ fn comparison(op: Operator, value: Value) -> Option<Constraint> {
     })
 }
 
-fn boolean_column(schema: &Schema, expr: &Expr, value: bool) -> Option<(usize, Constraint)> {
-    let (position, data_type) = key_column(schema, expr)?;
-    (data_type == DataType::Boolean).then(|| (position, Constraint::one(Value::Boolean(value))))
+/// The columns that an access goes by.
+struct By<'s> {
+    schema: &'s Schema,
+    columns: &'s [usize],
 }
 
-fn key_column(schema: &Schema, expr: &Expr) -> Option<(usize, DataType)> {
-    let Expr::Column(column) = expr else { return None };
-    let index = schema.column_index(&column.name)?;
-    let position = schema.key().iter().position(|&key| key == index)?;
-    Some((position, schema.columns()[index].data_type))
+impl By<'_> {
+    /// The position and the constraint that a filter sets on it, if it is of that kind.
+    fn constraint_of(&self, filter: &Expr) -> Option<(usize, Constraint)> {
+        match filter {
+            // What is NULL does not pass either.
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) if is_null(right) => {
+                self.constraint_of(left)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) if is_null(left) => {
+                self.constraint_of(right)
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                let (position, first) = self.constraint_of(left)?;
+                let (other, second) = self.constraint_of(right)?;
+                (position == other).then_some(())?;
+                Some((position, first.unite(second)?))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                let (position, first) = self.constraint_of(left)?;
+                let (other, second) = self.constraint_of(right)?;
+                (position == other).then(|| (position, first.intersect(second)))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                if let Some((position, data_type)) = self.column(left) {
+                    return Some((position, comparison(*op, literal(right, data_type)?)?));
+                }
+                let (position, data_type) = self.column(right)?;
+                Some((position, comparison(op.swap()?, literal(left, data_type)?)?))
+            }
+            Expr::Between(Between { expr, negated: false, low, high }) => {
+                let (position, data_type) = self.column(expr)?;
+                let low = comparison(Operator::GtEq, literal(low, data_type)?)?;
+                let high = comparison(Operator::LtEq, literal(high, data_type)?)?;
+                Some((position, low.intersect(high)))
+            }
+            Expr::InList(InList { expr, list, negated: false }) => {
+                let (position, data_type) = self.column(expr)?;
+                // A NULL in the list admits no row.
+                let values: Option<BTreeSet<Value>> = list
+                    .iter()
+                    .map(|item| literal(item, data_type))
+                    .filter(|value| !matches!(value, Some(Value::Null)))
+                    .collect();
+                Some((position, Constraint::Values(values?)))
+            }
+            Expr::Column(_) => self.boolean_column(filter, true),
+            Expr::Not(inner) => self.boolean_column(inner, false),
+            _ => None,
+        }
+    }
+
+    fn boolean_column(&self, expr: &Expr, value: bool) -> Option<(usize, Constraint)> {
+        let (position, data_type) = self.column(expr)?;
+        (data_type == DataType::Boolean).then(|| (position, Constraint::one(Value::Boolean(value))))
+    }
+
+    /// The position and the type of a column.
+    fn column(&self, expr: &Expr) -> Option<(usize, DataType)> {
+        let Expr::Column(column) = expr else { return None };
+        let index = self.schema.column_index(&column.name)?;
+        let position = self.columns.iter().position(|&column| column == index)?;
+        Some((position, self.schema.columns()[index].data_type))
+    }
 }
 
-/// The literal as a value of the key column's type, if that loses nothing. NULL stays NULL.
+/// Longer texts than this are compared by the filter: they may not fit a key.
+const TEXT_BYTES_MAX: usize = 900;
+
+/// The literal as a value of the column's type, if that loses nothing. NULL stays NULL.
 fn literal(expr: &Expr, data_type: DataType) -> Option<Value> {
     let Expr::Literal(scalar, _) = expr else { return None };
     if scalar.is_null() {
@@ -357,17 +414,28 @@ fn value_of(scalar: ScalarValue) -> Option<Value> {
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(value),
         ScalarValue::Date32(Some(value)) => Value::Date(value),
         ScalarValue::TimestampMicrosecond(Some(value), None) => Value::Timestamp(value),
-        ScalarValue::Utf8(Some(value)) => Value::varchar(value),
+        ScalarValue::Utf8(Some(value)) if value.len() <= TEXT_BYTES_MAX => Value::varchar(value),
         _ => return None,
     })
 }
 
 impl Access {
-    /// The ranges to scan; not for points and keys.
+    /// Bounds on the columns of an index, for all that is looked at in it.
+    pub(crate) fn index_bounds(&self) -> Vec<KeyBounds> {
+        let one = |key: &Row| (Bound::Included(key.clone()), Bound::Included(key.clone()));
+        match self {
+            Access::Full | Access::Index { .. } => vec![(Bound::Unbounded, Bound::Unbounded)],
+            Access::Point(key) => vec![one(key)],
+            Access::Keys(keys) => keys.iter().map(one).collect(),
+            Access::Ranges(ranges) => ranges.clone(),
+        }
+    }
+
+    /// The ranges to scan; not for points, keys and indexes.
     pub(crate) fn scan_ranges(&self) -> Vec<ScanRange> {
         match self {
             Access::Full => vec![ScanRange::full()],
-            Access::Point(_) | Access::Keys(_) => Vec::new(),
+            Access::Point(_) | Access::Keys(_) | Access::Index { .. } => Vec::new(),
             Access::Ranges(ranges) => ranges
                 .iter()
                 .map(|(lower, upper)| {
@@ -378,7 +446,7 @@ impl Access {
     }
 }
 
-/// As EXPLAIN shows it: `full`, `point`, `keys(3)`, `range`, `range(2)`.
+/// As EXPLAIN shows it: `full`, `point`, `keys(3)`, `range`, `range(2)`, `index i range`.
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -387,6 +455,7 @@ impl fmt::Display for Access {
             Access::Keys(keys) => write!(f, "keys({})", keys.len()),
             Access::Ranges(ranges) if ranges.len() == 1 => f.write_str("range"),
             Access::Ranges(ranges) => write!(f, "range({})", ranges.len()),
+            Access::Index { name, within } => write!(f, "index {name} {within}"),
         }
     }
 }

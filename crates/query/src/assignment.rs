@@ -43,6 +43,16 @@ pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch) -> Res
     Ok(rows)
 }
 
+/// Gives the values of `array` to `put`, as values of `column`; NULLs are left out.
+pub(crate) fn fill(
+    table: &str,
+    column: &Column,
+    array: &ArrayRef,
+    put: impl FnMut(usize, Value),
+) -> Result<()> {
+    Place { table, column }.fill(array, put)
+}
+
 /// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
 pub(crate) fn check(table: &str, column: &Column, source: &ArrowType) -> Result<()> {
     if Source::of(source).is_some_and(|source| source.assignable(column.data_type)) {

@@ -1,42 +1,204 @@
-//! CREATE TABLE and DROP TABLE: from the statement to a table's schema.
+//! CREATE TABLE: from the statement to a table's definition.
 //!
-//! - Columns have a type, NULL, NOT NULL or PRIMARY KEY; a table has at most one PRIMARY KEY, on one or several
-//!   columns. What would promise more than is kept (DEFAULT, UNIQUE, CHECK, REFERENCES, lengths) is refused.
+//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY, on one
+//!   or several columns, and any checks and unique constraints. What would promise more than is kept (REFERENCES,
+//!   lengths, deferred constraints) is refused.
+//! - Constraints without a name get the one that PostgreSQL would give them.
 //! - Definitions are durable when the statement returns; they cannot be part of a transaction.
 
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle, IndexColumn,
-    TableConstraint,
+    CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
+    Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_tables::{Column, Schema};
+use entresol_tables::{Check, Column, IndexDefinition, Schema, TableDefinition};
 
 use crate::error::{Error, Result};
+use crate::session::Session;
 use crate::statement::{identifier, refuse};
 use crate::types::{column_type, declared_type};
+use crate::{checks, defaults};
 
-/// The schema that a CREATE TABLE declares.
-pub(crate) fn declared_schema(create: &CreateTable) -> Result<Schema> {
+/// A column with what its declaration says besides.
+pub(crate) struct Declared {
+    pub(crate) column: Column,
+    pub(crate) default: Option<Expr>,
+    pub(crate) checks: Vec<CheckConstraint>,
+    pub(crate) unique: Option<UniqueConstraint>,
+    /// In the PRIMARY KEY, and what that is called.
+    key: Option<Option<Ident>>,
+}
+
+impl Declared {
+    /// Whether it is declared PRIMARY KEY.
+    pub(crate) fn is_key(&self) -> bool {
+        self.key.is_some()
+    }
+}
+
+/// The definition that a CREATE TABLE declares.
+pub(crate) fn declared(session: &Session, table: &str, create: &CreateTable) -> Result<TableDefinition> {
     check_clauses(create)?;
-    let mut key = Vec::new();
-    let mut columns = Vec::with_capacity(create.columns.len());
-    for definition in &create.columns {
-        let (column, in_key) = declared_column(definition)?;
-        if in_key {
-            add_key(&mut key, vec![column.name.clone()])?;
+    let columns: Result<Vec<Declared>> = create.columns.iter().map(declared_column).collect();
+    let columns = columns?;
+    let (mut key, mut key_name) = (Vec::new(), None);
+    let mut add_key = |names: Vec<String>, name: &Option<Ident>| {
+        if !key.is_empty() {
+            let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+            return Err(Error::coded("42P16", message));
         }
-        columns.push(column);
+        (key, key_name) = (names, name.as_ref().map(identifier));
+        Ok(())
+    };
+    for declared in &columns {
+        if let Some(name) = &declared.key {
+            add_key(vec![declared.column.name.clone()], name)?;
+        }
+    }
+    for constraint in &create.constraints {
+        if let TableConstraint::PrimaryKey(primary) = constraint {
+            let names: Result<Vec<String>> = primary.columns.iter().map(plain_column).collect();
+            add_key(names?, &primary.name)?;
+        }
+    }
+    let schema = Schema::new(columns.iter().map(|declared| declared.column.clone()).collect(), &key)?;
+    let mut definition = TableDefinition::plain(schema);
+    definition.key_name = key_name;
+    let state = session.context.state();
+    for (at, declared) in columns.iter().enumerate() {
+        if let Some(default) = &declared.default {
+            defaults::evaluate(state.clone(), table, &declared.column, default)?;
+            definition.defaults[at] = Some(default.to_string());
+        }
+    }
+    for declared in &columns {
+        for check in &declared.checks {
+            add_check(&state, table, &mut definition, check, Some(&declared.column.name))?;
+        }
+    }
+    for (at, declared) in columns.iter().enumerate() {
+        if let Some(unique) = &declared.unique {
+            add_unique(session, table, &mut definition, unique, vec![at])?;
+        }
     }
     for constraint in &create.constraints {
         match constraint {
-            TableConstraint::PrimaryKey(primary) => {
-                let names: Result<Vec<String>> = primary.columns.iter().map(key_column).collect();
-                add_key(&mut key, names?)?;
+            TableConstraint::PrimaryKey(_) => {}
+            TableConstraint::Check(check) => add_check(&state, table, &mut definition, check, None)?,
+            TableConstraint::Unique(unique) => {
+                let columns = column_indexes(table, &definition.schema, &unique.columns)?;
+                add_unique(session, table, &mut definition, unique, columns)?;
             }
+            TableConstraint::ForeignKey(_) => return Err(no_foreign_keys()),
             other => return Err(Error::unsupported(format!("constraint {other} in CREATE TABLE"))),
         }
     }
-    Ok(Schema::new(columns, &key)?)
+    Ok(definition)
+}
+
+/// Foreign keys would have to be checked by every write of both tables.
+pub(crate) fn no_foreign_keys() -> Error {
+    Error::unsupported("foreign keys (REFERENCES): they are not checked, so they are not taken")
+}
+
+/// Adds a check, named as PostgreSQL would; `column` is the one it was declared at.
+pub(crate) fn add_check(
+    state: &SessionState,
+    table: &str,
+    definition: &mut TableDefinition,
+    check: &CheckConstraint,
+    column: Option<&str>,
+) -> Result<()> {
+    refuse("CHECK", &[(check.enforced == Some(false), "NOT ENFORCED")])?;
+    let expression = checks::normalised(state.clone(), table, &definition.schema, &check.expr)?;
+    let name = match &check.name {
+        Some(name) => identifier(name),
+        None => {
+            let named = checks::columns_of(&definition.schema, &expression)?;
+            let column = match (column, named.as_slice()) {
+                (Some(column), _) => Some(column),
+                (None, [only]) => Some(definition.schema.columns()[*only].name.as_str()),
+                _ => None,
+            };
+            let base =
+                column.map_or_else(|| format!("{table}_check"), |column| format!("{table}_{column}_check"));
+            free_name(&base, |name| definition.checks.iter().any(|check| check.name == name))
+        }
+    };
+    definition.checks.push(Check { name, expression });
+    Ok(())
+}
+
+fn add_unique(
+    session: &Session,
+    table: &str,
+    definition: &mut TableDefinition,
+    unique: &UniqueConstraint,
+    columns: Vec<usize>,
+) -> Result<()> {
+    let index = unique_index(session, table, definition, unique, columns)?;
+    definition.indexes.push(index);
+    Ok(())
+}
+
+/// The index of a unique constraint.
+pub(crate) fn unique_index(
+    session: &Session,
+    table: &str,
+    definition: &TableDefinition,
+    unique: &UniqueConstraint,
+    columns: Vec<usize>,
+) -> Result<IndexDefinition> {
+    use datafusion::sql::sqlparser::ast::NullsDistinctOption;
+    refuse(
+        "UNIQUE",
+        &[
+            (unique.characteristics.is_some(), "DEFERRABLE"),
+            (unique.nulls_distinct == NullsDistinctOption::NotDistinct, "NULLS NOT DISTINCT"),
+        ],
+    )?;
+    let name = match &unique.name {
+        Some(name) => identifier(name),
+        None => index_name(session, table, definition, &columns, "key"),
+    };
+    Ok(IndexDefinition { name, columns, unique: true, constraint: true })
+}
+
+/// A name for an index that nobody has, as PostgreSQL makes it.
+pub(crate) fn index_name(
+    session: &Session,
+    table: &str,
+    definition: &TableDefinition,
+    columns: &[usize],
+    suffix: &str,
+) -> String {
+    let names: Vec<&str> = columns.iter().map(|&at| definition.schema.columns()[at].name.as_str()).collect();
+    free_name(&format!("{table}_{}_{suffix}", names.join("_")), |name| {
+        definition.indexes.iter().any(|index| index.name == name)
+            || session.catalog.table(name).is_ok()
+            || session.catalog.table_of_index(name).is_ok()
+    })
+}
+
+fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(base) {
+        return base.to_owned();
+    }
+    let numbered = (1..).map(|number| format!("{base}{number}"));
+    numbered.into_iter().find(|name| !taken(name)).unwrap_or_else(|| base.to_owned())
+}
+
+/// The visible columns that an index or a constraint lists.
+pub(crate) fn column_indexes(table: &str, schema: &Schema, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+    let index = |column: &IndexColumn| {
+        let name = plain_column(column)?;
+        let found = schema.visible_columns().iter().position(|known| known.name == name);
+        found.ok_or_else(|| {
+            entresol_tables::Error::NoSuchColumn { table: table.to_owned(), column: name }.into()
+        })
+    };
+    columns.iter().map(index).collect()
 }
 
 /// Checks a CREATE TABLE AS: its columns come from the query alone.
@@ -81,34 +243,46 @@ fn check_clauses(create: &CreateTable) -> Result<()> {
     )
 }
 
-fn declared_column(definition: &ColumnDef) -> Result<(Column, bool)> {
+/// What a column of CREATE TABLE or ADD COLUMN declares.
+pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     let name = identifier(&definition.name);
-    let mut column = Column::new(&name, declared_type(&name, &definition.data_type)?);
-    let mut in_key = false;
+    let column = Column::new(&name, declared_type(&name, &definition.data_type)?);
+    let mut declared = Declared { column, default: None, checks: Vec::new(), unique: None, key: None };
     for option in &definition.options {
+        let named = |own: &Option<Ident>| own.clone().or_else(|| option.name.clone());
         match &option.option {
-            ColumnOption::Null => column.nullable = true,
-            ColumnOption::NotNull => column.nullable = false,
-            ColumnOption::PrimaryKey(_) => in_key = true,
+            ColumnOption::Null => declared.column.nullable = true,
+            ColumnOption::NotNull => declared.column.nullable = false,
+            ColumnOption::PrimaryKey(primary) => declared.key = Some(named(&primary.name)),
+            ColumnOption::Default(default) => declared.default = Some(default.clone()),
+            ColumnOption::Check(check) => {
+                let name = named(&check.name);
+                declared.checks.push(CheckConstraint { name, ..check.clone() });
+            }
+            ColumnOption::Unique(unique) => {
+                let name = named(&unique.name);
+                declared.unique = Some(UniqueConstraint { name, ..unique.clone() });
+            }
+            ColumnOption::ForeignKey(_) => return Err(no_foreign_keys()),
             other => return Err(Error::unsupported(format!("{other} of column {name}"))),
         }
     }
-    Ok((column, in_key))
+    Ok(declared)
 }
 
-fn add_key(key: &mut Vec<String>, names: Vec<String>) -> Result<()> {
-    if !key.is_empty() {
-        return Err(Error::Invalid(
-            "a table has one PRIMARY KEY; for several columns write PRIMARY KEY (a, b)".into(),
-        ));
-    }
-    *key = names;
-    Ok(())
-}
-
-fn key_column(column: &IndexColumn) -> Result<String> {
+/// The name of a column of an index or a key, which are in ascending order with NULLs last.
+pub(crate) fn plain_column(column: &IndexColumn) -> Result<String> {
+    let options = &column.column.options;
+    refuse(
+        "an index",
+        &[
+            (options.asc == Some(false), "DESC"),
+            (options.nulls_first == Some(true), "NULLS FIRST"),
+            (column.operator_class.is_some(), "an operator class"),
+        ],
+    )?;
     match &column.column.expr {
         Expr::Identifier(ident) => Ok(identifier(ident)),
-        other => Err(Error::Invalid(format!("{other} in PRIMARY KEY is not a column"))),
+        other => Err(Error::unsupported(format!("the expression {other} as a column of an index or key"))),
     }
 }

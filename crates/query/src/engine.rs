@@ -18,11 +18,12 @@ use datafusion::optimizer::Analyzer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, ObjectName, Query, Statement, Update};
-use entresol_tables::{Catalog, Error as TableError, Row, Schema, Table, TableOptions, Value};
+use entresol_tables::{Catalog, Error as TableError, Row, Table, TableDefinition, TableOptions, Value};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
 use crate::error::{Error, Result};
+use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::CheckedArithmetic;
 use crate::provider::Current;
@@ -31,7 +32,7 @@ use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
-use crate::{assignment, definition, literals, write};
+use crate::{assignment, definition, literals, modify, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
 /// or fail with [`Error::MemoryLimit`]. Share it between the sessions of a database.
@@ -65,6 +66,7 @@ pub(crate) fn context(
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(analyzer)
+        .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic));
     if let Some(runtime) = &options.runtime {
         builder = builder.with_runtime_env(Arc::clone(runtime));
@@ -96,16 +98,16 @@ pub(crate) async fn plan_query(session: &Session, statement: EngineStatement) ->
 fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
     let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
     let query = match inner.as_ref() {
-        Statement::Insert(insert) => source::insert(catalog, insert)?.query,
-        Statement::Update(update) => Some(source::update(catalog, update)?.query),
-        Statement::Delete(delete) => Some(source::delete(catalog, delete)?.query),
+        Statement::Insert(insert) => source::any_insert(catalog, insert)?.query,
+        Statement::Update(update) => Some(source::any_update(catalog, update)?.query),
+        Statement::Delete(delete) => Some(source::any_delete(catalog, delete)?.query),
         _ => return Ok(statement),
     };
     let query = query.ok_or_else(|| Error::unsupported("EXPLAIN of DEFAULT VALUES"))?;
     Ok(query_statement(query))
 }
 
-fn query_statement(query: Box<Query>) -> EngineStatement {
+pub(crate) fn query_statement(query: Box<Query>) -> EngineStatement {
     EngineStatement::Statement(Box::new(Statement::Query(query)))
 }
 
@@ -130,6 +132,9 @@ pub(crate) async fn insert(
     tx: &Arc<Transaction>,
     statement: &Insert,
 ) -> Result<StatementResult> {
+    if modify::concerns_insert(&session.catalog, statement)? {
+        return modify::insert(session, tx, statement).await;
+    }
     let source = source::insert(&session.catalog, statement)?;
     let rows = insert_from(session, tx, &source).await?;
     Ok(StatementResult::Count { verb: "INSERT", rows })
@@ -172,7 +177,7 @@ async fn insert_frame(
     Ok(inserted)
 }
 
-fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
+pub(crate) fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
     let (found, expected) = (frame.schema().fields().len(), source.targets.len());
     if found > expected || (source.listed && found < expected) {
         let table = source.table.name();
@@ -185,7 +190,7 @@ fn check_columns(source: &InsertSource, frame: &DataFrame) -> Result<()> {
 }
 
 /// Whether a plan scans a table of this name; subqueries count.
-fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
+pub(crate) fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
@@ -204,6 +209,9 @@ pub(crate) async fn update(
     tx: &Arc<Transaction>,
     statement: &Update,
 ) -> Result<StatementResult> {
+    if modify::concerns_update(&session.catalog, statement) {
+        return modify::update(session, tx, statement).await;
+    }
     let source = source::update(&session.catalog, statement)?;
     let batches = changes(session, &source).await?;
     let rows = write::update(tx, &source, &batches)?;
@@ -215,13 +223,16 @@ pub(crate) async fn delete(
     tx: &Arc<Transaction>,
     statement: &Delete,
 ) -> Result<StatementResult> {
+    if modify::concerns_delete(statement) {
+        return modify::delete(session, tx, statement).await;
+    }
     let source = source::delete(&session.catalog, statement)?;
     let batches = changes(session, &source).await?;
     let rows = write::delete(tx, &source, &batches)?;
     Ok(StatementResult::Count { verb: "DELETE", rows })
 }
 
-async fn changes(session: &Session, source: &ChangeSource) -> Result<Vec<RecordBatch>> {
+pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<Vec<RecordBatch>> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
     let new = frame.schema().fields().iter().skip(source.old.len());
     for (field, &target) in new.zip(&source.assigned) {
@@ -233,8 +244,11 @@ async fn changes(session: &Session, source: &ChangeSource) -> Result<Vec<RecordB
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
     let name = table_name(&create.name)?;
     let Some(query) = &create.query else {
-        let schema = definition::declared_schema(create)?;
-        make_table(session, &name, schema, create.if_not_exists).await?;
+        if create.if_not_exists && session.catalog.table(&name).is_ok() {
+            return Ok(StatementResult::Done { verb: "CREATE TABLE" });
+        }
+        let definition = definition::declared(session, &name, create)?;
+        make_table(session, &name, definition, create.if_not_exists).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     definition::declared_schema_is_absent(create)?;
@@ -248,7 +262,7 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
-    make_table(session, &name, schema, false).await?;
+    make_table(session, &name, TableDefinition::plain(schema), false).await?;
     match fill(session, &name, frame).await {
         Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
         Err(error) => {
@@ -271,10 +285,15 @@ async fn fill(session: &Session, name: &str, frame: DataFrame) -> Result<u64> {
     Ok(rows)
 }
 
-async fn make_table(session: &Session, name: &str, schema: Schema, if_not_exists: bool) -> Result<()> {
+async fn make_table(
+    session: &Session,
+    name: &str,
+    definition: TableDefinition,
+    if_not_exists: bool,
+) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
     let options = TableOptions { group: None, if_not_exists };
-    blocking(move || catalog.create_table(&name, schema, options).map(drop)).await??;
+    blocking(move || catalog.create_table_as(&name, definition, options).map(drop)).await??;
     Ok(())
 }
 

@@ -38,6 +38,14 @@ pub enum Error {
         /// The type of the column.
         expected: String,
     },
+    /// What PostgreSQL has a code of its own for (SQLSTATE), worded as there.
+    #[error("{message}")]
+    Coded {
+        /// The SQLSTATE.
+        sqlstate: &'static str,
+        /// What is wrong.
+        message: String,
+    },
     /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
     #[error("current transaction is aborted: end it with ROLLBACK (an earlier statement failed: {0})")]
     TransactionAborted(String),
@@ -67,14 +75,69 @@ impl Error {
         Error::Unsupported(what.into())
     }
 
+    /// An error with its SQLSTATE.
+    pub(crate) fn coded(sqlstate: &'static str, message: impl Into<String>) -> Error {
+        Error::Coded { sqlstate, message: message.into() }
+    }
+
+    /// The code that PostgreSQL gives to such an error.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Error::Syntax(_) => "42601",
+            Error::Invalid(message) => invalid_sqlstate(message),
+            Error::Unsupported(_) => "0A000",
+            Error::NoSuchTable(_) => "42P01",
+            Error::Assignment { .. } => "22000",
+            Error::Coded { sqlstate, .. } => sqlstate,
+            Error::TransactionAborted(_) => "25P02",
+            Error::RolledBack(_) => "40000",
+            Error::MemoryLimit(_) => "53200",
+            Error::Execution(message) => execution_sqlstate(message),
+            Error::Internal(_) => "XX000",
+            Error::Tables(error) => error.sqlstate(),
+            Error::Transactions(error) => entresol_tables::transactions_sqlstate(error),
+        }
+    }
+
     /// True if another transaction was first: the same statements may succeed when they are run again.
     pub fn is_conflict(&self) -> bool {
         let transactions = match self {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
+            Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
             _ => return false,
         };
         use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
         matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
+    }
+}
+
+/// The planner tells most of what is wrong with names and types by message only.
+fn invalid_sqlstate(message: &str) -> &'static str {
+    let has = |part: &str| message.contains(part);
+    if has("No field named") {
+        "42703"
+    } else if has("Ambiguous reference") {
+        "42702"
+    } else if has("Invalid function") || has("No function matches") {
+        "42883"
+    } else if has("is named twice") {
+        "42701"
+    } else {
+        "42601"
+    }
+}
+
+/// So do the engine's kernels.
+fn execution_sqlstate(message: &str) -> &'static str {
+    let has = |part: &str| message.contains(part);
+    if has("Divide by zero") {
+        "22012"
+    } else if has("verflow") {
+        "22003"
+    } else if has("Cannot cast string") || has("Error parsing") || has("Parser error") {
+        "22P02"
+    } else {
+        "XX000"
     }
 }
 

@@ -3,7 +3,9 @@
 //! ```text
 //!   SQL ─▶ statement ─▶ session ──┬─ block        BEGIN, COMMIT, ROLLBACK, savepoints
 //!                                 ├─ definition   CREATE TABLE, DROP TABLE
+//!                                 ├─ define, alter   CREATE INDEX, DROP INDEX, ALTER TABLE
 //!                                 ├─ source ──▶ engine ──▶ assignment ──▶ write    INSERT, UPDATE, DELETE
+//!                                 │              └▶ modify ─▶ defaults, checks, conflict     and what they ask besides
 //!                                 └─ engine       queries
 //!                                      │ schemas, provider
 //!                                      ▼
@@ -30,17 +32,26 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod alter;
 mod assignment;
 mod backup;
 mod block;
+mod checks;
 mod columns;
+mod conflict;
+mod defaults;
+mod define;
 mod definition;
 mod engine;
 mod error;
+mod expressions;
+mod index_order;
 mod literals;
+mod modify;
 mod numbers;
 mod overflow;
 mod provider;
+mod rows;
 mod scan;
 mod schemas;
 mod session;

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cas
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal,
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal, VisitMut,
     visit_expressions_mut,
 };
 
@@ -38,7 +38,12 @@ pub(crate) fn type_exponents(statement: &mut EngineStatement) {
 }
 
 fn type_exponents_of(statement: &mut Statement) {
-    let visited: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
+    type_exponents_in(statement);
+}
+
+/// The same in whatever has expressions.
+pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
+    let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
         if let SqlExpr::Value(value) = expr
             && let number @ Literal::Number(..) = &value.value
         {

@@ -57,7 +57,8 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
     }
 }
 
-fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+/// Makes the arithmetic of an expression checked.
+pub(crate) fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
     expr.transform_up(|node| {
         let Some(binary) = node.downcast_ref::<BinaryExpr>() else { return Ok(Transformed::no(node)) };
         if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {

@@ -1,7 +1,7 @@
 //! A table as DataFusion sees it.
 //!
 //! - A scan is bound to the transaction that is current when it is planned, see [`Current`].
-//! - Comparisons of key columns with literals become the scan's access ([`crate::access`]); what the access does
+//! - Comparisons of columns of the key or of an index with literals become the scan's access ([`crate::access`]); what the access does
 //!   exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
@@ -21,7 +21,7 @@ use entresol_tables::{Catalog, Table};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
-use crate::access::{Analysis, Coverage, analyse};
+use crate::access::{Analysis, Coverage, choose};
 use crate::error::external;
 use crate::scan::EntresolScan;
 use crate::types::{arrow_schema, visible_schema};
@@ -74,9 +74,11 @@ impl EntresolTable {
             false => visible_schema(table.schema()),
         };
         let has_key = hidden_key || !table.schema().hidden_key();
-        let constraints = has_key.then(|| {
-            Constraints::new_unverified(vec![Constraint::PrimaryKey(table.schema().key().to_vec())])
-        });
+        let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
+        let unique = table.definition().indexes.iter().filter(|index| index.unique);
+        let unique = unique.map(|index| Constraint::Unique(index.columns.clone()));
+        let constraints: Vec<Constraint> = key.into_iter().chain(unique).collect();
+        let constraints = (!constraints.is_empty()).then(|| Constraints::new_unverified(constraints));
         EntresolTable { catalog, current, table, schema, constraints }
     }
 }
@@ -137,8 +139,8 @@ impl TableProvider for EntresolTable {
             Some(columns) => columns.clone(),
             None => (0..self.schema.fields().len()).collect(),
         };
-        let Analysis { access, coverage } = analyse(self.table.schema(), filters);
         let transaction = self.current.get(&self.catalog)?;
+        let Analysis { access, coverage } = choose(&self.table, &transaction, filters);
         let table = Arc::clone(&self.table);
         let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
@@ -152,7 +154,8 @@ impl TableProvider for EntresolTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
-        let analysis = analyse(self.table.schema(), filters.iter().copied());
+        let transaction = self.current.get(&self.catalog)?;
+        let analysis = choose(&self.table, &transaction, filters.iter().copied());
         let answers = analysis.coverage.into_iter().map(|coverage| match coverage {
             Coverage::None => TableProviderFilterPushDown::Unsupported,
             Coverage::Partial => TableProviderFilterPushDown::Inexact,

@@ -2,7 +2,8 @@
 //!
 //! - A scan holds the transaction that it was planned in; so does its stream, which keeps the snapshot alive
 //!   until it is exhausted or dropped.
-//! - Rows come in key order, and the plan says so, as far as the leading key columns are projected.
+//! - Rows come in the order of the key, or of the index that finds them, and the plan says so, as far as the leading
+//!   columns of that are projected.
 //! - Reading is memory access: it happens in `poll`, a batch at a time, and the stream yields to the scheduler
 //!   as DataFusion's cooperative streams do.
 //! - Memory: one batch, that is [`BATCH_ROWS`] rows and at most one leaf of the index more.
@@ -28,7 +29,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::{Cursor, Row, ScanRange, Table};
+use entresol_tables::{Cursor, IndexBounds, IndexCursor, Row, ScanRange, Table};
 use entresol_transactions::Transaction;
 
 use crate::access::Access;
@@ -65,7 +66,7 @@ impl EntresolScan {
         let columns: Vec<_> =
             projection.iter().map(|&column| table.schema().columns()[column].clone()).collect();
         let schema = arrow_schema(&columns);
-        let orderings = key_ordering(&table, &projection);
+        let orderings = ordering(&table, &access, &projection);
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(Arc::clone(&schema), orderings),
             Partitioning::UnknownPartitioning(1),
@@ -95,12 +96,29 @@ impl EntresolScan {
         &self.table
     }
 
+    /// The same scan by an index in an order that begins with `order`, if there is one; only for a scan of all rows.
+    pub(crate) fn ordered_by(&self, order: &LexOrdering, limit: usize) -> Option<EntresolScan> {
+        if self.access != Access::Full || self.limit.is_some() {
+            return None;
+        }
+        let readable = self.table.indexes().iter().filter(|index| index.is_readable(&self.transaction));
+        let mut scans = readable.map(|index| {
+            let access = Access::Index { name: index.name().to_owned(), within: Box::new(Access::Full) };
+            let (table, transaction) = (Arc::clone(&self.table), Arc::clone(&self.transaction));
+            EntresolScan::new(table, self.projection.clone(), access, Some(limit), transaction)
+        });
+        scans.find(|scan| {
+            let orderings = scan.properties.equivalence_properties();
+            orderings.ordering_satisfy(order.iter().cloned()).unwrap_or(false)
+        })
+    }
+
     /// Rows, if the access alone tells: points and keys.
     fn rows_max(&self) -> Option<usize> {
         let by_access = match &self.access {
             Access::Point(_) => Some(1),
             Access::Keys(keys) => Some(keys.len()),
-            Access::Full | Access::Ranges(_) => None,
+            Access::Full | Access::Ranges(_) | Access::Index { .. } => None,
         };
         match (by_access, self.limit) {
             (Some(rows), Some(limit)) => Some(rows.min(limit)),
@@ -109,10 +127,14 @@ impl EntresolScan {
     }
 }
 
-/// The key columns, as far as they are projected without a gap.
-fn key_ordering(table: &Table, projection: &[usize]) -> Option<LexOrdering> {
+/// The columns of the key or the index, as far as they are projected without a gap.
+fn ordering(table: &Table, access: &Access, projection: &[usize]) -> Option<LexOrdering> {
     let schema = table.schema();
-    let leading = schema.key().iter().map_while(|key| projection.iter().position(|column| column == key));
+    let columns = match access {
+        Access::Index { name, .. } => &table.index(name)?.definition().columns,
+        _ => schema.key(),
+    };
+    let leading = columns.iter().map_while(|key| projection.iter().position(|column| column == key));
     let exprs = leading.map(|at| {
         let name = &schema.columns()[projection[at]].name;
         let options = SortOptions { descending: false, nulls_first: false };
@@ -224,6 +246,7 @@ impl ExecutionPlan for EntresolScan {
 enum Rest {
     Keys(std::vec::IntoIter<Row>),
     Ranges { ranges: std::vec::IntoIter<ScanRange>, cursor: Option<Cursor> },
+    Index { name: String, bounds: Vec<IndexBounds>, cursor: Option<IndexCursor> },
 }
 
 /// Reads batch after batch.
@@ -243,6 +266,9 @@ impl Reader {
         let rest = match &scan.access {
             Access::Point(key) => Rest::Keys(vec![key.clone()].into_iter()),
             Access::Keys(keys) => Rest::Keys(keys.clone().into_iter()),
+            Access::Index { name, within } => {
+                Rest::Index { name: name.clone(), bounds: within.index_bounds(), cursor: None }
+            }
             access => Rest::Ranges { ranges: access.scan_ranges().into_iter(), cursor: None },
         };
         let capacity = scan.rows_max().unwrap_or(batch_rows).min(batch_rows);
@@ -259,6 +285,7 @@ impl Reader {
 
     /// Collects rows; false once there are no more.
     fn step(&mut self) -> entresol_tables::Result<bool> {
+        let rows_max = (self.batch_rows - self.columns.rows()).min(self.rows_left);
         let (columns, left) = (&mut self.columns, &mut self.rows_left);
         let mut push = |row: entresol_tables::RowView<'_>| {
             if *left > 0 {
@@ -271,6 +298,20 @@ impl Reader {
                 let chunk: Vec<Row> = keys.by_ref().take(self.batch_rows).collect();
                 self.table.get_many_with(&self.transaction, &chunk, |_, row| push(row))?;
                 Ok(!chunk.is_empty())
+            }
+            Rest::Index { name, bounds, cursor } => {
+                let open = match cursor {
+                    Some(open) => open,
+                    None => {
+                        let index = self
+                            .table
+                            .index(name)
+                            .ok_or_else(|| entresol_tables::Error::NoSuchIndex { index: name.clone() })?;
+                        let bounds = std::mem::take(bounds);
+                        cursor.insert(self.table.index_scan(&self.transaction, index, bounds)?)
+                    }
+                };
+                open.next_batch(&self.transaction, rows_max, push)
             }
             Rest::Ranges { ranges, cursor } => {
                 let open = match cursor {

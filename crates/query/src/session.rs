@@ -24,6 +24,7 @@ use entresol_transactions::Transaction;
 
 use crate::backup;
 use crate::block::{Block, StatementGuard};
+use crate::define;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::provider::Current;
@@ -77,6 +78,17 @@ pub enum StatementResult {
         /// How many.
         rows: u64,
     },
+    /// Rows were changed, and RETURNING asked for something of them.
+    Returned {
+        /// INSERT, UPDATE or DELETE.
+        verb: &'static str,
+        /// How many were changed.
+        rows: u64,
+        /// The columns of what is returned.
+        schema: SchemaRef,
+        /// What is returned.
+        batches: Vec<RecordBatch>,
+    },
     /// Anything else was done.
     Done {
         /// What: CREATE TABLE, COMMIT and the like.
@@ -116,7 +128,9 @@ impl Session {
     /// Runs statements and returns the rows of the last one, which must be a query.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
         match self.execute(sql).await?.pop() {
-            Some(StatementResult::Rows { batches, .. }) => Ok(batches),
+            Some(StatementResult::Rows { batches, .. } | StatementResult::Returned { batches, .. }) => {
+                Ok(batches)
+            }
             _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
         }
     }
@@ -231,7 +245,7 @@ impl Session {
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
             command if is_definition(command) => {
-                Err(Error::unsupported("CREATE TABLE and DROP TABLE inside a transaction"))
+                Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
             }
             command => self.run_in(&transaction, command).await,
         };
@@ -244,6 +258,7 @@ impl Session {
     async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
         match &command {
             Command::CreateTable(create) => return engine::create_table(self, create).await,
+            Command::Define(statement) => return define::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
             Command::DropTable { if_exists, names } => {
                 return engine::drop_tables(self, *if_exists, names).await;
@@ -363,7 +378,7 @@ fn writes(command: &Command) -> bool {
 }
 
 fn is_definition(command: &Command) -> bool {
-    matches!(command, Command::CreateTable(_) | Command::DropTable { .. })
+    matches!(command, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
 }
 
 fn no_block(verb: &str) -> Error {

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableObject, Update, Value as Literal,
+    SetExpr, TableFactor, TableObject, Update,
 };
 use entresol_tables::{Catalog, Table};
 
+use crate::defaults;
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, KEYED_SCHEMA};
-use crate::statement::{column_name, from_tables, refuse, single_table, table_name, template};
+use crate::statement::{column_name, from_tables, identifier, refuse, single_table, table_name, template};
 
 /// What an INSERT writes.
 #[derive(Debug)]
@@ -28,8 +29,10 @@ pub(crate) struct InsertSource {
     pub(crate) targets: Vec<usize>,
     /// True if the statement lists its columns.
     pub(crate) listed: bool,
-    /// `None` for DEFAULT VALUES: one row of NULLs.
+    /// `None` for DEFAULT VALUES: one row of defaults.
     pub(crate) query: Option<Box<Query>>,
+    /// What the statement calls the table.
+    pub(crate) name: String,
 }
 
 /// What an UPDATE writes, or a DELETE if nothing is `assigned`.
@@ -41,41 +44,71 @@ pub(crate) struct ChangeSource {
     /// The table's columns that its last columns go into.
     pub(crate) assigned: Vec<usize>,
     pub(crate) query: Box<Query>,
+    /// What the statement calls the table.
+    pub(crate) name: String,
 }
 
+/// What a plain INSERT writes; [`any_insert`] is for those with ON CONFLICT, RETURNING, defaults or checks.
 pub(crate) fn insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
+    refuse("INSERT", &[(insert.on.is_some(), "ON CONFLICT"), (insert.returning.is_some(), "RETURNING")])?;
+    let source = any_insert(catalog, insert)?;
+    check_plain("INSERT", &source.table)?;
+    Ok(source)
+}
+
+/// Who writes rows as they are must not meet a table on which that would pass over something.
+fn check_plain(verb: &str, table: &Table) -> Result<()> {
+    refuse(verb, &[(!table.is_plain(), "a table with defaults or checks, taken for a plain one,")])
+}
+
+/// The table of an INSERT.
+pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<Table>> {
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(Error::unsupported(format!("INSERT INTO {}", insert.table)));
+    };
+    Ok(catalog.table(&table_name(name)?)?)
+}
+
+/// What an INSERT writes, whatever happens to its rows.
+pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSource> {
     refuse(
         "INSERT",
         &[
             (insert.or.is_some() || insert.replace_into, "OR REPLACE"),
             (insert.ignore, "IGNORE"),
             (insert.overwrite, "OVERWRITE"),
-            (insert.on.is_some(), "ON CONFLICT"),
-            (insert.returning.is_some() || insert.output.is_some(), "RETURNING"),
+            (insert.output.is_some(), "OUTPUT"),
             (insert.partitioned.is_some(), "PARTITION"),
             (!insert.assignments.is_empty(), "SET"),
             (insert.settings.is_some() || insert.format_clause.is_some(), "SETTINGS"),
             (insert.multi_table_insert_type.is_some(), "several tables"),
         ],
     )?;
-    let TableObject::TableName(name) = &insert.table else {
-        return Err(Error::unsupported(format!("INSERT INTO {}", insert.table)));
-    };
-    let table = catalog.table(&table_name(name)?)?;
+    let table = inserted_table(catalog, insert)?;
     let listed = !insert.columns.is_empty();
     let targets = match listed {
         true => column_indexes(&table, insert.columns.iter())?,
         false => (0..table.schema().visible_columns().len()).collect(),
     };
-    Ok(InsertSource { table, targets, listed, query: insert.source.clone() })
+    let alias = insert.table_alias.as_ref().map(|alias| identifier(&alias.alias));
+    let name = alias.unwrap_or_else(|| table.name().to_owned());
+    Ok(InsertSource { table, targets, listed, query: insert.source.clone(), name })
 }
 
 pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
+    refuse("UPDATE", &[(update.returning.is_some(), "RETURNING")])?;
+    let source = any_update(catalog, update)?;
+    check_plain("UPDATE", &source.table)?;
+    Ok(source)
+}
+
+/// What an UPDATE writes, whatever it returns.
+pub(crate) fn any_update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {
     refuse(
         "UPDATE",
         &[
             (update.from.is_some(), "FROM"),
-            (update.returning.is_some() || update.output.is_some(), "RETURNING"),
+            (update.output.is_some(), "OUTPUT"),
             (update.or.is_some(), "OR"),
             (!update.order_by.is_empty(), "ORDER BY"),
             (update.limit.is_some(), "LIMIT"),
@@ -83,33 +116,51 @@ pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource>
     )?;
     let (name, alias) = single_table("UPDATE", std::slice::from_ref(&update.table))?;
     let table = catalog.table(&name)?;
-    let names: Result<Vec<&ObjectName>> = update.assignments.iter().map(assigned_name).collect();
-    let assigned = column_indexes(&table, names?.into_iter())?;
+    let assigned = assigned_columns(&table, &update.assignments)?;
     let schema = table.schema();
     let old: Vec<usize> = (0..schema.columns().len())
         .filter(|column| schema.key().contains(column) || !assigned.contains(column))
         .collect();
-    let values = update.assignments.iter().map(|assignment| assigned_value(&assignment.value));
-    let query = keyed_query(&table, alias, &old, values, update.selection.clone())?;
-    Ok(ChangeSource { table, old, assigned, query })
+    let assignments = update.assignments.iter().zip(&assigned);
+    let values: Result<Vec<Expr>> =
+        assignments.map(|(assignment, &column)| assigned_value(&table, column, &assignment.value)).collect();
+    let query = keyed_query(&table, alias, &old, values?.into_iter(), update.selection.clone())?;
+    let name = alias.map_or_else(|| table.name().to_owned(), identifier);
+    Ok(ChangeSource { table, old, assigned, query, name })
+}
+
+/// The columns on the left of assignments.
+pub(crate) fn assigned_columns(table: &Table, assignments: &[Assignment]) -> Result<Vec<usize>> {
+    let names: Result<Vec<&ObjectName>> = assignments.iter().map(assigned_name).collect();
+    column_indexes(table, names?.into_iter())
 }
 
 pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
+    refuse("DELETE", &[(delete.returning.is_some(), "RETURNING")])?;
+    any_delete(catalog, delete)
+}
+
+/// What a DELETE deletes: the keys; all columns if it returns some.
+pub(crate) fn any_delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource> {
     refuse(
         "DELETE",
         &[
             (!delete.tables.is_empty(), "a table list"),
             (delete.using.is_some(), "USING"),
-            (delete.returning.is_some() || delete.output.is_some(), "RETURNING"),
+            (delete.output.is_some(), "OUTPUT"),
             (!delete.order_by.is_empty(), "ORDER BY"),
             (delete.limit.is_some(), "LIMIT"),
         ],
     )?;
     let (name, alias) = single_table("DELETE", from_tables(&delete.from))?;
     let table = catalog.table(&name)?;
-    let old = table.schema().key().to_vec();
+    let old = match delete.returning {
+        None => table.schema().key().to_vec(),
+        Some(_) => (0..table.schema().columns().len()).collect(),
+    };
     let query = keyed_query(&table, alias, &old, std::iter::empty(), delete.selection.clone())?;
-    Ok(ChangeSource { table, old, assigned: Vec::new(), query })
+    let name = alias.map_or_else(|| table.name().to_owned(), identifier);
+    Ok(ChangeSource { table, old, assigned: Vec::new(), query, name })
 }
 
 fn assigned_name(assignment: &Assignment) -> Result<&ObjectName> {
@@ -119,11 +170,11 @@ fn assigned_name(assignment: &Assignment) -> Result<&ObjectName> {
     }
 }
 
-/// DEFAULT is NULL, since columns have no other defaults.
-fn assigned_value(value: &Expr) -> Expr {
+/// What a column is assigned: its default for DEFAULT.
+pub(crate) fn assigned_value(table: &Table, column: usize, value: &Expr) -> Result<Expr> {
     match value {
-        Expr::Identifier(ident) if is_default(ident) => Expr::Value(Literal::Null.into()),
-        other => other.clone(),
+        Expr::Identifier(ident) if is_default(ident) => defaults::spelled_out(table.definition(), column),
+        other => Ok(other.clone()),
     }
 }
 

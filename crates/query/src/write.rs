@@ -2,8 +2,8 @@
 //!
 //! - All rows of an UPDATE or DELETE, and of an INSERT that reads its own table, are computed before the first
 //!   is written, so that a statement never sees its own effects.
-//! - An UPDATE that changes keys first takes away all rows that move, then puts them down: keys may be swapped
-//!   or shifted, what counts is that they are distinct in the end.
+//! - An UPDATE that changes keys or unique values may swap or shift them: what counts is that they are distinct in the
+//!   end ([`Table::update_many`]).
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
 //! Memory: the computed batches of an UPDATE or DELETE; for an INSERT one batch.
@@ -25,11 +25,12 @@ pub(crate) fn insert(tx: &Transaction, table: &Table, targets: &[usize], batch: 
 
 /// Deletes the rows of these batches, whose columns are the key; returns their number.
 pub(crate) fn delete(tx: &Transaction, source: &ChangeSource, batches: &[RecordBatch]) -> Result<u64> {
+    let table = &source.table;
     let mut deleted = 0;
     for batch in batches {
-        for row in assignment::rows(&source.table, &source.old, batch)? {
-            deleted += u64::from(source.table.delete(tx, &key_of(&source.table, &row))?);
-        }
+        let rows = assignment::rows(table, &source.old, batch)?;
+        let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
+        deleted += table.delete_many(tx, &keys)? as u64;
     }
     Ok(deleted)
 }
@@ -38,41 +39,29 @@ pub(crate) fn delete(tx: &Transaction, source: &ChangeSource, batches: &[RecordB
 pub(crate) fn update(tx: &Transaction, source: &ChangeSource, batches: &[RecordBatch]) -> Result<u64> {
     let table = &source.table;
     let key_assigned = source.assigned.iter().any(|column| table.schema().key().contains(column));
-    let mut moved = Vec::new();
-    let mut updated = 0;
+    let (old_keys, rows) = updated(source, batches)?;
+    match key_assigned || !table.indexes().is_empty() {
+        true => table.update_many(tx, &old_keys, &rows)?,
+        false => table.upsert_many(tx, &rows)?,
+    }
+    Ok(rows.len() as u64)
+}
+
+/// The old keys of the rows that an UPDATE computed, and the new rows, whole.
+pub(crate) fn updated(source: &ChangeSource, batches: &[RecordBatch]) -> Result<(Vec<Row>, Vec<Row>)> {
+    let table = &source.table;
+    let (mut old_keys, mut updated) = (Vec::new(), Vec::new());
     for batch in batches {
         let old = batch.project(&(0..source.old.len()).collect::<Vec<_>>())?;
         let new = batch.project(&(source.old.len()..batch.num_columns()).collect::<Vec<_>>())?;
         let mut rows = assignment::rows(table, &source.old, &old)?;
-        let old_keys: Vec<Row> = match key_assigned {
-            true => rows.iter().map(|row| key_of(table, row)).collect(),
-            false => Vec::new(),
-        };
+        old_keys.extend(rows.iter().map(|row| table.key_of(row)));
         for (row, mut values) in rows.iter_mut().zip(assignment::rows(table, &source.assigned, &new)?) {
             for &column in &source.assigned {
                 row[column] = std::mem::replace(&mut values[column], Value::Null);
             }
         }
-        updated += rows.len() as u64;
-        if key_assigned {
-            let stays = |row: &Row, old_key: &Row| key_of(table, row) == *old_key;
-            let mut staying = Vec::new();
-            for (row, old_key) in rows.into_iter().zip(old_keys) {
-                if stays(&row, &old_key) {
-                    staying.push(row);
-                } else {
-                    table.delete(tx, &old_key)?;
-                    moved.push(row);
-                }
-            }
-            rows = staying;
-        }
-        table.upsert_many(tx, &rows)?;
+        updated.extend(rows);
     }
-    table.insert_many(tx, &moved)?;
-    Ok(updated)
-}
-
-fn key_of(table: &Table, row: &Row) -> Row {
-    table.schema().key().iter().map(|&column| row[column].clone()).collect()
+    Ok((old_keys, updated))
 }

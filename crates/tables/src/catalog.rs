@@ -4,35 +4,28 @@
 //!
 //! The pool root `entresol.catalog` is an object of four words: format (1), the catalog's state, the default
 //! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key is the
-//! name in UTF-8, the value, little-endian:
-//!
-//! | bytes | what |
-//! | --- | --- |
-//! | 1 | version, 2 (1: without the checksum) |
-//! | 4 | state of the rows |
-//! | 4 | group of that state |
-//! | 4 | CRC-32C of the name and all other bytes |
-//! | rest | the schema, as [`Schema::to_bytes`] gives it |
-//!
-//! The fourth word of the root has the CRC-32C of the other three, plus 2^32 (0: written without one).
+//! name in UTF-8, the value is described in `entry`. The fourth word of the root has the CRC-32C of the other three,
+//! plus 2^32 (0: written without one).
 //!
 //! # Damage
 //!
 //! A table whose row or whose state is damaged is known by its name and says so when it is used; all others work. As
-//! long as a row is damaged, no state is taken for an orphan: it may be that table's.
+//! long as a row is damaged, no state is taken for an orphan: it may be that table's. A damaged secondary index can be
+//! dropped; until then its table is read without it and not written.
 //!
 //! # Invariants
 //!
-//! - Between calls, every state of the context is the catalog's or that of exactly one row. The catalog owns
-//!   the context's states: states made past it are taken for orphans at the next open and dropped.
-//! - There is one [`Table`] object per name as long as the table is not dropped.
+//! - Between calls, every state of the context is the catalog's, or that of exactly one row, for its table or for one of
+//!   its indexes. The catalog owns the context's states: states made past it are taken for orphans at the next open and
+//!   dropped.
+//! - There is one current [`Table`] object per name as long as the table is not dropped.
 //! - Changes of the catalog are serialised by one lock and durable when they return.
 //!
 //! # What a crash leaves
 //!
-//! A table is made in two steps (state, then row) and dropped in two (row, then state): a crash between them
-//! leaves a state without a row, which the next open drops. A crash before the root was set leaves the catalog's
-//! own state likewise.
+//! A table or an index is made in two steps (states, then row) and dropped in two (row, then states): a crash between
+//! them leaves states without a row, which the next open drops. A crash before the root was set leaves the catalog's
+//! own state likewise. Whatever else changes is one row, written in one transaction.
 //!
 //! # Memory
 //!
@@ -40,16 +33,24 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
-use entresol_transactions::{GroupId, Isolation, State, StateContext, StateId, Transaction};
+use entresol_transactions::{GroupId, Isolation, State, StateContext, StateId, Timestamp, Transaction};
 use parking_lot::{Mutex, RwLock};
 
+use crate::definition::TableDefinition;
 use crate::error::{Error, Result};
+use crate::index::{self, Index};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::Table;
+
+mod change;
+mod entry;
+
+pub use change::Verify;
+use entry::{DamagedTable, Loaded, encode_entry, load};
 
 /// The most tables of a database.
 pub const TABLES_MAX: usize = 4096;
@@ -60,11 +61,6 @@ const _: () = assert!(TABLE_NAME_BYTES_MAX <= KEY_BYTES_MAX);
 const ROOT_NAME: &str = "entresol.catalog";
 const ROOT_FORMAT: u64 = 1;
 const ROOT_WORDS: usize = 4;
-const ENTRY_VERSION: u8 = 2;
-const ENTRY_VERSION_PLAIN: u8 = 1;
-const ENTRY_HEADER_BYTES: usize = 9;
-const ENTRY_CRC_BYTES: usize = 4;
-
 /// How a table is made.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
@@ -82,6 +78,8 @@ pub struct Catalog {
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Tables that cannot be used.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
+    /// Grows with every change.
+    version: AtomicU64,
     /// Held while the catalog changes.
     changing: Mutex<()>,
 }
@@ -106,6 +104,7 @@ impl Catalog {
             default_group,
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
+            version: AtomicU64::new(0),
             changing: Mutex::new(()),
         }))
     }
@@ -125,8 +124,27 @@ impl Catalog {
         Ok(self.context.create_group()?)
     }
 
+    /// A number that grows whenever a table or an index is made, changed or dropped.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Makes a table; it is durable and visible to all when this returns.
     pub fn create_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Arc<Table>> {
+        self.create_table_as(name, TableDefinition::plain(schema), options)
+    }
+
+    /// Makes a table with defaults, checks and indexes; it is durable and visible to all when this returns.
+    pub fn create_table_as(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        options: TableOptions,
+    ) -> Result<Arc<Table>> {
         check_name(name)?;
         let _changing = self.changing.lock();
         if let Some(table) = self.tables.read().get(name) {
@@ -135,8 +153,11 @@ impl Catalog {
                 false => Err(Error::TableExists { table: name.to_owned() }),
             };
         }
-        if let Some(table) = self.damaged.read().get(name) {
-            return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
+        self.check_free(name)?;
+        definition.check(name)?;
+        definition.indexes.iter().try_for_each(|index| self.check_free(&index.name))?;
+        if let Some(index) = definition.indexes.iter().find(|index| index.name == name) {
+            return Err(Error::RelationExists { name: index.name.clone() });
         }
         if self.tables.read().len() >= TABLES_MAX {
             return Err(Error::InvalidSchema {
@@ -144,32 +165,81 @@ impl Catalog {
             });
         }
         let group = options.group.unwrap_or(self.default_group);
-        let state = self.context.create_state(group, schema.key_width())?;
-        if let Err(error) = self.write_entry(name, Some(&encode_entry(name, state.id(), group, &schema))) {
-            if let Err(second) = self.context.drop_state(state.id()) {
-                tracing::warn!(table = name, error = %second, "the state of a table that was not made stays until the next open");
-            }
-            return Err(error);
+        let mut made = Vec::new();
+        let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
+            let table = Table::new(name.to_owned(), definition, state, group, indexes);
+            self.write_entry(&table)?;
+            Ok(table)
+        });
+        if table.is_err() {
+            self.drop_states(name, made);
         }
-        let table = Table::new(name.to_owned(), schema, state, group);
+        let table = table?;
         self.tables.write().insert(name.to_owned(), Arc::clone(&table));
+        self.changed();
         Ok(table)
     }
 
-    /// Drops a table. Transactions that have read it may go on reading; its space comes back after them. A damaged
-    /// table loses its name; its space does not come back.
+    /// Makes the states of a new table; `made` gets all that were made.
+    fn make_states(
+        &self,
+        name: &str,
+        definition: &TableDefinition,
+        group: GroupId,
+        made: &mut Vec<StateId>,
+    ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
+        let state = self.context.create_state(group, definition.schema.key_width())?;
+        made.push(state.id());
+        let mut indexes = Vec::with_capacity(definition.indexes.len());
+        for index in &definition.indexes {
+            let width = index::key_width(&definition.schema, &index.columns);
+            let state = self.context.create_state(group, width)?;
+            state.set_holder(&format!("index {} of table {name}", index.name));
+            made.push(state.id());
+            indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));
+        }
+        Ok((state, indexes))
+    }
+
+    /// Drops states that nothing leads to any more.
+    fn drop_states(&self, table: &str, states: Vec<StateId>) {
+        for state in states {
+            if let Err(error) = self.context.drop_state(state) {
+                tracing::warn!(table, %error, "a state without a table stays until the next open");
+            }
+        }
+    }
+
+    /// An error if a table or an index has this name.
+    fn check_free(&self, name: &str) -> Result<()> {
+        if let Some(table) = self.damaged.read().get(name) {
+            return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
+        }
+        let tables = self.tables.read();
+        if tables.contains_key(name) || tables.values().any(|table| table.index(name).is_some()) {
+            return Err(Error::RelationExists { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Drops a table and its indexes. Transactions that have read it may go on reading; its space comes back after them.
+    /// A damaged table loses its name; its space does not come back.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         if self.damaged.read().contains_key(name) {
             // What its state consists of cannot be trusted: it stays allocated.
-            self.write_entry(name, None)?;
+            self.write_entries(&[(name, None)])?;
             self.damaged.write().remove(name);
+            self.changed();
             return Ok(());
         }
         let table = self.table(name)?;
-        self.write_entry(name, None)?;
+        self.write_entries(&[(name, None)])?;
         self.tables.write().remove(name);
-        Ok(self.context.drop_state(table.state().id())?)
+        self.changed();
+        self.context.drop_state(table.state().id())?;
+        let sound = table.indexes().iter().filter(|index| index.damage().is_none());
+        sound.map(|index| Ok(self.context.drop_state(index.state_id())?)).collect()
     }
 
     /// The table of this name.
@@ -220,11 +290,19 @@ impl Catalog {
         Ok(self.context.begin_at(isolation)?)
     }
 
-    fn write_entry(&self, name: &str, entry: Option<&[u8]>) -> Result<()> {
+    /// Writes the row of a table. Returns the timestamp of the commit.
+    fn write_entry(&self, table: &Table) -> Result<Timestamp> {
+        self.write_entries(&[(table.name(), Some(table))])
+    }
+
+    /// Writes or deletes rows, all at once.
+    fn write_entries(&self, entries: &[(&str, Option<&Table>)]) -> Result<Timestamp> {
         let tx = self.context.begin()?;
-        tx.write(&self.state, name.as_bytes(), entry)?;
-        tx.commit(Durability::Sync)?;
-        Ok(())
+        for (name, table) in entries {
+            let entry = table.map(encode_entry).transpose()?;
+            tx.write(&self.state, name.as_bytes(), entry.as_deref())?;
+        }
+        Ok(tx.commit(Durability::Sync)?.cts)
     }
 }
 
@@ -287,109 +365,19 @@ fn root_checksum(words: &[u64]) -> u64 {
     1 << 32 | u64::from(crc32c::crc32c(&bytes))
 }
 
-fn encode_entry(name: &str, state: StateId, group: GroupId, schema: &Schema) -> Vec<u8> {
-    let mut bytes = vec![ENTRY_VERSION];
-    bytes.extend_from_slice(&state.0.to_le_bytes());
-    bytes.extend_from_slice(&group.0.to_le_bytes());
-    let schema = schema.to_bytes();
-    bytes.extend_from_slice(&entry_checksum(name.as_bytes(), &bytes, &schema));
-    bytes.extend_from_slice(&schema);
-    bytes
-}
-
-fn entry_checksum(name: &[u8], header: &[u8], schema: &[u8]) -> [u8; ENTRY_CRC_BYTES] {
-    [header, schema]
-        .iter()
-        .fold(crc32c::crc32c(name), |crc, part| crc32c::crc32c_append(crc, part))
-        .to_le_bytes()
-}
-
-fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Decoded> {
-    let corrupt = |reason: String| Error::corrupt(format!("catalog entry of table {name}"), reason);
-    let cut_off = || corrupt("cut off".to_owned());
-    let (header, rest) = entry.split_at_checked(ENTRY_HEADER_BYTES).ok_or_else(cut_off)?;
-    let schema = match header[0] {
-        ENTRY_VERSION_PLAIN => rest,
-        ENTRY_VERSION => {
-            let (checksum, schema) = rest.split_at_checked(ENTRY_CRC_BYTES).ok_or_else(cut_off)?;
-            if checksum != entry_checksum(name.as_bytes(), header, schema) {
-                return Err(corrupt("its checksum differs".to_owned()));
-            }
-            schema
-        }
-        version => return Err(corrupt(format!("unknown version {version}"))),
-    };
-    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let schema = Schema::from_bytes(schema)?;
-    let id = StateId(number(1));
-    if let Some(what) = context.damaged_states().get(&id) {
-        return Ok(Decoded::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
-    }
-    let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
-    state.set_holder(&format!("table {name}"));
-    Ok(Decoded::Table(Table::new(name.to_owned(), schema, state, GroupId(number(5)))))
-}
-
-/// What a row of the catalog stands for.
-enum Decoded {
-    Table(Arc<Table>),
-    /// The row is sound, the state is not.
-    Damaged(DamagedTable),
-}
-
-/// A table that cannot be used.
-struct DamagedTable {
-    /// None if its row in the catalog is damaged.
-    state: Option<StateId>,
-    reason: String,
-}
-
-/// What the catalog holds.
-struct Loaded {
-    tables: BTreeMap<String, Arc<Table>>,
-    damaged: BTreeMap<String, DamagedTable>,
-    /// It is not known which states belong to some tables.
-    rows_damaged: bool,
-}
-
-/// Row by row: one that is damaged keeps no other table from being opened.
-fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Loaded> {
-    // Small, and everything hangs on it.
-    state.check_index()?;
-    let tx = context.begin()?;
-    let mut loaded = Loaded { tables: BTreeMap::new(), damaged: BTreeMap::new(), rows_damaged: false };
-    for key in state.keys()? {
-        let name = String::from_utf8_lossy(&key).into_owned();
-        let decoded = match tx.read(state, &key, |entry| decode_entry(context, &name, entry)) {
-            Ok(Some(decoded)) => decoded,
-            Ok(None) => continue,
-            Err(error) if error.is_corrupt() => Err(error.into()),
-            Err(error) => return Err(error.into()),
-        };
-        match decoded {
-            Ok(Decoded::Table(table)) => {
-                loaded.tables.insert(name, table);
-            }
-            Ok(Decoded::Damaged(table)) => {
-                loaded.damaged.insert(name, table);
-            }
-            Err(error) => {
-                tracing::error!(table = name, %error, "a damaged row of the catalog");
-                loaded.rows_damaged = true;
-                loaded.damaged.insert(name, DamagedTable { state: None, reason: error.to_string() });
-            }
-        }
-    }
-    Ok(loaded)
-}
-
 fn drop_orphans(
     context: &Arc<StateContext>,
     catalog: &Arc<State>,
     tables: &BTreeMap<String, Arc<Table>>,
 ) -> Result<()> {
-    let mut known: HashSet<StateId> = tables.values().map(|table| table.state().id()).collect();
-    if known.len() != tables.len() || !known.insert(catalog.id()) {
+    let of_table = |table: &Arc<Table>| {
+        let indexes: Vec<StateId> = table.indexes().iter().map(|index| index.state_id()).collect();
+        std::iter::once(table.state().id()).chain(indexes)
+    };
+    let states: Vec<StateId> =
+        tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();
+    let known: HashSet<StateId> = states.iter().copied().collect();
+    if known.len() != states.len() {
         return Err(Error::corrupt("catalog", "two tables with one state"));
     }
     for state in context.states() {

@@ -2,7 +2,8 @@
 //!
 //! What is checked, in this order: the checksums of all pages (on `journal`); directories, catalog, indexes and MVCC
 //! objects of every state, each against what is allocated (nothing unallocated or twice in use, and, if all is sound, nothing
-//! allocated that nobody refers to); then every visible row against its table's schema.
+//! allocated that nobody refers to); then every visible row against its table's schema, and every secondary index against its
+//! table, both ways: each row has its entry, and there are no other entries.
 //!
 //! Opening the database has checked before: headers, journal frames, allocation maps. Nobody may write meanwhile. Best done
 //! on files that only look ([`entresol_memory::env::OverlayFiles`]): then nothing is changed at all.
@@ -17,6 +18,7 @@ use entresol_transactions::{Owner, StateId, StateReport};
 
 use crate::catalog::Catalog;
 use crate::error::Result;
+use crate::index::Index;
 use crate::range::ScanRange;
 use crate::table::Table;
 
@@ -181,14 +183,25 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         return (report, Vec::new());
     }
     let mut rows = 0;
+    let mut wrong = Vec::new();
     let read = catalog.begin().and_then(|tx| {
         let mut cursor = table.scan(ScanRange::full());
         while cursor.next_batch(&tx, |_| rows += 1)? {}
+        for index in table.indexes() {
+            let known = states.iter().find(|state| state.id == index.state_id());
+            if known.is_some_and(|state| state.problems.is_empty()) {
+                wrong.extend(table.check_index(&tx, index)?);
+            } else {
+                wrong
+                    .push(format!("its index {} is damaged; it can be dropped and made again", index.name()));
+            }
+        }
         Ok(())
     });
     report.rows = rows;
-    report.sound = read.is_ok();
-    (report, read.err().map(|error| error.to_string()).into_iter().collect())
+    wrong.extend(read.err().map(|error| error.to_string()));
+    report.sound = wrong.is_empty();
+    (report, wrong)
 }
 
 /// Who has which state.
@@ -202,6 +215,12 @@ impl Holders {
         let tables = catalog.tables();
         let names = tables.iter().map(|table| (table.state().id(), format!("table {}", table.name())));
         let mut names: BTreeMap<StateId, String> = names.collect();
+        for table in &tables {
+            let of_index = |index: &Arc<Index>| {
+                (index.state_id(), format!("index {} of table {}", index.name(), table.name()))
+            };
+            names.extend(table.indexes().iter().map(of_index));
+        }
         names.extend(catalog.damaged_states());
         Holders { tables: names, catalog: catalog.state().id() }
     }

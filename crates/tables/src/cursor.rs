@@ -49,6 +49,7 @@ impl Cursor {
                 None => Place::End,
             };
         }
+        self.table.check_readable(tx)?;
         let Place::Within { range, from } = &mut self.place else { return Ok(false) };
         let (name, schema) = (self.table.name(), self.table.schema());
         let mut corrupt: Option<Error> = None;

@@ -79,6 +79,82 @@ pub enum Error {
         /// The key's values.
         key: String,
     },
+    /// Another row has the same unique values.
+    #[error(
+        "duplicate key value violates unique constraint \"{constraint}\": Key ({columns})=({values}) already exists."
+    )]
+    UniqueViolation {
+        /// The table.
+        table: String,
+        /// The constraint or unique index.
+        constraint: String,
+        /// The names of its columns.
+        columns: String,
+        /// The values that are there already.
+        values: String,
+    },
+    /// A row does not meet a check.
+    #[error(
+        "new row for relation \"{table}\" violates check constraint \"{constraint}\": Failing row contains ({row})."
+    )]
+    CheckViolation {
+        /// The table.
+        table: String,
+        /// The check.
+        constraint: String,
+        /// The row.
+        row: String,
+    },
+    /// The table has a column of this name already.
+    #[error("column \"{column}\" of relation \"{table}\" already exists")]
+    ColumnExists {
+        /// The table.
+        table: String,
+        /// The name.
+        column: String,
+    },
+    /// The table has no constraint of this name.
+    #[error("constraint \"{constraint}\" of relation \"{table}\" does not exist")]
+    NoSuchConstraint {
+        /// The table.
+        table: String,
+        /// The name asked for.
+        constraint: String,
+    },
+    /// There is no index of this name.
+    #[error("index \"{index}\" does not exist")]
+    NoSuchIndex {
+        /// The name asked for.
+        index: String,
+    },
+    /// A table or an index of this name exists already.
+    #[error("relation \"{name}\" already exists")]
+    RelationExists {
+        /// Its name.
+        name: String,
+    },
+    /// The table has a constraint or index of this name already.
+    #[error("constraint \"{constraint}\" for relation \"{table}\" already exists")]
+    ConstraintExists {
+        /// The table.
+        table: String,
+        /// The name.
+        constraint: String,
+    },
+    /// Something cannot be dropped or changed because something else needs it.
+    #[error("{what} is needed by {by}")]
+    Needed {
+        /// What was to be dropped or changed.
+        what: String,
+        /// What needs it.
+        by: String,
+    },
+    /// The table was redefined: begin again, with the table as the catalog has it now.
+    #[error("table {table} was changed since the transaction began or the table was looked up: begin again")]
+    TableChanged {
+        /// The table.
+        table: String,
+    },
     /// The row to be changed is not there.
     #[error("table {table}: there is no row with key {key}")]
     NoSuchKey {
@@ -113,8 +189,8 @@ pub enum Error {
         /// The rule and the column.
         reason: String,
     },
-    /// A table's name is empty, too long or has control characters.
-    #[error("invalid table name {name:?}: 1 to {bytes_max} bytes without control characters")]
+    /// A name of a table, an index or a constraint is empty, too long or has control characters.
+    #[error("invalid name {name:?}: 1 to {bytes_max} bytes without control characters")]
     InvalidName {
         /// The name.
         name: String,
@@ -157,7 +233,76 @@ pub enum Error {
 }
 
 impl Error {
+    /// The code that PostgreSQL gives to such an error.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Error::NoSuchTable { .. } => "42P01",
+            Error::TableExists { .. } | Error::RelationExists { .. } => "42P07",
+            Error::NoSuchColumn { .. } => "42703",
+            Error::ColumnExists { .. } => "42701",
+            Error::NoSuchIndex { .. } | Error::NoSuchConstraint { .. } => "42704",
+            Error::ConstraintExists { .. } => "42710",
+            Error::WrongType { .. } => "42804",
+            Error::OutOfRange { .. } => "22003",
+            Error::NotNull { .. } => "23502",
+            Error::WrongValueCount { .. } => "42601",
+            Error::DuplicateKey { .. } | Error::UniqueViolation { .. } => "23505",
+            Error::CheckViolation { .. } => "23514",
+            Error::NoSuchKey { .. } => "02000",
+            Error::RowTooLarge { .. } | Error::KeyTooLarge { .. } => "54000",
+            Error::InvalidSchema { .. } => "42P16",
+            Error::InvalidName { .. } => "42602",
+            Error::Needed { .. } => "2BP01",
+            Error::TableChanged { .. } => "40001",
+            Error::Parse { .. } => "22P02",
+            Error::RowNumbersUsedUp { .. } => "2200H",
+            Error::Corrupt { .. } => "XX001",
+            Error::Transactions(error) => transactions_sqlstate(error),
+            Error::Structures(error) => structures_sqlstate(error),
+            Error::Memory(error) => memory_sqlstate(error),
+        }
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Corrupt { what: what.into(), reason: reason.into() }
+    }
+}
+
+/// The code that PostgreSQL gives to an error of a transaction.
+pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static str {
+    use entresol_transactions::Error as E;
+    match error {
+        E::Conflict { .. } | E::ReadConflict { .. } | E::VotedAbort(_) => "40001",
+        E::Busy(_) => "53300",
+        E::Finished => "25000",
+        E::NoSuchState(_) | E::NoSuchGroup(_) => "42P01",
+        E::Full { .. } | E::WriteSetFull { .. } | E::KeyLength { .. } | E::ValueLength { .. } => "54000",
+        E::OutcomeUnknown { .. } => "08007",
+        E::Latched(_) => "58030",
+        E::Corrupt(_) => "XX001",
+        E::Memory(error) => memory_sqlstate(error),
+        E::Structures(error) => structures_sqlstate(error),
+        _ => "XX000",
+    }
+}
+
+fn structures_sqlstate(error: &entresol_structures::Error) -> &'static str {
+    use entresol_structures::Error as E;
+    match error {
+        E::Memory(error) => memory_sqlstate(error),
+        E::KeyTooLong { .. } => "54000",
+        E::Corrupt { .. } => "XX001",
+        _ => "XX000",
+    }
+}
+
+fn memory_sqlstate(error: &entresol_memory::Error) -> &'static str {
+    use entresol_memory::Error as E;
+    match error {
+        E::OutOfSpace { .. } => "53100",
+        E::Corrupt { .. } => "XX001",
+        E::Closed => "57P01",
+        E::Io { .. } | E::Failed { .. } => "58030",
+        _ => "58000",
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! A [`Catalog`] knows the tables of a database; a [`Table`] reads and writes rows through a
 //! [`Transaction`](entresol_transactions::Transaction). The layout here is `row`: one key and one value per row
-//! in an ordered base table; [`encoding`] describes the bytes.
+//! in an ordered base table; [`encoding`] describes the bytes. An [`Index`] leads from other columns to rows.
 //!
 //! # Invariants
 //!
 //! - Encoded keys order as their values do, so scans are in key order.
 //! - Every stored row fits its table's [`Schema`]; bytes that do not are reported as [`Error::Corrupt`].
-//! - The catalog and the states agree after every crash (see [`Catalog`]).
+//! - The catalog and the states agree after every crash (see [`Catalog`]), and so do tables and their indexes.
 //!
 //! # What bounds memory
 //!
@@ -38,23 +38,41 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arbiter;
+mod build;
 pub mod calendar;
 mod catalog;
 mod check;
 mod cursor;
 pub mod decimal;
+mod definition;
 pub mod encoding;
 mod error;
+mod history;
+mod index;
+mod index_cursor;
+mod layout;
 mod range;
 mod row_view;
 mod schema;
 mod table;
+mod upkeep;
+mod validity;
 mod value;
+mod writes;
 
-pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions};
+pub use arbiter::Arbiter;
+pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify};
 pub use check::{CheckReport, Problem, TableReport, check};
 pub use cursor::Cursor;
-pub use error::{Error, Result};
+pub use definition::{
+    CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
+    IndexDefinition, TableDefinition,
+};
+pub use error::{Error, Result, transactions_sqlstate};
+pub use history::SHAPES_MAX;
+pub use index::Index;
+pub use index_cursor::{IndexBounds, IndexCursor};
 pub use range::ScanRange;
 pub use row_view::RowView;
 pub use schema::{

@@ -7,13 +7,16 @@
 
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
-use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema, Slot};
+use crate::layout::{Layout, Slot};
+use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema};
 use crate::value::{DataType, Row, Value};
 
 /// A lazily decoded row.
 #[derive(Clone, Copy)]
 pub struct RowView<'a> {
     schema: &'a Schema,
+    /// That of the row's shape.
+    layout: &'a Layout,
     key: &'a [u8],
     value: &'a [u8],
     /// All texts of the value.
@@ -26,21 +29,21 @@ impl<'a> RowView<'a> {
     pub fn new(table: &str, schema: &'a Schema, key: &'a [u8], value: &'a [u8]) -> Result<RowView<'a>> {
         let corrupt = |reason: &str| Error::corrupt(format!("row in table {table}"), reason);
         let key_offsets = key::locate(table, schema, key)?;
-        let texts_offset = schema.value_bytes_min();
+        let Some((&first, _)) = value.split_first() else { return Err(corrupt("wrong length")) };
+        let shape = usize::from(first).wrapping_sub(usize::from(row::SHAPE_BYTE_BASE));
+        let layout = schema.layout_of(shape).ok_or_else(|| corrupt(&format!("unknown version {first}")))?;
+        let texts_offset = layout.value_bytes_min();
         if value.len() < texts_offset || value.len() > ROW_BYTES_MAX {
             return Err(corrupt("wrong length"));
         }
-        if value[0] != row::ROW_VERSION {
-            return Err(corrupt(&format!("unknown version {}", value[0])));
-        }
-        if schema.boolean_offsets().iter().any(|&offset| value[offset] > 1) {
+        if layout.boolean_offsets().iter().any(|&offset| value[offset] > 1) {
             return Err(corrupt("a BOOLEAN that is neither 0 nor 1"));
         }
         let texts =
             std::str::from_utf8(&value[texts_offset..]).map_err(|_| corrupt("a text that is not UTF-8"))?;
-        let view = RowView { schema, key, value, texts, key_offsets };
+        let view = RowView { schema, layout, key, value, texts, key_offsets };
         let mut start = 0;
-        for variable in 0..schema.variables() {
+        for variable in 0..layout.variables() {
             let end = view.text_end(variable);
             if end < start || !texts.is_char_boundary(end) {
                 return Err(corrupt("ends of texts out of order"));
@@ -60,7 +63,7 @@ impl<'a> RowView<'a> {
             return Some(());
         }
         for &index in self.schema.key() {
-            if let Slot::KeyVarchar { ordinal, variable } = self.schema.slot(index)
+            if let Slot::KeyVarchar { ordinal, variable } = self.layout.slot(index)
                 && self.text(variable).is_empty()
             {
                 key::lend_text(self.key_bytes(ordinal)).ok()?;
@@ -70,7 +73,7 @@ impl<'a> RowView<'a> {
     }
 
     fn text_end(&self, variable: usize) -> usize {
-        let at = self.schema.ends_offset() + 4 * variable;
+        let at = self.layout.ends_offset() + 4 * variable;
         u32::from_le_bytes(self.array(at)) as usize
     }
 
@@ -110,20 +113,22 @@ impl<'a> RowView<'a> {
 
     /// True if the column is NULL. The typed accessors give zero or the empty text for NULL.
     pub fn is_null(&self, column: usize) -> bool {
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. } => {
                 self.value[1 + null_bit / 8] & (1 << (null_bit % 8)) != 0
             }
             Slot::KeyFixed { .. } | Slot::KeyVarchar { .. } => false,
+            Slot::Missing => self.schema.missing(column).is_null(),
         }
     }
 
     /// A BOOLEAN column. Like its siblings it panics if the column is of another width than asked for.
     pub fn boolean(&self, column: usize) -> bool {
         self.expect_type(column, &[DataType::Boolean]);
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => self.value[offset] != 0,
             Slot::KeyFixed { ordinal } => self.key_bytes(ordinal)[0] != 0,
+            Slot::Missing => matches!(self.schema.missing(column), Value::Boolean(true)),
             _ => panic!("column {column} is a VARCHAR"),
         }
     }
@@ -131,9 +136,13 @@ impl<'a> RowView<'a> {
     /// An INT column.
     pub fn int(&self, column: usize) -> i32 {
         self.expect_type(column, &[DataType::Int, DataType::Date]);
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => i32::from_le_bytes(self.array(offset)),
             Slot::KeyFixed { ordinal } => key::decode_i32(self.key_bytes(ordinal)),
+            Slot::Missing => match self.schema.missing(column) {
+                Value::Int(value) | Value::Date(value) => *value,
+                _ => 0,
+            },
             _ => panic!("column {column} is a VARCHAR"),
         }
     }
@@ -155,9 +164,13 @@ impl<'a> RowView<'a> {
     }
 
     fn eight(&self, column: usize) -> i64 {
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => i64::from_le_bytes(self.array(offset)),
             Slot::KeyFixed { ordinal } => key::decode_i64(self.key_bytes(ordinal)),
+            Slot::Missing => match self.schema.missing(column) {
+                Value::BigInt(value) | Value::Timestamp(value) => *value,
+                _ => 0,
+            },
             _ => panic!("column {column} is a VARCHAR"),
         }
     }
@@ -165,9 +178,13 @@ impl<'a> RowView<'a> {
     /// A DOUBLE column.
     pub fn double(&self, column: usize) -> f64 {
         self.expect_type(column, &[DataType::Double]);
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => f64::from_bits(u64::from_le_bytes(self.array(offset))),
             Slot::KeyFixed { ordinal } => key::decode_f64(self.key_bytes(ordinal)),
+            Slot::Missing => match self.schema.missing(column) {
+                Value::Double(value) => *value,
+                _ => 0.0,
+            },
             _ => panic!("column {column} is a VARCHAR"),
         }
     }
@@ -175,7 +192,11 @@ impl<'a> RowView<'a> {
     /// A DECIMAL column, unscaled.
     pub fn decimal(&self, column: usize) -> i128 {
         let data_type = self.schema.columns()[column].data_type;
-        match (crate::schema::fixed_bytes(data_type), self.schema.slot(column)) {
+        match (crate::schema::fixed_bytes(data_type), self.layout.slot(column)) {
+            (_, Slot::Missing) => match self.schema.missing(column) {
+                Value::Decimal(value) => *value,
+                _ => 0,
+            },
             (Some(8), _) => i128::from(self.eight(column)),
             (Some(16), Slot::Fixed { offset, .. }) => i128::from_le_bytes(self.array(offset)),
             (Some(16), Slot::KeyFixed { ordinal }) => key::decode_decimal(data_type, self.key_bytes(ordinal)),
@@ -185,12 +206,16 @@ impl<'a> RowView<'a> {
 
     /// A VARCHAR column.
     pub fn varchar(&self, column: usize) -> &'a str {
-        match self.schema.slot(column) {
+        match self.layout.slot(column) {
             Slot::Varchar { variable, .. } => self.text(variable),
             Slot::KeyVarchar { ordinal, variable } => match self.text(variable) {
                 // Checked when the view was made: an empty text here means that the key lends it.
                 "" => key::lend_text(self.key_bytes(ordinal)).unwrap_or(""),
                 text => text,
+            },
+            Slot::Missing => match self.schema.missing(column) {
+                Value::Varchar(text) => text,
+                _ => "",
             },
             _ => panic!("column {column} is not a VARCHAR"),
         }

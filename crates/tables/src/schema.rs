@@ -11,8 +11,11 @@
 
 use entresol_structures::KeyWidth;
 
+use crate::encoding::key;
 use crate::error::{Error, Result};
-use crate::value::DataType;
+use crate::history::History;
+use crate::layout::Layout;
+use crate::value::{DataType, Value};
 
 /// The most columns of a table, the hidden key included.
 pub const COLUMNS_MAX: usize = 256;
@@ -62,36 +65,20 @@ impl Column {
     }
 }
 
-/// Where a column lies; offsets are in the key or in the value (see [`crate::encoding`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
-    /// The `ordinal`-th key column, of fixed width.
-    KeyFixed { ordinal: usize },
-    /// The `ordinal`-th key column, a VARCHAR; its text is the value's `variable`-th if that is not empty.
-    KeyVarchar { ordinal: usize, variable: usize },
-    /// A fixed-width column of the value.
-    Fixed { null_bit: usize, offset: usize },
-    /// The `variable`-th VARCHAR of the value.
-    Varchar { null_bit: usize, variable: usize },
-}
-
 /// The columns, the key and the layout of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Vec<Column>,
     key: Vec<usize>,
     hidden_key: bool,
-    slots: Vec<Slot>,
+    history: History,
+    /// One for each shape of the history.
+    layouts: Vec<Layout>,
     /// Offsets of the key columns; those behind the first VARCHAR are not used.
     key_offsets: [u16; KEY_COLUMNS_MAX],
     key_width: KeyWidth,
     /// Encoded bytes of the key without the texts.
     key_fixed_bytes: usize,
-    variables: usize,
-    /// Where the ends of the texts begin in the value.
-    ends_offset: usize,
-    /// Value offsets of BOOLEAN columns: the only fixed type with invalid bytes.
-    boolean_offsets: Vec<usize>,
 }
 
 impl Schema {
@@ -113,7 +100,13 @@ impl Schema {
     }
 
     /// `key` empty: adds the hidden key.
-    fn build(mut columns: Vec<Column>, mut key: Vec<usize>) -> Result<Schema> {
+    fn build(columns: Vec<Column>, key: Vec<usize>) -> Result<Schema> {
+        let history = History::new(&columns, &key);
+        Schema::build_with(columns, key, history)
+    }
+
+    /// The same, of a table whose columns have changed.
+    fn build_with(mut columns: Vec<Column>, mut key: Vec<usize>, history: History) -> Result<Schema> {
         let hidden_key = key.is_empty();
         if hidden_key {
             key.push(columns.len());
@@ -124,15 +117,80 @@ impl Schema {
         for &index in &key {
             columns[index].nullable = false;
         }
-        let schema = lay_out(columns, key, hidden_key);
+        let schema = lay_out(columns, key, hidden_key, history);
         if schema.key_fixed_bytes > KEY_BYTES_MAX {
             return Err(invalid(format!(
                 "a key takes {} bytes or more, at most {KEY_BYTES_MAX} fit",
                 schema.key_fixed_bytes
             )));
         }
-        assert!(schema.value_bytes_min() <= ROW_BYTES_MAX, "256 columns of 16 bytes fit a row");
+        assert!(schema.layout().value_bytes_min() <= ROW_BYTES_MAX, "256 columns of 16 bytes fit a row");
         Ok(schema)
+    }
+
+    /// The same table with another history, read from the catalog.
+    pub(crate) fn with_history(&self, history: History) -> Result<Schema> {
+        history.check(self.visible_columns(), if self.hidden_key { &[] } else { &self.key })?;
+        Schema::build_with(self.declared_columns(), self.declared_key(), history)
+    }
+
+    /// The table with one more visible column, behind the others. Rows that are there have `missing` in it.
+    pub fn with_column(&self, column: Column, missing: Value) -> Result<Schema> {
+        if column.name == ROWID_COLUMN {
+            return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
+        }
+        key::check_value("", &column, &missing)?;
+        let mut columns = self.declared_columns();
+        let history = self.history.with_column(column.data_type, missing)?;
+        columns.push(column);
+        Schema::build_with(columns, self.declared_key(), history)
+    }
+
+    /// The table without a column that is not of the key.
+    pub fn without_column(&self, index: usize) -> Result<Schema> {
+        assert!(!self.key.contains(&index), "key columns stay");
+        let mut columns = self.declared_columns();
+        columns.remove(index);
+        let key = self.declared_key().iter().map(|&key| if key > index { key - 1 } else { key }).collect();
+        Schema::build_with(columns, key, self.history.without_column(index)?)
+    }
+
+    /// The table with another name or nullability of a visible column.
+    pub fn with_changed(&self, index: usize, name: &str, nullable: bool) -> Result<Schema> {
+        if name == ROWID_COLUMN {
+            return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
+        }
+        let mut columns = self.declared_columns();
+        columns[index] = Column { name: name.to_owned(), data_type: columns[index].data_type, nullable };
+        Schema::build_with(columns, self.declared_key(), self.history.clone())
+    }
+
+    fn declared_columns(&self) -> Vec<Column> {
+        self.visible_columns().to_vec()
+    }
+
+    fn declared_key(&self) -> Vec<usize> {
+        if self.hidden_key { Vec::new() } else { self.key.clone() }
+    }
+
+    /// The shapes that rows of the table have had.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The layout of rows that are written now.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layouts[self.history.current()]
+    }
+
+    /// The layout of rows of a shape.
+    pub(crate) fn layout_of(&self, shape: usize) -> Option<&Layout> {
+        self.layouts.get(shape)
+    }
+
+    /// What rows have in a column that is younger than they are.
+    pub(crate) fn missing(&self, column: usize) -> &Value {
+        self.history.missing(column)
     }
 
     /// All columns, the hidden key last.
@@ -170,10 +228,6 @@ impl Schema {
         self.key_width
     }
 
-    pub(crate) fn slot(&self, column: usize) -> Slot {
-        self.slots[column]
-    }
-
     pub(crate) fn key_offsets(&self) -> &[u16; KEY_COLUMNS_MAX] {
         &self.key_offsets
     }
@@ -185,23 +239,6 @@ impl Schema {
     /// True if all key columns are of fixed width (whatever `key_width`).
     pub(crate) fn key_is_fixed(&self) -> bool {
         self.key.iter().all(|&index| self.columns[index].data_type != DataType::Varchar)
-    }
-
-    pub(crate) fn variables(&self) -> usize {
-        self.variables
-    }
-
-    pub(crate) fn ends_offset(&self) -> usize {
-        self.ends_offset
-    }
-
-    pub(crate) fn boolean_offsets(&self) -> &[usize] {
-        &self.boolean_offsets
-    }
-
-    /// Bytes of a value whose texts are all empty.
-    pub(crate) fn value_bytes_min(&self) -> usize {
-        self.ends_offset + 4 * self.variables
     }
 
     /// The schema as the catalog stores it, little-endian:
@@ -246,7 +283,7 @@ impl Schema {
     }
 }
 
-fn invalid(reason: impl Into<String>) -> Error {
+pub(crate) fn invalid(reason: impl Into<String>) -> Error {
     Error::InvalidSchema { reason: reason.into() }
 }
 
@@ -304,40 +341,14 @@ pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
     }
 }
 
-fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool) -> Schema {
-    let value_columns = columns.len() - key.len();
-    let mut slots = vec![Slot::KeyFixed { ordinal: 0 }; columns.len()];
-    let mut boolean_offsets = Vec::new();
-    let (mut null_bit, mut offset, mut variables) = (0, 1 + value_columns.div_ceil(8), 0);
-    for (index, column) in columns.iter().enumerate().filter(|(index, _)| !key.contains(index)) {
-        slots[index] = match fixed_bytes(column.data_type) {
-            Some(bytes) => {
-                let slot = Slot::Fixed { null_bit, offset };
-                if column.data_type == DataType::Boolean {
-                    boolean_offsets.push(offset);
-                }
-                offset += bytes;
-                slot
-            }
-            None => {
-                variables += 1;
-                Slot::Varchar { null_bit, variable: variables - 1 }
-            }
-        };
-        null_bit += 1;
-    }
+fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool, history: History) -> Schema {
     let mut key_offsets = [0u16; KEY_COLUMNS_MAX];
     let (mut key_fixed_bytes, mut fixed) = (0, true);
     for (ordinal, &index) in key.iter().enumerate() {
         key_offsets[ordinal] = key_fixed_bytes as u16;
         match fixed_bytes(columns[index].data_type) {
-            Some(bytes) => {
-                slots[index] = Slot::KeyFixed { ordinal };
-                key_fixed_bytes += bytes;
-            }
+            Some(bytes) => key_fixed_bytes += bytes,
             None => {
-                slots[index] = Slot::KeyVarchar { ordinal, variable: variables };
-                variables += 1;
                 key_fixed_bytes += 2;
                 fixed = false;
             }
@@ -348,21 +359,11 @@ fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool) -> Schema {
         9..=16 if fixed => KeyWidth::Sixteen,
         _ => KeyWidth::Variable,
     };
-    Schema {
-        columns,
-        key,
-        hidden_key,
-        slots,
-        key_offsets,
-        key_width,
-        key_fixed_bytes,
-        variables,
-        ends_offset: offset,
-        boolean_offsets,
-    }
+    let layouts = history.shapes().iter().map(|shape| Layout::new(&columns, &key, &history, shape)).collect();
+    Schema { columns, key, hidden_key, history, layouts, key_offsets, key_width, key_fixed_bytes }
 }
 
-fn type_tag(data_type: DataType) -> (u8, u8, u8) {
+pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
     match data_type {
         DataType::Boolean => (1, 0, 0),
         DataType::Int => (2, 0, 0),
@@ -375,7 +376,7 @@ fn type_tag(data_type: DataType) -> (u8, u8, u8) {
     }
 }
 
-fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType> {
+pub(crate) fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType> {
     let data_type = match tag {
         1 => DataType::Boolean,
         2 => DataType::Int,

@@ -1,7 +1,11 @@
 //! A table: a schema over a transactional state.
 //!
+//! - A `Table` is one definition of its table. When the catalog redefines the table, a new object takes its place, and the
+//!   old one ends ([`crate::validity`]): transactions that began before may go on reading through it; writes through it are
+//!   passed on if only indexes have changed, else they fail with [`Error::TableChanged`].
+//! - Secondary indexes change with the rows, in the same transaction ([`crate::upkeep`]).
 //! - All reads and writes go through the transaction given; the table itself holds no data but its next
-//!   row number. It is `Sync`; there is one `Table` object per table in a catalog.
+//!   row number. It is `Sync`; there is one current `Table` object per table in a catalog.
 //! - Every written row was checked against the schema: types, NOT NULL, decimal range, sizes.
 //! - Row numbers (`rowid_`) are drawn from one counter, so no two transactions of a run get the same one; they
 //!   grow, and after a restart go on behind the greatest key in the index, committed or not. A number drawn by
@@ -14,25 +18,30 @@ use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
 use entresol_transactions::{GroupId, State, Transaction};
-use parking_lot::Mutex;
 
 use crate::cursor::Cursor;
+use crate::definition::TableDefinition;
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
+use crate::index::{Entry, Index};
+use crate::index_cursor::{IndexBounds, IndexCursor};
 use crate::range::ScanRange;
 use crate::row_view::RowView;
 use crate::schema::Schema;
+use crate::validity::{Lineage, Validity};
 use crate::value::{Row, Value};
 
 /// A table of a [`crate::Catalog`].
 #[derive(Debug)]
 pub struct Table {
     name: String,
+    definition: TableDefinition,
     schema: Arc<Schema>,
     state: Arc<State>,
     group: GroupId,
-    /// The next row number, once one was needed.
-    next_rowid: Mutex<Option<i64>>,
+    indexes: Vec<Arc<Index>>,
+    validity: Validity,
+    lineage: Arc<Lineage>,
     /// For cursors, which keep their table alive.
     this: std::sync::Weak<Table>,
 }
@@ -47,13 +56,50 @@ pub struct Change {
 }
 
 impl Table {
-    pub(crate) fn new(name: String, schema: Schema, state: Arc<State>, group: GroupId) -> Arc<Table> {
+    /// The current definition of a table that was opened or made.
+    pub(crate) fn new(
+        name: String,
+        definition: TableDefinition,
+        state: Arc<State>,
+        group: GroupId,
+        indexes: Vec<Arc<Index>>,
+    ) -> Arc<Table> {
+        let table = Table::build(name, definition, state, group, indexes, Arc::default());
+        table.lineage.set_current(&table);
+        table
+    }
+
+    /// The same table with another name, definition or other indexes. It is not current yet.
+    pub(crate) fn redefined(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        indexes: Vec<Arc<Index>>,
+    ) -> Arc<Table> {
+        let (state, lineage) = (Arc::clone(&self.state), Arc::clone(&self.lineage));
+        Table::build(name.to_owned(), definition, state, self.group, indexes, lineage)
+    }
+
+    fn build(
+        name: String,
+        definition: TableDefinition,
+        state: Arc<State>,
+        group: GroupId,
+        indexes: Vec<Arc<Index>>,
+        lineage: Arc<Lineage>,
+    ) -> Arc<Table> {
+        assert_eq!(definition.indexes.len(), indexes.len(), "every index of the definition is there");
+        let schema = Arc::clone(&definition.schema);
+        let validity = Validity::default();
         Arc::new_cyclic(|this| Table {
             name,
-            schema: Arc::new(schema),
+            definition,
+            schema,
             state,
             group,
-            next_rowid: Mutex::new(None),
+            indexes,
+            validity,
+            lineage,
             this: this.clone(),
         })
     }
@@ -66,6 +112,34 @@ impl Table {
     /// Its schema.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// Its schema, defaults, checks and indexes.
+    pub fn definition(&self) -> &TableDefinition {
+        &self.definition
+    }
+
+    /// Its secondary indexes, as the definition lists them.
+    pub fn indexes(&self) -> &[Arc<Index>] {
+        &self.indexes
+    }
+
+    /// The secondary index of this name.
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.name() == name)
+    }
+
+    /// True if the table has neither defaults nor checks: rows can be written as they are.
+    pub fn is_plain(&self) -> bool {
+        self.definition.checks.is_empty() && self.definition.defaults.iter().all(Option::is_none)
+    }
+
+    pub(crate) fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// The state that holds its rows.
@@ -90,6 +164,7 @@ impl Table {
         key: &[Value],
         f: impl FnOnce(RowView<'_>) -> R,
     ) -> Result<Option<R>> {
+        self.check_readable(tx)?;
         let key = self.encode_key(key)?;
         tx.read(&self.state, &key, |value| RowView::new(&self.name, &self.schema, &key, value).map(f))?
             .transpose()
@@ -113,117 +188,56 @@ impl Table {
         for key in keys {
             encoded.push(self.encode_key(key.as_ref())?);
         }
-        let mut corrupt = None;
-        tx.read_many(&self.state, &encoded, |at, value| {
-            if let Some(value) = value {
-                match RowView::new(&self.name, &self.schema, &encoded[at], value) {
-                    Ok(view) => f(at, view),
-                    Err(error) => corrupt = Some(error),
-                }
+        self.read_encoded(tx, &encoded, |at, row| {
+            if let Some(row) = row {
+                f(at, row);
             }
+        })
+    }
+
+    /// Calls `f` with the place of each encoded key and its row, if it has one.
+    pub(crate) fn read_encoded<K: AsRef<[u8]>>(
+        &self,
+        tx: &Transaction,
+        keys: &[K],
+        mut f: impl FnMut(usize, Option<RowView<'_>>),
+    ) -> Result<()> {
+        self.check_readable(tx)?;
+        let mut corrupt = None;
+        tx.read_many(&self.state, keys, |at, value| match value {
+            None => f(at, None),
+            Some(value) => match RowView::new(&self.name, &self.schema, keys[at].as_ref(), value) {
+                Ok(view) => f(at, Some(view)),
+                Err(error) => corrupt = Some(error),
+            },
         })?;
         corrupt.map_or(Ok(()), Err)
     }
 
-    /// Adds a row; [`Error::DuplicateKey`] if its key is there.
-    ///
-    /// Rows of tables with a hidden key have the visible columns only, or a row number (or NULL) after them.
-    pub fn insert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
-        let row = self.complete(row)?;
-        let mut value = Vec::new();
-        let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
-        if tx.read(&self.state, &key, |_| ())?.is_some() {
-            return Err(self.duplicate(&key));
-        }
-        Ok(tx.write(&self.state, &key, Some(&value))?)
-    }
-
-    /// Adds rows; on an error none of them is written. The keys are checked together.
-    pub fn insert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
-        let (keys, values) = self.encode_rows(rows)?;
-        let mut sorted: Vec<&KeyBytes> = keys.iter().collect();
-        sorted.sort_unstable();
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(self.duplicate(pair[0]));
-        }
-        let mut duplicate = None;
-        tx.read_many(&self.state, &keys, |at, value| {
-            if value.is_some() && duplicate.is_none() {
-                duplicate = Some(at);
-            }
-        })?;
-        if let Some(at) = duplicate {
-            return Err(self.duplicate(&keys[at]));
-        }
-        self.write_all(tx, &keys, &values)
-    }
-
-    /// Adds a row or replaces the one with its key.
-    pub fn upsert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
-        let row = self.complete(row)?;
-        let mut value = Vec::new();
-        let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
-        Ok(tx.write(&self.state, &key, Some(&value))?)
-    }
-
-    /// Upserts rows in order; if one breaks the schema none is written.
-    pub fn upsert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
-        let (keys, values) = self.encode_rows(rows)?;
-        self.write_all(tx, &keys, &values)
-    }
-
-    /// Replaces the row with key `old_key`. The new row may have another key, if no row has it.
-    pub fn update(&self, tx: &Transaction, old_key: &[Value], row: &[Value]) -> Result<()> {
-        let old_key = self.encode_key(old_key)?;
-        let row = self.complete(row)?;
-        let mut value = Vec::new();
-        let new_key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
-        if tx.read(&self.state, &old_key, |_| ())?.is_none() {
-            return Err(Error::NoSuchKey { table: self.name.clone(), key: self.display_key(&old_key) });
-        }
-        if new_key != old_key {
-            if tx.read(&self.state, &new_key, |_| ())?.is_some() {
-                return Err(self.duplicate(&new_key));
-            }
-            tx.write(&self.state, &old_key, None)?;
-        }
-        Ok(tx.write(&self.state, &new_key, Some(&value))?)
-    }
-
-    /// Deletes the row with this key; false if there is none.
-    pub fn delete(&self, tx: &Transaction, key: &[Value]) -> Result<bool> {
-        let key = self.encode_key(key)?;
-        if tx.read(&self.state, &key, |_| ())?.is_none() {
-            return Ok(false);
-        }
-        tx.write(&self.state, &key, None)?;
-        Ok(true)
-    }
-
-    /// Deletes the rows with these keys, those that are there; returns how many. They are looked up together.
-    pub fn delete_many<K: AsRef<[Value]>>(&self, tx: &Transaction, keys: &[K]) -> Result<usize> {
-        let mut encoded = Vec::with_capacity(keys.len());
-        for key in keys {
-            encoded.push(self.encode_key(key.as_ref())?);
-        }
-        encoded.sort_unstable();
-        encoded.dedup();
-        let mut found = Vec::with_capacity(encoded.len());
-        tx.read_many(&self.state, &encoded, |at, value| {
-            if value.is_some() {
-                found.push(at);
-            }
-        })?;
-        for &at in &found {
-            tx.write(&self.state, &encoded[at], None)?;
-        }
-        Ok(found.len())
+    pub(crate) fn check_readable(&self, tx: &Transaction) -> Result<()> {
+        self.validity.check_reader(&self.name, tx)
     }
 
     /// A cursor over a range of rows, in key order.
     pub fn scan(&self, range: ScanRange) -> Cursor {
         let this = self.this.upgrade().expect("a table lives in an Arc");
         Cursor::new(this, range)
+    }
+
+    /// A cursor over the rows that an index finds within bounds on its leading columns, in the order of the index.
+    /// [`Error::TableChanged`] if the transaction is older than the index.
+    pub fn index_scan(
+        &self,
+        tx: &Transaction,
+        index: &Arc<Index>,
+        ranges: Vec<IndexBounds>,
+    ) -> Result<IndexCursor> {
+        let this = self.this.upgrade().expect("a table lives in an Arc");
+        index.state(&self.name)?;
+        if !index.is_readable(tx) {
+            return Err(Error::TableChanged { table: self.name.clone() });
+        }
+        Ok(IndexCursor::new(this, Arc::clone(index), ranges))
     }
 
     /// The last write of `tx` to each key of this table that it wrote, in key order.
@@ -244,19 +258,28 @@ impl Table {
         key::encode_key(&self.name, &self.schema, key.iter())
     }
 
-    fn encode_rows<R: AsRef<[Value]>>(&self, rows: &[R]) -> Result<(Vec<KeyBytes>, Vec<Vec<u8>>)> {
-        let mut keys = Vec::with_capacity(rows.len());
-        let mut values = Vec::with_capacity(rows.len());
+    /// Checks and encodes rows: their keys, their values, and the entries of each in the indexes.
+    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, rows: &[R]) -> Result<Encoded> {
+        let mut encoded = Encoded::with_capacity(rows.len());
         for row in rows {
             let row = self.complete(row.as_ref())?;
-            let mut value = Vec::with_capacity(self.schema.value_bytes_min());
-            keys.push(row::encode_row(&self.name, &self.schema, &row, &mut value)?);
-            values.push(value);
+            let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
+            let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
+            if !self.indexes.is_empty() {
+                encoded.entries.push(self.entries(&key, |column| row[column].clone())?);
+            }
+            encoded.keys.push(key);
+            encoded.values.push(value);
         }
-        Ok((keys, values))
+        Ok(encoded)
     }
 
-    fn write_all(&self, tx: &Transaction, keys: &[KeyBytes], values: &[Vec<u8>]) -> Result<()> {
+    /// The entries of a row, one per index.
+    pub(crate) fn entries(&self, key: &[u8], value: impl Fn(usize) -> Value) -> Result<Vec<Entry>> {
+        self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
+    }
+
+    pub(crate) fn write_all(&self, tx: &Transaction, keys: &[KeyBytes], values: &[Vec<u8>]) -> Result<()> {
         for (key, value) in keys.iter().zip(values) {
             tx.write(&self.state, key, Some(value))?;
         }
@@ -264,7 +287,7 @@ impl Table {
     }
 
     /// Adds the row number where it is missing.
-    fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
+    pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
         let columns = self.schema.columns().len();
         let missing = row.len() + 1 == columns || (row.len() == columns && row[columns - 1].is_null());
         if !self.schema.hidden_key() || !missing {
@@ -277,7 +300,7 @@ impl Table {
     }
 
     fn next_rowid(&self) -> Result<i64> {
-        let mut next = self.next_rowid.lock();
+        let mut next = self.lineage.next_rowid.lock();
         let rowid = match *next {
             Some(rowid) => rowid,
             None => match self.state.last_key()? {
@@ -301,11 +324,25 @@ impl Table {
         rowid.checked_add(1).ok_or_else(|| Error::RowNumbersUsedUp { table: self.name.clone() })
     }
 
-    fn duplicate(&self, key: &[u8]) -> Error {
+    pub(crate) fn duplicate(&self, key: &[u8]) -> Error {
         Error::DuplicateKey { table: self.name.clone(), key: self.display_key(key) }
     }
 
-    fn display_key(&self, key: &[u8]) -> String {
+    pub(crate) fn display_key(&self, key: &[u8]) -> String {
         key::display_key(&self.name, &self.schema, key)
+    }
+}
+
+/// Checked and encoded rows.
+pub(crate) struct Encoded {
+    pub(crate) keys: Vec<KeyBytes>,
+    pub(crate) values: Vec<Vec<u8>>,
+    /// Of each row one per index; empty for a table without indexes.
+    pub(crate) entries: Vec<Vec<Entry>>,
+}
+
+impl Encoded {
+    fn with_capacity(rows: usize) -> Encoded {
+        Encoded { keys: Vec::with_capacity(rows), values: Vec::with_capacity(rows), entries: Vec::new() }
     }
 }

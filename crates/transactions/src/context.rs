@@ -228,6 +228,27 @@ impl StateContext {
         self.active.wait_until_visible(dropped_at)
     }
 
+    /// Cuts off the writers of a state: transactions that began before, and wrote it, fail with a conflict when they
+    /// commit; no such commit is in work when this returns. `at` is called with the timestamp from which on snapshots
+    /// may write again, before any transaction can have such a snapshot. Nothing of it is persistent.
+    pub fn cut_off_writers(&self, id: StateId, at: impl FnOnce(Timestamp)) -> Result<Timestamp> {
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let (slot, _) = self.active.claim()?;
+        let from = {
+            let _writer = state.group.hold();
+            let stamp = self.active.stamp(slot);
+            let from = stamp.cts();
+            state.set_writers_from(from);
+            at(from);
+            stamp.finish();
+            from
+        };
+        self.active.release(slot);
+        self.active.wait_until_visible(from)?;
+        Ok(from)
+    }
+
     /// Begins a transaction at the newest snapshot, with [`Isolation::Snapshot`].
     pub fn begin(self: &Arc<Self>) -> Result<Arc<Transaction>> {
         self.begin_at(Isolation::Snapshot)

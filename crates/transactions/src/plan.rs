@@ -70,6 +70,10 @@ pub(crate) fn plan<'a, 'p>(
 ) -> Result<Option<Vec<Step<'a, 'p>>>> {
     let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
     let mut steps = Vec::with_capacity(writes.keys());
+    // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
+    for writes in writes.states.values() {
+        writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
+    }
     for writes in writes.states.values() {
         if writes.state.is_dropped() {
             return Err(Error::NoSuchState(writes.state.id));

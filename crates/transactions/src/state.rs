@@ -35,6 +35,8 @@ pub struct State {
     pool: Arc<Pool>,
     /// Transactions with a snapshot from here on do not see the state.
     dropped_at: AtomicU64,
+    /// Transactions with an older snapshot cannot commit writes into the state.
+    writers_from: AtomicU64,
     /// What holds the state, for errors.
     holder: OnceLock<String>,
 }
@@ -72,6 +74,7 @@ impl State {
             old_versions: Arc::clone(old_versions),
             pool: Arc::clone(pool),
             dropped_at: AtomicU64::new(INFINITY),
+            writers_from: AtomicU64::new(0),
             holder: OnceLock::new(),
         }))
     }
@@ -162,6 +165,19 @@ impl State {
 
     pub(crate) fn set_dropped(&self, at: Timestamp) {
         self.dropped_at.store(at, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_writers_from(&self, from: Timestamp) {
+        self.writers_from.store(from, Ordering::SeqCst);
+    }
+
+    /// A conflict if writers with this snapshot were cut off; `key` is one that was written.
+    pub(crate) fn check_writer(&self, snapshot: Timestamp, key: &KeyBytes) -> Result<()> {
+        let committed = self.writers_from.load(Ordering::SeqCst);
+        if snapshot >= committed {
+            return Ok(());
+        }
+        Err(Error::Conflict { state: self.id, key: key.clone(), snapshot, committed })
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -152,8 +152,11 @@ impl Transaction {
         let next = self.context.begin_aged(self.isolation, Some(self.age))?;
         let mut pending = self.pending.write();
         self.check_open()?;
-        for (state, key) in pending.writes.iter().filter(|(state, _)| state.protocol().reads_snapshots()) {
-            self.check_not_committed_since(state, key)?;
+        for (state, key) in pending.writes.iter() {
+            state.check_writer(self.snapshot, key)?;
+            if state.protocol().reads_snapshots() {
+                self.check_not_committed_since(state, key)?;
+            }
         }
         // Those protocols promise the same at every level.
         *next.validated.lock() = std::mem::take(&mut *self.validated.lock());

@@ -407,3 +407,28 @@ fn serializable_histories_replay_in_commit_order() {
         at += same;
     }
 }
+
+#[test]
+fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
+    for level in LEVELS {
+        let bench = bench();
+        let (cut, reader, elsewhere) = (bench.begin(level), bench.begin(level), bench.begin(level));
+        bench.put(&cut, 1, 11);
+        elsewhere.write(&bench.other, &key(1), Some(b"x")).unwrap();
+        let mut told = 0;
+        let from = bench.context.cut_off_writers(bench.state.id(), |from| told = from).unwrap();
+        assert_eq!(told, from);
+        let later = bench.begin(level);
+        assert!(later.snapshot() >= from && cut.snapshot() < from);
+        bench.put(&later, 2, 21);
+        commit(&later).unwrap();
+        if level == Isolation::ReadCommitted {
+            // A new statement has a new snapshot, but what was written before it was written too early.
+            assert!(matches!(cut.next_statement(), Err(Error::Conflict { .. })));
+        }
+        assert!(matches!(commit(&cut), Err(Error::Conflict { .. })), "{level:?}");
+        assert_eq!(reader.read(&bench.state, &key(1), |_| ()).unwrap(), Some(()));
+        commit(&reader).unwrap();
+        commit(&elsewhere).unwrap();
+    }
+}

@@ -38,11 +38,13 @@ fn options() -> FormatOptions<'static> {
 /// Prints what a statement returned.
 pub fn print(result: &StatementResult, format: Format, out: &mut dyn Write) -> Result<()> {
     match result {
-        StatementResult::Rows { schema, batches } => match format {
-            Format::Table => print_table(schema, batches, out),
-            Format::Csv => print_csv(schema, batches, out),
-            Format::Json => print_json(schema, batches, out),
-        },
+        StatementResult::Rows { schema, batches } | StatementResult::Returned { schema, batches, .. } => {
+            match format {
+                Format::Table => print_table(schema, batches, out),
+                Format::Csv => print_csv(schema, batches, out),
+                Format::Json => print_json(schema, batches, out),
+            }
+        }
         StatementResult::Count { verb, rows } if format == Format::Table => {
             Ok(writeln!(out, "{verb} {rows}")?)
         }

@@ -441,7 +441,8 @@ impl Executor {
 
 fn is_busy(error: &Error) -> bool {
     use entresol_transactions::Error::{Busy, OldVersionsFull};
-    let (Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) = error else {
+    let (Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error))) = error
+    else {
         return false;
     };
     matches!(error, Busy(_) | OldVersionsFull { .. })

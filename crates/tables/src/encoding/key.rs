@@ -101,8 +101,47 @@ pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result
     }
 }
 
+/// A value by itself, outside of any key; nothing for NULL.
+pub(crate) fn encode_one(value: &Value) -> KeyBytes {
+    let mut bytes = KeyBytes::new();
+    match value {
+        Value::Null => {}
+        // By its own magnitude: the column's precision is not needed to read it.
+        Value::Decimal(value) => bytes.extend_from_slice(&(*value as u128 ^ SIGN_128).to_be_bytes()),
+        Value::Varchar(text) => encode_text(text.as_bytes(), &mut bytes),
+        value => encode_value(DataType::Boolean, value, &mut bytes),
+    }
+    bytes
+}
+
+/// Reads what [`encode_one`] wrote; `None` if it did not.
+pub(crate) fn decode_one(data_type: DataType, bytes: &[u8]) -> Option<Value> {
+    if bytes.is_empty() {
+        return Some(Value::Null);
+    }
+    match data_type {
+        DataType::Varchar => (text_end(bytes)? + 2 == bytes.len()).then_some(())?,
+        DataType::Decimal { .. } => (bytes.len() == 16).then_some(())?,
+        fixed => (fixed_bytes(fixed) == Some(bytes.len())).then_some(())?,
+    }
+    Some(match data_type {
+        DataType::Varchar => Value::Varchar(unescape(bytes)?.into()),
+        DataType::Decimal { .. } => Value::Decimal((u128::from_be_bytes(array(bytes)) ^ SIGN_128) as i128),
+        DataType::Boolean if bytes[0] > 1 => return None,
+        fixed => decode_fixed(fixed, bytes),
+    })
+}
+
+/// Reads one column of a key; `None` if no encoder wrote it.
+pub(crate) fn decode_column(data_type: DataType, bytes: &[u8]) -> Option<Value> {
+    match fixed_bytes(data_type) {
+        None => Some(Value::Varchar(unescape(bytes)?.into())),
+        Some(width) => (bytes.len() == width).then(|| decode_fixed(data_type, bytes)),
+    }
+}
+
 /// Appends a checked, non-NULL value.
-fn encode_value(data_type: DataType, value: &Value, key: &mut KeyBytes) {
+pub(crate) fn encode_value(data_type: DataType, value: &Value, key: &mut KeyBytes) {
     match value {
         Value::Null => unreachable!("key columns are NOT NULL and checked"),
         Value::Boolean(value) => key.push(u8::from(*value)),
@@ -172,7 +211,7 @@ pub(crate) fn locate(table: &str, schema: &Schema, key: &[u8]) -> Result<[u16; K
 }
 
 /// The length of the escaped text at the start of `bytes`, without its end mark.
-fn text_end(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         at += bytes.get(at..)?.iter().position(|byte| *byte == 0)?;

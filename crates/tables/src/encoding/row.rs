@@ -4,11 +4,12 @@ use entresol_structures::KeyBytes;
 
 use crate::encoding::key;
 use crate::error::{Error, Result};
-use crate::schema::{ROW_BYTES_MAX, Schema, Slot, fixed_bytes};
+use crate::layout::{Layout, Slot};
+use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
 use crate::value::Value;
 
-/// The version byte of a value.
-pub(crate) const ROW_VERSION: u8 = 1;
+/// What the first byte of a value is above the number of its shape.
+pub(crate) const SHAPE_BYTE_BASE: u8 = 1;
 
 /// Checks a full row (all columns, hidden key included) and encodes its key; `value` gets its value.
 pub(crate) fn encode_row(
@@ -41,17 +42,18 @@ pub(crate) fn encode_row(
 
 /// Encodes the value of a checked row.
 fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
+    let layout = schema.layout();
     bytes.clear();
-    bytes.resize(schema.value_bytes_min(), 0);
-    bytes[0] = ROW_VERSION;
+    bytes.resize(layout.value_bytes_min(), 0);
+    bytes[0] = SHAPE_BYTE_BASE + schema.history().current() as u8;
     let mut texts = 0;
     // Texts are appended in the order of their ordinals: value columns first, then key columns.
     for (index, value) in row.iter().enumerate() {
-        match (schema.slot(index), value) {
+        match (layout.slot(index), value) {
             (Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. }, Value::Null) => {
                 bytes[1 + null_bit / 8] |= 1 << (null_bit % 8);
-                if let Slot::Varchar { variable, .. } = schema.slot(index) {
-                    append_text(schema, variable, &mut texts, "", bytes);
+                if let Slot::Varchar { variable, .. } = layout.slot(index) {
+                    append_text(layout, variable, &mut texts, "", bytes);
                 }
             }
             (Slot::Fixed { offset, .. }, value) => {
@@ -60,26 +62,26 @@ fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
                 put_fixed(value, &mut bytes[offset..offset + width]);
             }
             (Slot::Varchar { variable, .. }, Value::Varchar(text)) => {
-                append_text(schema, variable, &mut texts, text, bytes);
+                append_text(layout, variable, &mut texts, text, bytes);
             }
             _ => {}
         }
     }
     for &index in schema.key() {
-        if let (Slot::KeyVarchar { variable, .. }, Value::Varchar(text)) = (schema.slot(index), &row[index]) {
+        if let (Slot::KeyVarchar { variable, .. }, Value::Varchar(text)) = (layout.slot(index), &row[index]) {
             let text: &str = if text.contains('\0') { text } else { "" };
-            append_text(schema, variable, &mut texts, text, bytes);
+            append_text(layout, variable, &mut texts, text, bytes);
         }
     }
-    assert_eq!(texts, schema.variables(), "every VARCHAR has an end");
+    assert_eq!(texts, layout.variables(), "every VARCHAR has an end");
 }
 
-fn append_text(schema: &Schema, variable: usize, texts: &mut usize, text: &str, bytes: &mut Vec<u8>) {
+fn append_text(layout: &Layout, variable: usize, texts: &mut usize, text: &str, bytes: &mut Vec<u8>) {
     assert_eq!(variable, *texts, "texts are appended in order");
     *texts += 1;
     bytes.extend_from_slice(text.as_bytes());
-    let end = (bytes.len() - schema.value_bytes_min()) as u32;
-    let at = schema.ends_offset() + 4 * variable;
+    let end = (bytes.len() - layout.value_bytes_min()) as u32;
+    let at = layout.ends_offset() + 4 * variable;
     bytes[at..at + 4].copy_from_slice(&end.to_le_bytes());
 }
 

@@ -149,7 +149,7 @@ proptest! {
         value in proptest::collection::vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..80),
     ) {
         let mut versioned = value.clone();
-        versioned.insert(0, row::ROW_VERSION);
+        versioned.insert(0, row::SHAPE_BYTE_BASE);
         for value in [value, versioned] {
             if let Ok(view) = RowView::new("t", &schema, &key, &value) {
                 view.to_row();

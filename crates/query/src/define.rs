@@ -1,0 +1,82 @@
+//! CREATE INDEX, DROP INDEX and ALTER TABLE: from the statement to the catalog.
+//!
+//! - An index is whole and in use when the statement returns; others write the table meanwhile.
+//! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a conflict.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{CreateIndex, IndexType, ObjectName, Statement};
+use entresol_tables::{Error as TableError, IndexDefinition};
+
+use crate::alter;
+use crate::definition::{column_indexes, index_name};
+use crate::error::{Error, Result};
+use crate::session::{Session, StatementResult, blocking};
+use crate::statement::{refuse, table_name};
+
+/// Runs a statement of this module.
+pub(crate) async fn run(session: &Session, statement: &Statement) -> Result<StatementResult> {
+    match statement {
+        Statement::CreateIndex(create) => create_index(session, create).await,
+        Statement::AlterTable(alter) => alter::run(session, alter).await,
+        Statement::Drop { if_exists, names, cascade, .. } => {
+            refuse("DROP INDEX", &[(*cascade, "CASCADE")])?;
+            drop_indexes(session, *if_exists, names).await
+        }
+        other => Err(Error::Internal(format!("{other} defines nothing"))),
+    }
+}
+
+async fn create_index(session: &Session, create: &CreateIndex) -> Result<StatementResult> {
+    const DONE: StatementResult = StatementResult::Done { verb: "CREATE INDEX" };
+    let is_other = |using: &IndexType| !matches!(using, IndexType::BTree);
+    refuse(
+        "CREATE INDEX",
+        &[
+            (create.using.as_ref().is_some_and(is_other), "USING anything but btree"),
+            (!create.include.is_empty(), "INCLUDE"),
+            (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
+            (!create.with.is_empty(), "WITH"),
+            (create.predicate.is_some(), "WHERE"),
+            (!create.index_options.is_empty() || !create.alter_options.is_empty(), "an option"),
+        ],
+    )?;
+    let table = session.catalog.table(&table_name(&create.table_name)?)?;
+    let columns = column_indexes(table.name(), table.schema(), &create.columns)?;
+    let name = match &create.name {
+        Some(name) => table_name(name)?,
+        None => index_name(session, table.name(), table.definition(), &columns, "idx"),
+    };
+    let definition = IndexDefinition { name, columns, unique: create.unique, constraint: false };
+    let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
+    match blocking(move || catalog.create_index(table.name(), definition)).await? {
+        Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
+        Err(TableError::UniqueViolation { constraint, columns, values, .. }) => Err(Error::coded(
+            "23505",
+            format!(
+                "could not create unique index \"{constraint}\": Key ({columns})=({values}) is duplicated."
+            ),
+        )),
+        created => created.map(|_| DONE).map_err(Error::from),
+    }
+}
+
+async fn drop_indexes(session: &Session, if_exists: bool, names: &[ObjectName]) -> Result<StatementResult> {
+    let names: Result<Vec<String>> = names.iter().map(table_name).collect();
+    let mut existing = Vec::new();
+    for name in names? {
+        match session.catalog.table_of_index(&name) {
+            Ok(_) => existing.push(name),
+            Err(TableError::NoSuchIndex { .. }) if if_exists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for name in existing {
+        let catalog = Arc::clone(&session.catalog);
+        match blocking(move || catalog.drop_index(&name)).await? {
+            Err(TableError::NoSuchIndex { .. }) if if_exists => {}
+            dropped => dropped?,
+        }
+    }
+    Ok(StatementResult::Done { verb: "DROP INDEX" })
+}

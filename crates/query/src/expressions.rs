@@ -1,0 +1,168 @@
+//! Expressions over rows that are not in any table yet: defaults, checks, RETURNING, the SET of ON CONFLICT.
+//!
+//! They are planned as the projection of a query would be, with the same rules for types and numbers, and evaluated by
+//! DataFusion's physical expressions. `now()` is the time of the statement. Subqueries and aggregates are refused.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::DFSchema;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ExprWithAlias, SelectItem};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::error::{Error, Result};
+use crate::statement::identifier;
+use crate::{numbers, overflow};
+
+/// What the names in expressions mean.
+pub(crate) struct Scope {
+    state: SessionState,
+    schema: DFSchema,
+}
+
+/// An expression that can be evaluated.
+pub(crate) struct Computed {
+    expr: Arc<dyn PhysicalExpr>,
+    /// Name and type of what it gives.
+    pub(crate) field: Field,
+    /// It may give another value for each row, whatever the row has.
+    pub(crate) is_volatile: bool,
+}
+
+impl Computed {
+    /// Its values for the rows of a batch of the scope.
+    pub(crate) fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef> {
+        Ok(self.expr.evaluate(batch)?.into_array(batch.num_rows())?)
+    }
+}
+
+impl Scope {
+    /// Names are columns of these relations.
+    pub(crate) fn new(state: SessionState, relations: &[(&str, &SchemaRef)]) -> Result<Scope> {
+        let mut schema = DFSchema::empty();
+        for (name, columns) in relations {
+            let relation = datafusion::common::TableReference::bare(*name);
+            schema = schema.join(&DFSchema::try_from_qualified_schema(relation, columns)?)?;
+        }
+        Ok(Scope { state, schema })
+    }
+
+    /// Plans an expression; `what` names it in errors.
+    pub(crate) fn plan(&self, what: &str, expr: &SqlExpr) -> Result<Computed> {
+        let logical = self.logical(what, expr.clone(), None)?;
+        let mut computed = self.physical(vec![logical])?;
+        computed.pop().ok_or_else(|| Error::Internal("a planned expression is lost".into()))
+    }
+
+    /// Plans the items of a RETURNING.
+    pub(crate) fn plan_items(&self, items: &[SelectItem]) -> Result<Vec<Computed>> {
+        let mut exprs = Vec::new();
+        for item in items {
+            match item {
+                SelectItem::UnnamedExpr(expr) => exprs.push(self.logical("RETURNING", expr.clone(), None)?),
+                SelectItem::ExprWithAlias { expr, alias } => {
+                    exprs.push(self.logical("RETURNING", expr.clone(), Some(identifier(alias)))?);
+                }
+                SelectItem::Wildcard(options) if options.to_string().is_empty() => {
+                    exprs.extend(self.schema.columns().into_iter().map(Expr::Column));
+                }
+                other => return Err(Error::unsupported(format!("{other} in RETURNING"))),
+            }
+        }
+        self.physical(exprs)
+    }
+
+    fn logical(&self, what: &str, mut expr: SqlExpr, alias: Option<String>) -> Result<Expr> {
+        numbers::type_exponents_in(&mut expr);
+        let named = ExprWithAlias { expr, alias: None };
+        let planned = self.state.create_logical_expr_from_sql_expr(named, &self.schema)?;
+        let mut refused = None;
+        planned.apply_subexpressions(|part| {
+            refused = refused.or(match part {
+                Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) => Some("a subquery"),
+                Expr::AggregateFunction(_) => Some("an aggregate function"),
+                Expr::WindowFunction(_) => Some("a window function"),
+                _ => None,
+            });
+        })?;
+        if let Some(refused) = refused {
+            return Err(Error::unsupported(format!("{refused} in {what}")));
+        }
+        Ok(match alias {
+            Some(alias) => planned.alias(alias),
+            None => planned,
+        })
+    }
+
+    fn physical(&self, exprs: Vec<Expr>) -> Result<Vec<Computed>> {
+        let schema = Arc::new(self.schema.clone());
+        let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema });
+        let names: Vec<String> = exprs.iter().map(|expr| name_of(expr)).collect();
+        // Distinct names, whatever the expressions are.
+        let numbered =
+            exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));
+        let plan = LogicalPlanBuilder::from(rows).project(numbered.collect::<Vec<_>>())?.build()?;
+        let options = self.state.config_options();
+        let plan = self.state.analyzer().execute_and_check(plan, options, |_, _| {})?;
+        let LogicalPlan::Projection(projection) = plan else {
+            return Err(Error::Internal("an analysed projection is none".into()));
+        };
+        let computed = projection.expr.into_iter().zip(names).map(|(expr, name)| {
+            let expr = expr.unalias();
+            let (_, field) = expr.to_field(&self.schema)?;
+            let (data_type, nullable) = (field.data_type().clone(), field.is_nullable());
+            let is_volatile = expr.is_volatile();
+            let expr = overflow::checked(self.state.create_physical_expr(expr, &self.schema)?)?.data;
+            Ok(Computed { expr, field: Field::new(name, data_type, nullable), is_volatile })
+        });
+        computed.collect()
+    }
+}
+
+/// The name of a column of a result.
+fn name_of(expr: &Expr) -> String {
+    match expr {
+        Expr::Column(column) => column.name.clone(),
+        Expr::Alias(alias) => alias.name.clone(),
+        other => other.schema_name().to_string(),
+    }
+}
+
+/// Refuses what is not a truth value.
+pub(crate) fn check_boolean(what: &str, computed: &Computed) -> Result<()> {
+    match computed.field.data_type() {
+        ArrowType::Boolean | ArrowType::Null => Ok(()),
+        other => {
+            Err(Error::coded("42804", format!("argument of {what} must be type boolean, not type {other}")))
+        }
+    }
+}
+
+/// Parses an expression that was stored as SQL.
+pub(crate) fn parse(sql: &str) -> Result<SqlExpr> {
+    let parsed =
+        Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).and_then(|mut parser| parser.parse_expr());
+    parsed.map_err(|error| Error::Internal(format!("the stored expression {sql} is no SQL: {error}")))
+}
+
+/// Calls something with an expression and all in it.
+trait Parts {
+    fn apply_subexpressions(&self, f: impl FnMut(&Expr)) -> Result<()>;
+}
+
+impl Parts for Expr {
+    fn apply_subexpressions(&self, mut f: impl FnMut(&Expr)) -> Result<()> {
+        use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+        self.apply(|part| {
+            f(part);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Which rows would stand in the way of new ones: by the key or by a unique index.
+
+use std::sync::Arc;
+
+use entresol_structures::KeyBytes;
+use entresol_transactions::Transaction;
+
+use crate::encoding::key;
+use crate::error::Result;
+use crate::index::Index;
+use crate::table::Table;
+use crate::value::{Row, Value};
+
+/// What rows must not share.
+#[derive(Debug, Clone)]
+pub enum Arbiter {
+    /// The key.
+    Key,
+    /// The values of a unique index.
+    Index(Arc<Index>),
+}
+
+impl Table {
+    /// What each row has that no other may have; `None` if a column of it is NULL, which is different from all others.
+    pub fn identities<R: AsRef<[Value]>>(
+        &self,
+        arbiter: &Arbiter,
+        rows: &[R],
+    ) -> Result<Vec<Option<KeyBytes>>> {
+        let identity = |row: &R| {
+            let row = row.as_ref();
+            match arbiter {
+                Arbiter::Key => {
+                    let values = self.schema().key().iter().map(|&column| &row[column]);
+                    Ok(Some(key::encode_key(self.name(), self.schema(), values)?))
+                }
+                Arbiter::Index(index) => {
+                    let entry = index.entry(self.name(), self.schema(), &[], |column| row[column].clone())?;
+                    Ok(entry.exclusive.then_some(entry.key))
+                }
+            }
+        };
+        rows.iter().map(identity).collect()
+    }
+
+    /// The rows that have these identities; `None` where nobody has it, or there is none. Looked up together.
+    pub fn rows_with(
+        &self,
+        tx: &Transaction,
+        arbiter: &Arbiter,
+        identities: &[Option<KeyBytes>],
+    ) -> Result<Vec<Option<Row>>> {
+        let places: Vec<usize> = (0..identities.len()).filter(|&at| identities[at].is_some()).collect();
+        let mut keys: Vec<KeyBytes> = identities.iter().flatten().cloned().collect();
+        let mut places_found = places;
+        if let Arbiter::Index(index) = arbiter {
+            let mut found = Vec::new();
+            tx.read_many(index.state(self.name())?, &keys, |at, primary| {
+                if let Some(primary) = primary {
+                    found.push((places_found[at], KeyBytes::from_slice(primary)));
+                }
+            })?;
+            (places_found, keys) = found.into_iter().unzip();
+        }
+        let mut rows = vec![None; identities.len()];
+        self.read_encoded(tx, &keys, |at, row| rows[places_found[at]] = row.map(|row| row.to_row()))?;
+        Ok(rows)
+    }
+}

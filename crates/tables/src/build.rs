@@ -1,0 +1,115 @@
+//! Building an index on a table with rows, while others read and write it.
+//!
+//! ```text
+//!   cut off         batch 1     batch 2           last batch    catalog
+//!   ──┼───────────────┼───────────┼────── … ─────────┼─────────────┼──▶
+//!     writers keep the index up from here on                       readers use it from here on
+//! ```
+//!
+//! Nobody waits. Each batch is a serializable transaction that reads some rows and writes their entries: if one of the
+//! rows was changed meanwhile, the batch fails and is done again, smaller. A writer whose snapshot is older than a batch
+//! and that changes an entry of it gets a conflict, because it deletes an entry that the batch has written. So every
+//! batch leaves the entries of its rows as of one moment, and writers carry them on.
+//!
+//! A crash in the middle leaves a state that no entry of the catalog names; the next open drops it.
+//!
+//! Memory: one batch, at most [`BUILD_ROWS`] rows and a leaf.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_memory::Durability;
+use entresol_structures::KeyBytes;
+use entresol_transactions::{Isolation, KeyRange, StateContext, Transaction};
+
+use crate::error::{Error, Result};
+use crate::index::{Entry, Index};
+use crate::row_view::RowView;
+use crate::table::Table;
+
+/// Rows of a batch.
+const BUILD_ROWS: usize = 1024;
+/// How often a batch is tried while others change its rows.
+const ATTEMPTS_MAX: u32 = 200;
+/// The longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// Puts the entries of all rows into an index that writers keep up already.
+pub(crate) fn fill(context: &Arc<StateContext>, table: &Table, index: &Index) -> Result<()> {
+    let mut from = None;
+    let mut attempt = 0;
+    loop {
+        let rows_max = (BUILD_ROWS >> attempt.min(10)).max(1);
+        match batch(context, table, index, &from, rows_max) {
+            Ok(None) => return Ok(()),
+            Ok(next) => {
+                from = next;
+                attempt = 0;
+            }
+            Err(Error::Transactions(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
+                tracing::debug!(index = index.name(), %error, attempt, "a batch of an index is built again");
+                attempt += 1;
+                std::thread::sleep(
+                    Duration::from_micros(100).saturating_mul(1 << attempt.min(16)).min(PAUSE_MAX),
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// One batch from a key on; returns where the next one begins.
+fn batch(
+    context: &Arc<StateContext>,
+    table: &Table,
+    index: &Index,
+    from: &Option<KeyBytes>,
+    rows_max: usize,
+) -> Result<Option<KeyBytes>> {
+    let tx = context.begin_at(Isolation::Serializable)?;
+    let mut next = from.clone();
+    let mut entries = Vec::new();
+    loop {
+        let mut failed = None;
+        let more = tx.scan_batch(table.state(), &KeyRange::full(), &mut next, |key, value| {
+            let row = RowView::new(table.name(), table.schema(), key, value);
+            let entry = row
+                .and_then(|row| index.entry(table.name(), table.schema(), key, |column| row.value(column)));
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error) => failed = Some(error),
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !more || entries.len() >= rows_max {
+            break;
+        }
+    }
+    put(&tx, table, index, &entries)?;
+    // A later commit that is durable makes this one durable too.
+    tx.commit(Durability::None)?;
+    Ok(next)
+}
+
+/// Writes entries, those that writers have not put there already.
+fn put(tx: &Transaction, table: &Table, index: &Index, entries: &[Entry]) -> Result<()> {
+    let state = index.state(table.name())?;
+    let keys: Vec<&KeyBytes> = entries.iter().map(|entry| &entry.key).collect();
+    let mut taken = Vec::with_capacity(entries.len());
+    tx.read_many(state, &keys, |_, value| taken.push(value.map(KeyBytes::from_slice)))?;
+    let mut sorted: Vec<&Entry> = entries.iter().filter(|entry| entry.exclusive).collect();
+    sorted.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        return Err(table.not_unique(index, &pair[0].key));
+    }
+    for (entry, taken) in entries.iter().zip(taken) {
+        match taken {
+            Some(value) if value == entry.value => {}
+            Some(_) => return Err(table.not_unique(index, &entry.key)),
+            None => tx.write(state, &entry.key, Some(&entry.value))?,
+        }
+    }
+    Ok(())
+}

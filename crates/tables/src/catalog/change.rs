@@ -1,0 +1,193 @@
+//! Changing what there is: indexes come and go, tables are redefined and renamed.
+//!
+//! ```text
+//!   rows get another shape, an index goes    row of the catalog ─▶ cut off writers ─▶ drop states
+//!   rows have to meet something more         cut off writers ─▶ look at all rows ─▶ row of the catalog
+//! ```
+//!
+//! In the first order a crash finds a catalog that knows all shapes and no state that is gone. In the second nobody writes a
+//! row that breaks the new rule while the others are looked at; if one breaks it, the old definition comes back, for
+//! which all rows are right.
+//!
+//! Transactions that began before the writers were cut off, and wrote the table, get a conflict when they commit. Only
+//! [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever the table's size.
+
+use std::sync::Arc;
+
+use entresol_transactions::{INFINITY, Transaction};
+
+use crate::build;
+use crate::catalog::{Catalog, check_name};
+use crate::definition::{IndexDefinition, TableDefinition};
+use crate::error::{Error, Result};
+use crate::index::{self, Index};
+use crate::table::Table;
+
+/// Looks whether all rows meet a new definition, in a transaction that sees them all.
+pub type Verify<'v, E> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<(), E>;
+
+impl Catalog {
+    /// Makes an index of a table. Rows are written meanwhile; those that were written by transactions that began
+    /// before are refused with a conflict. It is whole, durable and in use when this returns.
+    /// [`Error::UniqueViolation`] if rows have the same unique values.
+    pub fn create_index(&self, table: &str, definition: IndexDefinition) -> Result<Arc<Index>> {
+        let _changing = self.changing.lock();
+        let old = self.table(table)?;
+        self.check_free(&definition.name)?;
+        if old.definition().has_constraint(table, &definition.name) {
+            return Err(Error::RelationExists { name: definition.name });
+        }
+        check_writable(&old)?;
+        let mut with_index = old.definition().clone();
+        with_index.indexes.push(definition.clone());
+        with_index.check(table)?;
+        let width = index::key_width(old.schema(), &definition.columns);
+        let state = self.context.create_state(old.group(), width)?;
+        state.set_holder(&format!("index {} of table {table}", definition.name));
+        let id = state.id();
+        let index = Index::new(definition, id, Ok(state), INFINITY);
+        let mut indexes = old.indexes().to_vec();
+        indexes.push(Arc::clone(&index));
+        let building = old.redefined(table, with_index, indexes);
+        let built = self.replace(&old, &building).and_then(|()| {
+            build::fill(&self.context, &building, &index)?;
+            self.write_entry(&building)
+        });
+        match built {
+            Ok(readable_from) => {
+                index.set_readable_from(readable_from);
+                self.changed();
+                Ok(index)
+            }
+            Err(error) => {
+                let back = building.redefined(table, old.definition().clone(), old.indexes().to_vec());
+                match self.replace(&building, &back) {
+                    Ok(()) => self.drop_states(table, vec![id]),
+                    Err(second) => {
+                        tracing::error!(table, error = %second, "an index that was not built is kept up")
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The table that has an index of this name.
+    pub fn table_of_index(&self, index: &str) -> Result<Arc<Table>> {
+        let tables = self.tables.read();
+        let table = tables.values().find(|table| table.index(index).is_some());
+        table.cloned().ok_or_else(|| Error::NoSuchIndex { index: index.to_owned() })
+    }
+
+    /// Drops an index, also a damaged one. Transactions that began before may go on reading it.
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        let table = self.table_of_index(name)?;
+        if table.index(name).is_some_and(|index| index.definition().constraint) {
+            return Err(Error::Needed {
+                what: format!("index {name}"),
+                by: format!("constraint {name} of table {}; drop the constraint", table.name()),
+            });
+        }
+        self.redefine(table.name(), None::<Verify<'_, Error>>, |definition| {
+            definition.indexes.retain(|index| index.name != name);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Changes the definition of a table: `change` is given a copy of it. `verify` is called if rows that are there may
+    /// not meet the new one. Indexes may be taken away, and their columns may move, but none can be added.
+    pub fn redefine<E: From<Error>>(
+        &self,
+        name: &str,
+        verify: Option<Verify<'_, E>>,
+        change: impl FnOnce(&mut TableDefinition) -> Result<(), E>,
+    ) -> Result<Arc<Table>, E> {
+        let _changing = self.changing.lock();
+        let old = self.table(name)?;
+        let mut definition = old.definition().clone();
+        change(&mut definition)?;
+        definition.check(name)?;
+        let same_shape = definition.schema.history() == old.schema().history();
+        assert!(
+            verify.is_none() || same_shape,
+            "rows of a new shape are written only when the catalog knows it"
+        );
+        let kept = indexes_of(&old, &definition);
+        let gone: Vec<_> = old
+            .indexes()
+            .iter()
+            .filter(|index| {
+                index.damage().is_none() && kept.iter().all(|kept| kept.state_id() != index.state_id())
+            })
+            .map(|index| index.state_id())
+            .collect();
+        let new = old.redefined(name, definition, kept);
+        match verify {
+            None => {
+                self.write_entry(&new)?;
+                self.replace(&old, &new)?;
+            }
+            Some(verify) => {
+                self.replace(&old, &new)?;
+                let begun = self.begin().map_err(E::from);
+                let verified = begun.and_then(|tx| verify(&new, &tx));
+                if let Err(error) = verified.and_then(|()| Ok(self.write_entry(&new).map(drop)?)) {
+                    let back = new.redefined(name, old.definition().clone(), old.indexes().to_vec());
+                    self.replace(&new, &back)?;
+                    return Err(error);
+                }
+            }
+        }
+        self.drop_states(name, gone);
+        Ok(new)
+    }
+
+    /// Gives a table another name.
+    pub fn rename_table(&self, name: &str, new_name: &str) -> Result<Arc<Table>> {
+        check_name(new_name)?;
+        let _changing = self.changing.lock();
+        let old = self.table(name)?;
+        self.check_free(new_name)?;
+        let mut definition = old.definition().clone();
+        // The constraint keeps the name that it had.
+        definition.key_name = (!old.schema().hidden_key()).then(|| definition.key_constraint(name));
+        let new = old.redefined(new_name, definition, old.indexes().to_vec());
+        self.write_entries(&[(name, None), (new_name, Some(&new))])?;
+        self.replace(&old, &new)?;
+        Ok(new)
+    }
+
+    /// Puts a definition in the place of another: from here on all transactions write through it, and those that wrote
+    /// through the old one get a conflict.
+    fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
+        let other_shape = old.schema().history() != new.schema().history();
+        self.context.cut_off_writers(old.state().id(), |from| {
+            new.validity().begin(from);
+            old.validity().end(from, other_shape);
+            new.lineage().set_current(new);
+            let mut tables = self.tables.write();
+            tables.remove(old.name());
+            tables.insert(new.name().to_owned(), Arc::clone(new));
+        })?;
+        self.changed();
+        Ok(())
+    }
+}
+
+/// The indexes of a table for another definition of it: the same, by their names.
+fn indexes_of(table: &Table, definition: &TableDefinition) -> Vec<Arc<Index>> {
+    let known = |wanted: &IndexDefinition| {
+        let index = table.index(&wanted.name).expect("a redefinition adds no index");
+        match index.definition() == wanted {
+            true => Arc::clone(index),
+            false => index.redefined(wanted.clone()),
+        }
+    };
+    definition.indexes.iter().map(known).collect()
+}
+
+/// Not while an index is damaged: it would not be kept up.
+fn check_writable(table: &Table) -> Result<()> {
+    table.indexes().iter().try_for_each(|index| index.state(table.name()).map(drop))
+}

@@ -1,0 +1,144 @@
+//! The rows of the catalog, as bytes, and what they stand for.
+//!
+//! The key of a row is the name of a table, the value, little-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | version, 3 |
+//! | 4 | state of the rows |
+//! | 4 | group of that state |
+//! | 4 | CRC-32C of the name and all other bytes; not in version 1 |
+//! | rest | version 3: the definition ([`TableDefinition::to_bytes`]); before: the schema ([`Schema::to_bytes`]) |
+//!
+//! Older versions are read; a table gets a row of this version when it is changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_transactions::{GroupId, State, StateContext, StateId};
+
+use crate::definition::TableDefinition;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::schema::Schema;
+use crate::table::Table;
+
+const VERSION: u8 = 3;
+const VERSION_SCHEMA: u8 = 2;
+const VERSION_PLAIN: u8 = 1;
+const HEADER_BYTES: usize = 9;
+const CRC_BYTES: usize = 4;
+
+/// The row of a table.
+pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
+    let mut bytes = vec![VERSION];
+    bytes.extend_from_slice(&table.state().id().0.to_le_bytes());
+    bytes.extend_from_slice(&table.group().0.to_le_bytes());
+    let states: Vec<u32> = table.indexes().iter().map(|index| index.state_id().0).collect();
+    let definition = table.definition().to_bytes(&states)?;
+    let checksum = checksum(table.name().as_bytes(), &bytes, &definition);
+    bytes.extend_from_slice(&checksum);
+    bytes.extend_from_slice(&definition);
+    Ok(bytes)
+}
+
+fn checksum(name: &[u8], header: &[u8], rest: &[u8]) -> [u8; CRC_BYTES] {
+    [header, rest]
+        .iter()
+        .fold(crc32c::crc32c(name), |crc, part| crc32c::crc32c_append(crc, part))
+        .to_le_bytes()
+}
+
+/// What a row stands for.
+enum Decoded {
+    Table(Arc<Table>),
+    /// The row is sound, the state is not.
+    Damaged(DamagedTable),
+}
+
+/// A table that cannot be used.
+pub(super) struct DamagedTable {
+    /// None if its row in the catalog is damaged.
+    pub(super) state: Option<StateId>,
+    pub(super) reason: String,
+}
+
+fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Decoded> {
+    let corrupt = |reason: String| Error::corrupt(format!("catalog entry of table {name}"), reason);
+    let cut_off = || corrupt("cut off".to_owned());
+    let (header, rest) = entry.split_at_checked(HEADER_BYTES).ok_or_else(cut_off)?;
+    let rest = match header[0] {
+        VERSION_PLAIN => rest,
+        VERSION | VERSION_SCHEMA => {
+            let (found, rest) = rest.split_at_checked(CRC_BYTES).ok_or_else(cut_off)?;
+            if found != checksum(name.as_bytes(), header, rest) {
+                return Err(corrupt("its checksum differs".to_owned()));
+            }
+            rest
+        }
+        version => return Err(corrupt(format!("unknown version {version}"))),
+    };
+    let (definition, index_states) = match header[0] {
+        VERSION => TableDefinition::from_bytes(name, rest)?,
+        _ => (TableDefinition::plain(Schema::from_bytes(rest)?), Vec::new()),
+    };
+    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let id = StateId(number(1));
+    if let Some(what) = context.damaged_states().get(&id) {
+        return Ok(Decoded::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
+    }
+    let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
+    state.set_holder(&format!("table {name}"));
+    let mut indexes = Vec::with_capacity(index_states.len());
+    for (index, id) in definition.indexes.iter().zip(index_states) {
+        let id = StateId(id);
+        let state = match context.damaged_states().get(&id) {
+            Some(what) => Err(what.clone()),
+            None => Ok(context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?),
+        };
+        if let Ok(state) = &state {
+            state.set_holder(&format!("index {} of table {name}", index.name));
+        }
+        indexes.push(Index::new(index.clone(), id, state, 0));
+    }
+    Ok(Decoded::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
+}
+
+/// What the catalog holds.
+pub(super) struct Loaded {
+    pub(super) tables: BTreeMap<String, Arc<Table>>,
+    pub(super) damaged: BTreeMap<String, DamagedTable>,
+    /// It is not known which states belong to some tables.
+    pub(super) rows_damaged: bool,
+}
+
+/// Row by row: one that is damaged keeps no other table from being opened.
+pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Loaded> {
+    // Small, and everything hangs on it.
+    state.check_index()?;
+    let tx = context.begin()?;
+    let mut loaded = Loaded { tables: BTreeMap::new(), damaged: BTreeMap::new(), rows_damaged: false };
+    for key in state.keys()? {
+        let name = String::from_utf8_lossy(&key).into_owned();
+        let decoded = match tx.read(state, &key, |entry| decode_entry(context, &name, entry)) {
+            Ok(Some(decoded)) => decoded,
+            Ok(None) => continue,
+            Err(error) if error.is_corrupt() => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        match decoded {
+            Ok(Decoded::Table(table)) => {
+                loaded.tables.insert(name, table);
+            }
+            Ok(Decoded::Damaged(table)) => {
+                loaded.damaged.insert(name, table);
+            }
+            Err(error) => {
+                tracing::error!(table = name, %error, "a damaged row of the catalog");
+                loaded.rows_damaged = true;
+                loaded.damaged.insert(name, DamagedTable { state: None, reason: error.to_string() });
+            }
+        }
+    }
+    Ok(loaded)
+}

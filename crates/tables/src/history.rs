@@ -1,0 +1,234 @@
+//! The shapes that the rows of a table have had: what makes adding and dropping columns cheap.
+//!
+//! ```text
+//!   CREATE TABLE t (k, a, b)   shape 0: a b       a row says in its first byte which shape it has;
+//!   ADD COLUMN c DEFAULT 7     shape 1: a b c     a row of shape 0 has 7 in c
+//!   DROP COLUMN a              shape 2: b c       rows of shape 0 and 1 have an a that nobody sees
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every visible column has an identity, a number that no other column of the table has had. Key columns have one too,
+//!   but lie in the key, so no shape names them.
+//! - A shape is never forgotten as long as the table is there: rows of it may lie anywhere. There are at most
+//!   [`SHAPES_MAX`].
+//! - What rows have in a column that is younger is fixed when the column is added, whatever its default later is.
+//!
+//! A crash leaves the catalog's old or new entry; both know all shapes of rows that were committed before.
+
+use crate::encoding::key;
+use crate::error::{Error, Result};
+use crate::schema::{COLUMNS_MAX, Column, invalid, type_of_tag, type_tag};
+use crate::value::{DataType, Value};
+
+/// The most shapes that the rows of a table can have: so often can columns be added or dropped.
+pub const SHAPES_MAX: usize = 200;
+// The first byte of a row is the shape plus one.
+const _: () = assert!(SHAPES_MAX < u8::MAX as usize);
+
+/// A column as rows of a shape have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) id: u16,
+    pub(crate) data_type: DataType,
+}
+
+/// The columns of the values of rows, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape(Vec<Stored>);
+
+impl Shape {
+    pub(crate) fn columns(&self) -> &[Stored] {
+        &self.0
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct History {
+    /// Identity of each visible column.
+    ids: Vec<u16>,
+    /// What older rows have in each visible column.
+    missing: Vec<Value>,
+    next_id: u16,
+    shapes: Vec<Shape>,
+    /// The shape of rows that are written now.
+    current: usize,
+}
+
+impl History {
+    /// Of a new table; `key` as declared, empty for a hidden one.
+    pub(crate) fn new(columns: &[Column], key: &[usize]) -> History {
+        let count = columns.len().min(usize::from(u16::MAX)) as u16;
+        let value_columns = (0..count).filter(|id| !key.contains(&usize::from(*id)));
+        let stored = value_columns.map(|id| Stored { id, data_type: columns[usize::from(id)].data_type });
+        History {
+            ids: (0..count).collect(),
+            missing: vec![Value::Null; columns.len()],
+            next_id: count,
+            shapes: vec![Shape(stored.collect())],
+            current: 0,
+        }
+    }
+
+    pub(crate) fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    pub(crate) fn current(&self) -> usize {
+        self.current
+    }
+
+    pub(crate) fn missing(&self, column: usize) -> &Value {
+        // The hidden key is never missing and never asked for.
+        &self.missing[column]
+    }
+
+    /// The visible column of an identity; None if it was dropped.
+    pub(crate) fn column_of(&self, id: u16) -> Option<usize> {
+        self.ids.iter().position(|&known| known == id)
+    }
+
+    /// True if nothing was ever added or dropped.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.shapes.len() == 1 && usize::from(self.next_id) == self.ids.len()
+    }
+
+    pub(crate) fn with_column(&self, data_type: DataType, missing: Value) -> Result<History> {
+        let mut changed = self.clone();
+        let id = self.next_id;
+        changed.next_id = id.checked_add(1).ok_or_else(|| invalid("the table has had too many columns"))?;
+        changed.ids.push(id);
+        changed.missing.push(missing);
+        let mut columns = self.shapes[self.current].0.clone();
+        columns.push(Stored { id, data_type });
+        changed.take_shape(Shape(columns))?;
+        Ok(changed)
+    }
+
+    pub(crate) fn without_column(&self, column: usize) -> Result<History> {
+        let mut changed = self.clone();
+        let id = changed.ids.remove(column);
+        changed.missing.remove(column);
+        let columns = self.shapes[self.current].0.iter().filter(|stored| stored.id != id).copied().collect();
+        changed.take_shape(Shape(columns))?;
+        Ok(changed)
+    }
+
+    fn take_shape(&mut self, shape: Shape) -> Result<()> {
+        self.current = match self.shapes.iter().position(|known| *known == shape) {
+            Some(known) => known,
+            None if self.shapes.len() >= SHAPES_MAX => {
+                return Err(invalid(format!(
+                    "columns of this table were added and dropped {SHAPES_MAX} times, the most possible; copy it with CREATE TABLE AS"
+                )));
+            }
+            None => {
+                self.shapes.push(shape);
+                self.shapes.len() - 1
+            }
+        };
+        Ok(())
+    }
+
+    /// Checks a history that was read against the columns and the declared key of its table.
+    pub(crate) fn check(&self, columns: &[Column], key: &[usize]) -> Result<()> {
+        let corrupt = |reason: &str| Err(Error::corrupt("schema in the catalog", reason));
+        if self.ids.len() != columns.len() || self.missing.len() != columns.len() {
+            return corrupt("not every column has an identity");
+        }
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.last().is_some_and(|&id| id >= self.next_id) {
+            return corrupt("two columns with one identity");
+        }
+        let Some(shape) = self.shapes.get(self.current) else { return corrupt("no current shape") };
+        let value_columns = (0..columns.len()).filter(|column| !key.contains(column));
+        let mut expected: Vec<(u16, DataType)> =
+            value_columns.map(|column| (self.ids[column], columns[column].data_type)).collect();
+        let mut stored: Vec<_> = shape.0.iter().map(|stored| (stored.id, stored.data_type)).collect();
+        expected.sort_unstable_by_key(|(id, _)| *id);
+        stored.sort_unstable_by_key(|(id, _)| *id);
+        if expected != stored {
+            return corrupt("the current shape is not that of the columns");
+        }
+        let is_alien = |stored: &Stored| match self.column_of(stored.id) {
+            Some(column) => key.contains(&column) || columns[column].data_type != stored.data_type,
+            None => stored.id >= self.next_id,
+        };
+        if self.shapes.iter().flat_map(|shape| &shape.0).any(is_alien) {
+            return corrupt("a shape with a column that the table has not");
+        }
+        for (column, missing) in columns.iter().zip(&self.missing) {
+            if !missing.is_of(column.data_type) {
+                return corrupt("a value of the wrong type for older rows");
+            }
+        }
+        Ok(())
+    }
+
+    /// As the catalog stores it, little-endian:
+    ///
+    /// | bytes | what |
+    /// | --- | --- |
+    /// | 2 | next identity |
+    /// | per visible column | identity (2), length of what older rows have in it (2; 0: NULL), that, encoded as in a key |
+    /// | 1, 1 | number of shapes, the current one |
+    /// | per shape | number of columns (2); per column identity (2), type tag, precision, scale |
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.next_id.to_le_bytes().to_vec();
+        for (id, missing) in self.ids.iter().zip(&self.missing) {
+            bytes.extend_from_slice(&id.to_le_bytes());
+            let encoded = key::encode_one(missing);
+            bytes.extend_from_slice(&(encoded.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(&encoded);
+        }
+        bytes.extend_from_slice(&[self.shapes.len() as u8, self.current as u8]);
+        for shape in &self.shapes {
+            bytes.extend_from_slice(&(shape.0.len() as u16).to_le_bytes());
+            for stored in &shape.0 {
+                bytes.extend_from_slice(&stored.id.to_le_bytes());
+                let (tag, precision, scale) = type_tag(stored.data_type);
+                bytes.extend_from_slice(&[tag, precision, scale]);
+            }
+        }
+        bytes
+    }
+
+    /// Reads what [`History::to_bytes`] wrote for a table with these columns; `None` if it is malformed.
+    pub(crate) fn from_bytes(columns: &[Column], mut bytes: &[u8]) -> Option<History> {
+        let mut take = |count: usize| -> Option<&[u8]> {
+            let (head, tail) = bytes.split_at_checked(count)?;
+            bytes = tail;
+            Some(head)
+        };
+        let short = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+        let next_id = short(take(2)?);
+        let (mut ids, mut missing) = (Vec::new(), Vec::new());
+        for column in columns {
+            ids.push(short(take(2)?));
+            let length = usize::from(short(take(2)?));
+            missing.push(key::decode_one(column.data_type, take(length)?)?);
+        }
+        let counts = take(2)?;
+        let (shape_count, current) = (usize::from(counts[0]), usize::from(counts[1]));
+        if shape_count > SHAPES_MAX {
+            return None;
+        }
+        let mut shapes = Vec::with_capacity(shape_count);
+        for _ in 0..shape_count {
+            let count = usize::from(short(take(2)?));
+            if count > COLUMNS_MAX {
+                return None;
+            }
+            let mut stored = Vec::with_capacity(count);
+            for _ in 0..count {
+                let column = take(5)?;
+                let data_type = type_of_tag(column[2], column[3], column[4])?;
+                stored.push(Stored { id: short(column), data_type });
+            }
+            shapes.push(Shape(stored));
+        }
+        bytes.is_empty().then_some(History { ids, missing, next_id, shapes, current })
+    }
+}

@@ -1,0 +1,94 @@
+//! Layouts: where each column of a table lies in the values of rows of one shape.
+//!
+//! A shape says which columns a value has ([`crate::history`]); its layout is computed, never stored. Columns that rows of
+//! the shape don't have are [`Slot::Missing`].
+
+use crate::history::{History, Shape};
+use crate::schema::{Column, fixed_bytes};
+use crate::value::DataType;
+
+/// Where a column lies; offsets are in the key or in the value (see [`crate::encoding`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// The `ordinal`-th key column, of fixed width.
+    KeyFixed { ordinal: usize },
+    /// The `ordinal`-th key column, a VARCHAR; its text is the value's `variable`-th if that is not empty.
+    KeyVarchar { ordinal: usize, variable: usize },
+    /// A fixed-width column of the value.
+    Fixed { null_bit: usize, offset: usize },
+    /// The `variable`-th VARCHAR of the value.
+    Varchar { null_bit: usize, variable: usize },
+    /// The row is older than the column.
+    Missing,
+}
+
+/// Where the columns lie in rows of one shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// One per column of the table.
+    slots: Vec<Slot>,
+    /// Texts, those of key columns included.
+    variables: usize,
+    /// Where the ends of the texts begin in the value.
+    ends_offset: usize,
+    /// Value offsets of BOOLEAN columns: the only fixed type with invalid bytes. Dropped columns are among them.
+    boolean_offsets: Vec<usize>,
+}
+
+impl Layout {
+    /// Lays out a shape of a table with these columns, the hidden key included.
+    pub(crate) fn new(columns: &[Column], key: &[usize], history: &History, shape: &Shape) -> Layout {
+        let mut slots = vec![Slot::Missing; columns.len()];
+        let mut boolean_offsets = Vec::new();
+        let (mut offset, mut variables) = (1 + shape.columns().len().div_ceil(8), 0);
+        for (null_bit, stored) in shape.columns().iter().enumerate() {
+            let slot = match fixed_bytes(stored.data_type) {
+                Some(bytes) => {
+                    if stored.data_type == DataType::Boolean {
+                        boolean_offsets.push(offset);
+                    }
+                    offset += bytes;
+                    Slot::Fixed { null_bit, offset: offset - bytes }
+                }
+                None => {
+                    variables += 1;
+                    Slot::Varchar { null_bit, variable: variables - 1 }
+                }
+            };
+            if let Some(column) = history.column_of(stored.id) {
+                slots[column] = slot;
+            }
+        }
+        for (ordinal, &column) in key.iter().enumerate() {
+            slots[column] = match fixed_bytes(columns[column].data_type) {
+                Some(_) => Slot::KeyFixed { ordinal },
+                None => {
+                    variables += 1;
+                    Slot::KeyVarchar { ordinal, variable: variables - 1 }
+                }
+            };
+        }
+        Layout { slots, variables, ends_offset: offset, boolean_offsets }
+    }
+
+    pub(crate) fn slot(&self, column: usize) -> Slot {
+        self.slots[column]
+    }
+
+    pub(crate) fn variables(&self) -> usize {
+        self.variables
+    }
+
+    pub(crate) fn ends_offset(&self) -> usize {
+        self.ends_offset
+    }
+
+    pub(crate) fn boolean_offsets(&self) -> &[usize] {
+        &self.boolean_offsets
+    }
+
+    /// Bytes of a value whose texts are all empty.
+    pub(crate) fn value_bytes_min(&self) -> usize {
+        self.ends_offset + 4 * self.variables
+    }
+}

@@ -1,0 +1,156 @@
+//! Keeping secondary indexes up: which entries go and which come when rows change.
+//!
+//! All entries of a call that go are deleted before the first comes, so that unique values may be swapped. An entry that
+//! goes and comes again is not touched. What goes is always written as a deletion, there or not: that is how a writer
+//! meets the builder of an index ([`crate::build`]).
+
+use std::collections::BTreeMap;
+
+use entresol_structures::KeyBytes;
+use entresol_transactions::{KeyRange, Transaction};
+
+use crate::error::{Error, Result};
+use crate::index::{Entry, Index};
+use crate::row_view::RowView;
+use crate::table::Table;
+
+/// How much of what is wrong with an index is told.
+const WRONG_MAX: usize = 10;
+
+impl Table {
+    /// The entries of the rows with these keys; `None` where there is no row.
+    pub(crate) fn old_entries(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<Vec<Option<Vec<Entry>>>> {
+        let mut old = vec![None; keys.len()];
+        if self.indexes().is_empty() {
+            tx.read_many(self.state(), keys, |at, value| old[at] = value.map(|_| Vec::new()))?;
+            return Ok(old);
+        }
+        let mut failed = None;
+        self.read_encoded(tx, keys, |at, row| {
+            if let Some(row) = row {
+                match self.entries(&keys[at], |column| row.value(column)) {
+                    Ok(entries) => old[at] = Some(entries),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        })?;
+        failed.map_or(Ok(old), Err)
+    }
+
+    /// Replaces the entries of rows that go by those of rows that come: of each row one per index.
+    pub(crate) fn reindex(&self, tx: &Transaction, gone: &[Vec<Entry>], come: &[Vec<Entry>]) -> Result<()> {
+        for (at, index) in self.indexes().iter().enumerate() {
+            let state = index.state(self.name())?;
+            let mut going: BTreeMap<&KeyBytes, &Entry> =
+                gone.iter().map(|entries| (&entries[at].key, &entries[at])).collect();
+            let mut coming = Vec::with_capacity(come.len());
+            for entry in come.iter().map(|entries| &entries[at]) {
+                match going.get(&entry.key) {
+                    Some(old) if *old == entry => {
+                        going.remove(&entry.key);
+                    }
+                    _ => coming.push(entry),
+                }
+            }
+            for key in going.keys() {
+                tx.write(state, key, None)?;
+            }
+            self.check_exclusive(tx, index, &coming)?;
+            for entry in coming {
+                tx.write(state, &entry.key, Some(&entry.value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No two rows, of these and of those that are there, may have the same unique values.
+    fn check_exclusive(&self, tx: &Transaction, index: &Index, coming: &[&Entry]) -> Result<()> {
+        let mut keys: Vec<&KeyBytes> =
+            coming.iter().filter(|entry| entry.exclusive).map(|entry| &entry.key).collect();
+        keys.sort_unstable();
+        if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(self.not_unique(index, pair[0]));
+        }
+        let mut taken = None;
+        tx.read_many(index.state(self.name())?, &keys, |at, value| {
+            if value.is_some() && taken.is_none() {
+                taken = Some(at);
+            }
+        })?;
+        taken.map_or(Ok(()), |at| Err(self.not_unique(index, keys[at])))
+    }
+
+    /// What is wrong between the table and an index, as the transaction sees them: at most [`WRONG_MAX`] rows and entries.
+    pub(crate) fn check_index(&self, tx: &Transaction, index: &Index) -> Result<Vec<String>> {
+        let (name, state) = (index.name(), index.state(self.name())?);
+        let mut wrong = Vec::new();
+        let mut note = |what: String| {
+            if wrong.len() < WRONG_MAX {
+                wrong.push(what);
+            }
+        };
+        let (mut range, mut failed) = (None, None);
+        let mut rows: Vec<(KeyBytes, Entry)> = Vec::new();
+        loop {
+            let more = tx.scan_batch(self.state(), &KeyRange::full(), &mut range, |key, value| {
+                let row = RowView::new(self.name(), self.schema(), key, value);
+                let entry =
+                    row.and_then(|row| index.entry(self.name(), self.schema(), key, |at| row.value(at)));
+                match entry {
+                    Ok(entry) => rows.push((KeyBytes::from_slice(key), entry)),
+                    Err(error) => failed = Some(error),
+                }
+            })?;
+            let keys: Vec<&KeyBytes> = rows.iter().map(|(_, entry)| &entry.key).collect();
+            tx.read_many(state, &keys, |at, value| {
+                if value != Some(&rows[at].1.value[..]) {
+                    note(format!(
+                        "index {name}: the row with key {} has no entry",
+                        self.display_key(&rows[at].0)
+                    ));
+                }
+            })?;
+            rows.clear();
+            if !more {
+                break;
+            }
+        }
+        let mut entries: Vec<(KeyBytes, KeyBytes)> = Vec::new();
+        loop {
+            let more = tx.scan_batch(state, &KeyRange::full(), &mut range, |key, value| {
+                match index.primary(self.name(), self.schema(), key, value) {
+                    Ok(primary) => entries.push((KeyBytes::from_slice(key), KeyBytes::from_slice(primary))),
+                    Err(error) => failed = Some(error),
+                }
+            })?;
+            let keys: Vec<&KeyBytes> = entries.iter().map(|(_, primary)| primary).collect();
+            self.read_encoded(tx, &keys, |at, row| {
+                let key = &entries[at].0;
+                let expected = row
+                    .map(|row| index.entry(self.name(), self.schema(), &entries[at].1, |at| row.value(at)));
+                // The state pads its keys.
+                let is_its = |entry: &Entry| {
+                    key.starts_with(&entry.key) && key[entry.key.len()..].iter().all(|byte| *byte == 0)
+                };
+                if !matches!(&expected, Some(Ok(entry)) if is_its(entry)) {
+                    let values = index.display(self.schema(), key);
+                    note(format!("index {name}: the entry ({values}) is of no row"));
+                }
+            })?;
+            entries.clear();
+            if !more {
+                break;
+            }
+        }
+        failed.map_or(Ok(wrong), Err)
+    }
+
+    pub(crate) fn not_unique(&self, index: &Index, entry_key: &[u8]) -> Error {
+        Error::UniqueViolation {
+            table: self.name().to_owned(),
+            constraint: index.name().to_owned(),
+            columns: self.definition().column_names(&index.definition().columns),
+            values: index.display(self.schema(), entry_key),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How long a definition of a table holds.
+//!
+//! ```text
+//!   CREATE TABLE       CREATE INDEX        ADD COLUMN
+//!   ├─── Table 1 ──────┤
+//!                      ├─── Table 2 ───────┤
+//!                                          ├─── Table 3 ──▶      timestamps of snapshots
+//! ```
+//!
+//! - A transaction writes through the definition that holds at its snapshot and no other: the transactions floor cuts
+//!   off those that began before a change ([`StateContext::cut_off_writers`]), and this module those that come after it with
+//!   an old object.
+//! - Reading through an old definition goes on as long as rows keep their shape.
+//!
+//! All of it is volatile: after a restart there is one definition, the catalog's.
+//!
+//! [`StateContext::cut_off_writers`]: entresol_transactions::StateContext::cut_off_writers
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use entresol_transactions::{INFINITY, Timestamp, Transaction};
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::{Error, Result};
+use crate::table::Table;
+
+/// Which snapshots may use a definition.
+#[derive(Debug)]
+pub(crate) struct Validity {
+    since: AtomicU64,
+    write_until: AtomicU64,
+    read_until: AtomicU64,
+}
+
+impl Default for Validity {
+    fn default() -> Validity {
+        Validity {
+            since: AtomicU64::new(0),
+            write_until: AtomicU64::new(INFINITY),
+            read_until: AtomicU64::new(INFINITY),
+        }
+    }
+}
+
+impl Validity {
+    /// The definition holds from this timestamp on.
+    pub(crate) fn begin(&self, at: Timestamp) {
+        self.since.store(at, Ordering::Release);
+    }
+
+    /// It ends; `for_readers` if rows of another shape will come.
+    pub(crate) fn end(&self, at: Timestamp, for_readers: bool) {
+        if for_readers {
+            self.read_until.store(at, Ordering::Release);
+        }
+        self.write_until.store(at, Ordering::Release);
+    }
+
+    pub(crate) fn check_reader(&self, table: &str, tx: &Transaction) -> Result<()> {
+        if tx.snapshot() < self.read_until.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::TableChanged { table: table.to_owned() })
+    }
+
+    /// True if the transaction writes through this definition, false if through a later one.
+    fn admits_writer(&self, table: &str, tx: &Transaction) -> Result<bool> {
+        // It would get a conflict when it commits: better now.
+        if tx.snapshot() < self.since.load(Ordering::Acquire) {
+            return Err(Error::TableChanged { table: table.to_owned() });
+        }
+        Ok(tx.snapshot() < self.write_until.load(Ordering::Acquire))
+    }
+}
+
+/// What all definitions of one table share.
+#[derive(Debug, Default)]
+pub(crate) struct Lineage {
+    current: RwLock<Weak<Table>>,
+    /// The next row number, once one was needed.
+    pub(crate) next_rowid: Mutex<Option<i64>>,
+}
+
+impl Lineage {
+    pub(crate) fn set_current(&self, table: &Arc<Table>) {
+        *self.current.write() = Arc::downgrade(table);
+    }
+}
+
+impl Table {
+    /// The definition through which the transaction has to write: `None` if it is this one.
+    pub(crate) fn writer(&self, tx: &Transaction) -> Result<Option<Arc<Table>>> {
+        if self.validity().admits_writer(self.name(), tx)? {
+            return Ok(None);
+        }
+        let changed = || Error::TableChanged { table: self.name().to_owned() };
+        let current = self.lineage().current.read().upgrade().ok_or_else(changed)?;
+        // Rows mean the same if neither their columns nor what they have to meet has changed.
+        let (old, new) = (self.definition(), current.definition());
+        let same = old.schema == new.schema && old.defaults == new.defaults && old.checks == new.checks;
+        match same && current.validity().admits_writer(self.name(), tx)? {
+            true => Ok(Some(current)),
+            false => Err(changed()),
+        }
+    }
+}
