@@ -40,7 +40,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
@@ -84,6 +84,8 @@ pub struct Catalog {
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
     /// Held while the catalog changes.
     changing: Mutex<()>,
+    /// How often it has changed.
+    version: AtomicU64,
 }
 
 impl Catalog {
@@ -107,12 +109,24 @@ impl Catalog {
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
             changing: Mutex::new(()),
+            version: AtomicU64::new(0),
         }))
     }
 
     /// The state context under the catalog.
     pub fn context(&self) -> &Arc<StateContext> {
         &self.context
+    }
+
+    /// How often a table was made, changed or dropped in this run. What was planned at an older version is to be
+    /// planned again; read the version before planning.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// After the tables have changed.
+    fn advance(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// The group of tables that were made without naming one: they commit with one LastCTS.
@@ -153,6 +167,7 @@ impl Catalog {
         }
         let table = Table::new(name.to_owned(), schema, state, group);
         self.tables.write().insert(name.to_owned(), Arc::clone(&table));
+        self.advance();
         Ok(table)
     }
 
@@ -164,11 +179,13 @@ impl Catalog {
             // What its state consists of cannot be trusted: it stays allocated.
             self.write_entry(name, None)?;
             self.damaged.write().remove(name);
+            self.advance();
             return Ok(());
         }
         let table = self.table(name)?;
         self.write_entry(name, None)?;
         self.tables.write().remove(name);
+        self.advance();
         Ok(self.context.drop_state(table.state().id())?)
     }
 
