@@ -19,6 +19,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionIsolationLevel, TransactionMode};
 use entresol_tables::Catalog;
 use entresol_transactions::{Isolation, Mark, Transaction};
@@ -28,36 +30,118 @@ use crate::error::{Error, Result};
 /// The most savepoints of a block.
 pub const SAVEPOINTS_MAX: usize = 1024;
 
+/// How a block runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Modes {
+    pub(crate) isolation: Isolation,
+    pub(crate) read_only: bool,
+}
+
+impl Modes {
+    /// These, changed by what a statement says.
+    pub(crate) fn with(mut self, modes: &[TransactionMode]) -> Modes {
+        for mode in modes {
+            match mode {
+                TransactionMode::AccessMode(mode) => {
+                    self.read_only = *mode == TransactionAccessMode::ReadOnly;
+                }
+                TransactionMode::IsolationLevel(level) => self.isolation = level_of(level),
+            }
+        }
+        self
+    }
+
+    /// The level as SHOW names it.
+    pub(crate) fn level(self) -> &'static str {
+        match self.isolation {
+            Isolation::ReadCommitted => "read committed",
+            Isolation::Serializable => "serializable",
+            Isolation::Snapshot => "repeatable read",
+        }
+    }
+}
+
+/// The level of this name; snapshot isolation is REPEATABLE READ.
+pub(crate) fn level_named(name: &str) -> Isolation {
+    match name {
+        "read uncommitted" | "read committed" => Isolation::ReadCommitted,
+        "serializable" => Isolation::Serializable,
+        _ => Isolation::Snapshot,
+    }
+}
+
+/// Whether a block failed, with the message of the statement that did. Shared with what outlives the call that began
+/// it: streams of rows, and COPY.
+#[derive(Debug, Default)]
+pub(crate) struct Failure(Mutex<Option<String>>);
+
+impl Failure {
+    /// The first failure is the one that counts.
+    pub(crate) fn set(&self, message: impl ToString) {
+        self.0.lock().get_or_insert_with(|| message.to_string());
+    }
+
+    /// The failure, if there was one.
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+
+    fn clear(&self) {
+        *self.0.lock() = None;
+    }
+}
+
 /// An open transaction block.
 #[derive(Debug)]
 pub(crate) struct Block {
     transaction: Arc<Transaction>,
-    read_only: bool,
-    /// The message of the statement that failed.
-    failed: Option<String>,
+    modes: Modes,
+    /// Whether a statement has run in it.
+    has_run: bool,
+    failure: Arc<Failure>,
     savepoints: Vec<(String, Mark)>,
 }
 
 impl Block {
     /// Opens a block.
-    pub(crate) fn new(catalog: &Catalog, modes: &[TransactionMode]) -> Result<Block> {
-        let mut read_only = false;
-        let mut isolation = Isolation::Snapshot;
-        for mode in modes {
-            match mode {
-                TransactionMode::AccessMode(mode) => read_only = *mode == TransactionAccessMode::ReadOnly,
-                TransactionMode::IsolationLevel(level) => isolation = level_of(level),
+    pub(crate) fn new(catalog: &Catalog, modes: Modes) -> Result<Block> {
+        let transaction = catalog.begin_at(modes.isolation)?;
+        Ok(Block {
+            transaction,
+            modes,
+            has_run: false,
+            failure: Arc::default(),
+            savepoints: Vec::new(),
+        })
+    }
+
+    /// How it runs.
+    pub(crate) fn modes(&self) -> Modes {
+        self.modes
+    }
+
+    /// SET TRANSACTION: before the first statement only, because what was read cannot be read otherwise any more.
+    pub(crate) fn set_modes(&mut self, catalog: &Catalog, modes: Modes) -> Result<()> {
+        self.check(false)?;
+        if modes.isolation != self.modes.isolation {
+            if self.has_run {
+                let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+                return Err(Error::coded("25001", message));
             }
+            self.transaction = catalog.begin_at(modes.isolation)?;
         }
-        let transaction = catalog.begin_at(isolation)?;
-        Ok(Block { transaction, read_only, failed: None, savepoints: Vec::new() })
+        if self.modes.read_only && !modes.read_only && self.has_run {
+            let message = "transaction read-write mode must be set before any query";
+            return Err(Error::coded("25001", message));
+        }
+        self.modes = modes;
+        Ok(())
     }
 
     /// The transaction for the next statement.
     pub(crate) fn next_statement(&mut self) -> Result<Arc<Transaction>> {
-        self.transaction = self.transaction.next_statement().inspect_err(|error| {
-            self.failed.get_or_insert_with(|| error.to_string());
-        })?;
+        self.has_run = true;
+        self.transaction = self.transaction.next_statement().inspect_err(|error| self.failure.set(error))?;
         Ok(Arc::clone(&self.transaction))
     }
 
@@ -68,21 +152,21 @@ impl Block {
 
     /// Whether a statement may run now.
     pub(crate) fn check(&self, writes: bool) -> Result<()> {
-        match &self.failed {
-            Some(message) => Err(Error::TransactionAborted(message.clone())),
-            None if writes && self.read_only => Err(Error::Invalid("the transaction is READ ONLY".into())),
+        match self.failure.get() {
+            Some(message) => Err(Error::TransactionAborted(message)),
+            None if writes && self.modes.read_only => Err(Error::Invalid("the transaction is READ ONLY".into())),
             None => Ok(()),
         }
     }
 
     /// Marks the block failed.
     pub(crate) fn fail(&mut self, error: &Error) {
-        self.failed.get_or_insert_with(|| error.to_string());
+        self.failure.set(error);
     }
 
-    /// The failure of a statement, if one failed.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.as_deref()
+    /// Where the failure of a statement is noted.
+    pub(crate) fn failure(&self) -> &Arc<Failure> {
+        &self.failure
     }
 
     /// Sets a savepoint; one of the same name is hidden until the new one is released.
@@ -91,8 +175,14 @@ impl Block {
         if self.savepoints.len() >= SAVEPOINTS_MAX {
             return Err(Error::Invalid(format!("savepoint {name}: at most {SAVEPOINTS_MAX} are possible")));
         }
+        self.has_run = true;
         self.savepoints.push((name, self.transaction.mark()));
         Ok(())
+    }
+
+    /// How many savepoints there are.
+    pub(crate) fn savepoints(&self) -> usize {
+        self.savepoints.len()
     }
 
     /// Takes back what was written after the savepoint; it stays. A failed block is open again.
@@ -100,7 +190,7 @@ impl Block {
         let at = self.find(name)?;
         self.transaction.rollback_to(self.savepoints[at].1);
         self.savepoints.truncate(at + 1);
-        self.failed = None;
+        self.failure.clear();
         Ok(())
     }
 
@@ -132,6 +222,7 @@ fn level_of(level: &TransactionIsolationLevel) -> Isolation {
 
 /// Takes back what a statement wrote, unless it is told that the statement succeeded: also when the statement's
 /// future is dropped half-way.
+#[derive(Debug)]
 pub(crate) struct StatementGuard {
     transaction: Arc<Transaction>,
     mark: Option<Mark>,

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::Dialect;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -25,14 +26,14 @@ use futures::StreamExt;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
-use crate::overflow::CheckedArithmetic;
+use crate::overflow::{CheckedArithmetic, CheckedSums};
 use crate::provider::Current;
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
-use crate::{assignment, definition, literals, modify, write};
+use crate::{assignment, definition, explain, literals, modify, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
 /// or fail with [`Error::MemoryLimit`]. Share it between the sessions of a database.
@@ -62,6 +63,7 @@ pub(crate) fn context(
     parser.parse_float_as_decimal = true;
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
+    analyzer.push(Arc::new(CheckedSums));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
@@ -78,6 +80,17 @@ pub(crate) fn context(
 
 /// Plans a query in the session's current transaction.
 pub(crate) async fn plan_query(session: &Session, statement: EngineStatement) -> Result<DataFrame> {
+    let state = session.context.state();
+    let plan = logical_plan(session, &state, statement).await?;
+    Ok(DataFrame::new(state, plan))
+}
+
+/// The plan of a query, as it was written.
+pub(crate) async fn logical_plan(
+    session: &Session,
+    state: &SessionState,
+    statement: EngineStatement,
+) -> Result<LogicalPlan> {
     let mut statement = match statement {
         EngineStatement::Explain(mut explain) => {
             explain.statement = Box::new(explained(&session.catalog, *explain.statement)?);
@@ -86,12 +99,11 @@ pub(crate) async fn plan_query(session: &Session, statement: EngineStatement) ->
         other => other,
     };
     numbers::type_exponents(&mut statement);
-    let state = session.context.state();
     let plan = state.statement_to_plan(statement).await?;
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     read_only.verify_plan(&plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))?;
-    Ok(DataFrame::new(state, plan))
+    Ok(plan)
 }
 
 /// EXPLAIN of a writing statement explains the query that computes what it writes.
@@ -111,7 +123,20 @@ pub(crate) fn query_statement(query: Box<Query>) -> EngineStatement {
     EngineStatement::Statement(Box::new(Statement::Query(query)))
 }
 
+/// The columns of a query's rows.
+pub(crate) fn columns_of(statement: &EngineStatement, plan: &LogicalPlan) -> SchemaRef {
+    match statement {
+        EngineStatement::Explain(_) => explain::columns(),
+        _ => Arc::clone(plan.schema().inner()),
+    }
+}
+
 pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Result<StatementResult> {
+    if let EngineStatement::Explain(explain) = &statement {
+        let explain = explain.clone();
+        let batches = plan_query(session, statement).await?.collect().await?;
+        return explain::result(&explain, &batches);
+    }
     let frame = plan_query(session, statement).await?;
     let schema = Arc::clone(frame.schema().inner());
     let batches = frame.collect().await?;
@@ -147,13 +172,21 @@ async fn insert_from(session: &Session, tx: &Arc<Transaction>, source: &InsertSo
         table.insert(tx, &row)?;
         return Ok(1);
     };
-    if let Some(rows) = literals::rows(source, query) {
-        table.insert_many(tx, &rows)?;
-        return Ok(rows.len() as u64);
+    if let Some(rows) = literals::rows(source, query, &[]) {
+        return insert_rows(tx, table, &rows);
     }
     let frame = plan_query(session, query_statement(query.clone())).await?;
     check_columns(source, &frame)?;
     insert_frame(tx, table, &source.targets, frame).await
+}
+
+/// Inserts rows that need no query.
+pub(crate) fn insert_rows(tx: &Transaction, table: &Table, rows: &[Row]) -> Result<u64> {
+    match rows {
+        [row] => table.insert(tx, row)?,
+        rows => table.insert_many(tx, rows)?,
+    }
+    Ok(rows.len() as u64)
 }
 
 /// Inserts the rows of a query as they are computed, unless it reads the table that they go to.

@@ -58,6 +58,24 @@ pub enum Error {
     /// From the engine: an expression that failed, a limit, a defect.
     #[error("{0}")]
     Execution(String),
+    /// What PostgreSQL has a code of its own for (SQLSTATE), worded as there.
+    #[error("{message}")]
+    Coded {
+        /// The SQLSTATE.
+        sqlstate: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// A row of a COPY.
+    #[error("{error} (COPY {table}, line {line})")]
+    Copy {
+        /// The table.
+        table: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with the row.
+        error: Box<Error>,
+    },
     /// A defect of the database, not of the statement.
     #[error("internal error: {0}")]
     Internal(String),
@@ -185,8 +203,17 @@ fn from_arrow(error: datafusion::arrow::error::ArrowError) -> Error {
             Ok(error) => Error::from(*error),
             Err(other) => Error::Execution(other.to_string()),
         },
+        ArrowError::ArithmeticOverflow(what) => out_of_range(&what),
+        ArrowError::DivideByZero => Error::coded("22012", "division by zero: Divide by zero error"),
+        // The only way to tell a number that is too large from a text that is none.
+        ArrowError::CastError(what) if what.starts_with("Can't cast value") => out_of_range(&what),
         other => Error::Execution(other.to_string()),
     }
+}
+
+/// A number that its type has no room for.
+fn out_of_range(what: &str) -> Error {
+    Error::coded("22003", format!("number out of range: {what}"))
 }
 
 /// A shared error cannot be taken out; its message and whether it is one of ours is kept.
@@ -195,6 +222,7 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
         DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message.clone()),
         DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {
             Some(Error::MemoryLimit(message)) => Error::MemoryLimit(message.clone()),
+            Some(Error::Coded { sqlstate, message }) => Error::coded(sqlstate, message.clone()),
             Some(Error::Tables(entresol_tables::Error::Corrupt { what, reason })) => {
                 Error::Tables(entresol_tables::Error::Corrupt { what: what.clone(), reason: reason.clone() })
             }

@@ -118,7 +118,8 @@ impl Scope {
             let (_, field) = expr.to_field(&self.schema)?;
             let (data_type, nullable) = (field.data_type().clone(), field.is_nullable());
             let is_volatile = expr.is_volatile();
-            let expr = overflow::checked(self.state.create_physical_expr(expr, &self.schema)?)?.data;
+            let expr = self.state.create_physical_expr(expr, &self.schema)?;
+            let expr = overflow::checked(expr, self.schema.as_arrow())?.data;
             Ok(Computed { expr, field: Field::new(name, data_type, nullable), is_volatile })
         });
         computed.collect()

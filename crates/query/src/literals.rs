@@ -1,25 +1,24 @@
-//! The short way of INSERT … VALUES: rows of literals become rows of the table without planning.
+//! The short way of INSERT … VALUES: rows of literals and parameters become rows of the table without planning.
 //!
-//! Whatever is not a plain literal of a fitting type makes the whole statement take the long way through
+//! Whatever is not a plain literal or a parameter of a fitting type makes the whole statement take the long way through
 //! DataFusion, which computes and converts, or tells what is wrong. So this way never reports an error.
 
+use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value as Literal,
 };
 use entresol_tables::{DataType, Row, Value};
 
+use crate::parameters::alone;
+use crate::point::Operand;
 use crate::source::{InsertSource, is_default};
+use crate::statement::is_plain;
 
-/// The rows of a query that consists of literals; `None` if it has anything else.
-pub(crate) fn rows(source: &InsertSource, query: &Query) -> Option<Vec<Row>> {
+/// The rows of a query that consists of literals and parameters; `None` if it has anything else.
+pub(crate) fn rows(source: &InsertSource, query: &Query, parameters: &[ScalarValue]) -> Option<Vec<Row>> {
     let InsertSource { table, targets, listed, .. } = source;
-    let plain = query.with.is_none()
-        && query.order_by.is_none()
-        && query.limit_clause.is_none()
-        && query.fetch.is_none()
-        && query.locks.is_empty();
     let SetExpr::Values(values) = query.body.as_ref() else { return None };
-    if !plain {
+    if !is_plain(query) {
         return None;
     }
     let columns = table.schema().visible_columns();
@@ -34,7 +33,11 @@ pub(crate) fn rows(source: &InsertSource, query: &Query) -> Option<Vec<Row>> {
         }
         let mut row = vec![Value::Null; columns.len()];
         for (expr, &target) in exprs.iter().zip(targets) {
-            row[target] = literal(expr, &columns[target].name, columns[target].data_type)?;
+            let column = &columns[target];
+            row[target] = match alone(expr) {
+                Some(index) => Operand::Parameter(index).value(column.data_type, parameters)?,
+                None => literal(expr, &column.name, column.data_type)?,
+            };
         }
         rows.push(row);
     }

@@ -9,25 +9,33 @@
 //!   COMMIT that has begun may still happen.
 //! - Results are collected; [`Session::stream`] hands them out batch by batch instead.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use datafusion::arrow::array::StringArray;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::ExplainStatement;
 use entresol_memory::{DomainKind, Durability};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 
 use crate::backup;
 use crate::block::{Block, StatementGuard};
+use crate::cursor::Cursors;
 use crate::define;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::explain;
+use crate::functions::{self, Facts};
+use crate::point::{self, Given};
+use crate::prepared::Prepared;
 use crate::provider::Current;
+use crate::set;
+use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
 
 /// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
@@ -38,7 +46,7 @@ const RETRY_WAIT_MAX: Duration = Duration::from_millis(20);
 /// How a session behaves.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// When commits are durable; `SET durability` changes it for the session.
+    /// When commits are durable; the setting `durability` changes it for the session.
     pub durability: Durability,
     /// How often an autocommitted statement is run again after a conflict.
     pub conflict_retries_max: u32,
@@ -96,14 +104,30 @@ pub enum StatementResult {
     },
 }
 
+impl From<Given> for StatementResult {
+    fn from(given: Given) -> StatementResult {
+        match given {
+            Given::Rows(schema, batch) => StatementResult::Rows { schema, batches: Vec::from_iter(batch) },
+            Given::Count(verb, rows) => StatementResult::Count { verb, rows },
+        }
+    }
+}
+
 /// One client; see the [module](self).
 pub struct Session {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) context: SessionContext,
     current: Arc<Current>,
-    durability: Durability,
+    /// What the setting says.
+    pub(crate) durability: Durability,
     options: SessionOptions,
-    block: Option<Block>,
+    pub(crate) facts: Arc<Facts>,
+    /// The settings before the first SET of the open block.
+    pub(crate) settings_before: Option<Settings>,
+    /// What PREPARE prepared.
+    pub(crate) statements: BTreeMap<String, Prepared>,
+    pub(crate) cursors: Cursors,
+    pub(crate) block: Option<Block>,
 }
 
 impl Session {
@@ -112,7 +136,20 @@ impl Session {
         let current = Arc::new(Current::default());
         let context = engine::context(&catalog, &current, &options);
         let durability = options.durability;
-        Session { catalog, context, current, durability, options, block: None }
+        let facts = Facts::new(durability);
+        functions::register(&context, &facts);
+        Session {
+            catalog,
+            context,
+            current,
+            durability,
+            options,
+            facts,
+            settings_before: None,
+            statements: BTreeMap::new(),
+            cursors: Cursors::default(),
+            block: None,
+        }
     }
 
     /// Runs statements, separated by semicolons, in order. The first error ends it; what was committed before
@@ -160,6 +197,11 @@ impl Session {
         result
     }
 
+    /// Whether a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
+    pub fn is_failed(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.failure().get().is_some())
+    }
+
     /// True inside of a transaction block, failed or not.
     pub fn in_transaction(&self) -> bool {
         self.block.is_some()
@@ -175,7 +217,24 @@ impl Session {
         &self.catalog
     }
 
-    async fn run(&mut self, command: Command) -> Result<StatementResult> {
+    /// What tells the session's plans which transaction is current.
+    pub(crate) fn current(&self) -> &Arc<Current> {
+        &self.current
+    }
+
+    /// The columns that a statement returns which is no query.
+    pub(crate) fn columns_of(&self, command: &Command) -> Option<SchemaRef> {
+        match command {
+            Command::Show(name) => settings::find(name).ok().map(|setting| set::texts(&[setting.name])),
+            Command::ShowAll => Some(set::texts(&set::ALL_COLUMNS)),
+            Command::Fetch { name, .. } => self.cursors.columns(name),
+            Command::Execute { name, .. } => self.statements.get(name)?.columns(),
+            Command::ExplainWrite { .. } => Some(explain::columns()),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn run(&mut self, command: Command) -> Result<StatementResult> {
         match command {
             Command::Begin(modes) => self.begin(&modes),
             Command::Commit => self.commit_block().await,
@@ -185,13 +244,28 @@ impl Session {
                 Ok(StatementResult::Done { verb: "SAVEPOINT" })
             }
             Command::RollbackTo(name) => {
-                self.block("ROLLBACK TO")?.rollback_to(&name)?;
+                let block = self.block("ROLLBACK TO")?;
+                block.rollback_to(&name)?;
+                let savepoints = block.savepoints();
+                self.cursors.rollback_to(savepoints);
                 Ok(StatementResult::Done { verb: "ROLLBACK" })
             }
             Command::Release(name) => {
                 self.block("RELEASE")?.release(&name)?;
                 Ok(StatementResult::Done { verb: "RELEASE" })
             }
+            Command::Set { name, value, local } => self.set(&name, value.as_deref(), local),
+            Command::ResetAll => self.reset_all(),
+            Command::SetTransaction { modes, session } => self.set_transaction(&modes, session),
+            Command::Show(name) => self.show(&name),
+            Command::ShowAll => self.show_all(),
+            Command::Discard(what) => self.discard(what),
+            Command::Prepare { name, types, command } => self.prepare_named(&name, &types, *command).await,
+            Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
+            Command::Deallocate(name) => self.deallocate(name.as_deref()),
+            Command::Declare { name, query } => self.declare(&name, *query).await,
+            Command::Fetch { name, rows } => self.fetch(&name, rows).await,
+            Command::Close(name) => self.close_cursor(name.as_deref()),
             command => self.run_statement(command).await,
         }
     }
@@ -206,30 +280,31 @@ impl Session {
             block.fail(&error);
             return Err(error);
         }
-        self.block = Some(Block::new(&self.catalog, modes)?);
+        self.block = Some(Block::new(&self.catalog, self.default_modes().with(modes))?);
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
 
     async fn commit_block(&mut self) -> Result<StatementResult> {
         let block = self.take_block("COMMIT")?;
-        match block.failure() {
-            Some(message) => {
-                block.transaction().abort();
-                Err(Error::RolledBack(message.to_owned()))
-            }
-            None => {
-                commit(block.transaction(), self.durability).await?;
-                Ok(StatementResult::Done { verb: "COMMIT" })
-            }
+        if let Some(message) = block.failure().get() {
+            block.transaction().abort();
+            self.end_settings(false);
+            return Err(Error::RolledBack(message));
         }
+        let committed = commit(block.transaction(), self.durability).await;
+        self.end_settings(committed.is_ok());
+        committed?;
+        Ok(StatementResult::Done { verb: "COMMIT" })
     }
 
     fn rollback_block(&mut self) -> Result<StatementResult> {
         self.take_block("ROLLBACK")?.transaction().abort();
+        self.end_settings(false);
         Ok(StatementResult::Done { verb: "ROLLBACK" })
     }
 
     fn take_block(&mut self, verb: &str) -> Result<Block> {
+        self.cursors.clear();
         self.block.take().ok_or_else(|| no_block(verb))
     }
 
@@ -240,11 +315,11 @@ impl Session {
     /// Runs a statement in the open block, or as a transaction of its own.
     async fn run_statement(&mut self, command: Command) -> Result<StatementResult> {
         let Some(block) = &mut self.block else { return self.run_alone(command).await };
-        block.check(writes(&command))?;
+        block.check(command.writes())?;
         let transaction = block.next_statement()?;
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
-            command if is_definition(command) => {
+            command if command.is_definition() => {
                 Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
             }
             command => self.run_in(&transaction, command).await,
@@ -269,9 +344,8 @@ impl Session {
         loop {
             let result = self.run_once(&command).await;
             match result {
-                Err(error) if error.is_conflict() && retries < self.options.conflict_retries_max => {
-                    tracing::debug!(%error, retries, "running a statement again");
-                    tokio::time::sleep(retry_wait(retries)).await;
+                Err(error) if self.may_retry(&error, retries) => {
+                    self.wait_before_retry(&error, retries).await;
                     retries += 1;
                 }
                 result => return result,
@@ -279,10 +353,19 @@ impl Session {
         }
     }
 
+    pub(crate) fn may_retry(&self, error: &Error, retries: u32) -> bool {
+        error.is_conflict() && retries < self.options.conflict_retries_max
+    }
+
+    pub(crate) async fn wait_before_retry(&self, error: &Error, retries: u32) {
+        tracing::debug!(%error, retries, "running a statement again");
+        tokio::time::sleep(retry_wait(retries)).await;
+    }
+
     async fn run_once(&mut self, command: &Command) -> Result<StatementResult> {
         let transaction = self.catalog.begin()?;
         let result = self.run_in(&transaction, command).await?;
-        if writes(command) {
+        if command.writes() {
             commit(&transaction, self.durability).await?;
         }
         Ok(result)
@@ -294,16 +377,23 @@ impl Session {
         transaction: &Arc<Transaction>,
         command: &Command,
     ) -> Result<StatementResult> {
+        let guard = command.writes().then(|| StatementGuard::new(transaction));
+        if let Some(point) = point::recognise(&self.catalog, command)
+            && let Some(given) = point.run(transaction, &[])?
+        {
+            guard.into_iter().for_each(StatementGuard::keep);
+            return Ok(given.into());
+        }
         let _bound = Bound::new(&self.current, transaction);
-        let guard = writes(command).then(|| StatementGuard::new(transaction));
         let result = match command {
             Command::Insert(insert) => engine::insert(self, transaction, insert).await,
             Command::Update(update) => engine::update(self, transaction, update).await,
             Command::Delete(delete) => engine::delete(self, transaction, delete).await,
             Command::Query(statement) => engine::query(self, (**statement).clone()).await,
+            Command::ExplainWrite { explain, command } => {
+                self.explain_write(transaction, explain, command).await
+            }
             Command::Engine(statement) => engine::set(self, (**statement).clone()).await,
-            Command::SetDurability(text) => self.set_durability(text),
-            Command::ShowDurability => self.show_durability(),
             other => Err(Error::Internal(format!("{other:?} is not run in a transaction"))),
         }?;
         if let Some(guard) = guard {
@@ -312,23 +402,32 @@ impl Session {
         Ok(result)
     }
 
+    /// EXPLAIN ANALYZE of a statement that writes: it does.
+    async fn explain_write(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        explain: &ExplainStatement,
+        command: &Command,
+    ) -> Result<StatementResult> {
+        // Planned before it writes, and without what it measures.
+        let plan = engine::plan_query(self, explain::without_analyze(explain)).await;
+        let plan = match plan {
+            Ok(frame) => frame.collect().await?,
+            // INSERT … DEFAULT VALUES has no query.
+            Err(Error::Unsupported(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let started = Instant::now();
+        // A statement inside of a statement: the future would contain itself.
+        match Box::pin(self.run_in(transaction, command)).await? {
+            StatementResult::Count { verb, rows } => explain::written(verb, rows, started.elapsed(), &plan),
+            other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
+        }
+    }
+
     /// Binds the session's scans to a transaction while the result lives.
     pub(crate) fn bind(&self, transaction: &Arc<Transaction>) -> Bound {
         Bound::new(&self.current, transaction)
-    }
-
-    fn set_durability(&mut self, text: &str) -> Result<StatementResult> {
-        self.durability = match text.eq_ignore_ascii_case("default") {
-            true => self.options.durability,
-            false => text.parse().map_err(|error| Error::Invalid(format!("{error}")))?,
-        };
-        Ok(StatementResult::Done { verb: "SET" })
-    }
-
-    fn show_durability(&self) -> Result<StatementResult> {
-        let column = Arc::new(StringArray::from(vec![self.durability.to_string()])) as _;
-        let batch = RecordBatch::try_from_iter([("durability", column)])?;
-        Ok(StatementResult::Rows { schema: batch.schema(), batches: vec![batch] })
     }
 }
 
@@ -371,14 +470,6 @@ pub(crate) async fn commit(transaction: &Arc<Transaction>, durability: Durabilit
 pub(crate) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|error| Error::Internal(format!("a thread for blocking work ended: {error}")))
-}
-
-fn writes(command: &Command) -> bool {
-    matches!(command, Command::Insert(_) | Command::Update(_) | Command::Delete(_)) || is_definition(command)
-}
-
-fn is_definition(command: &Command) -> bool {
-    matches!(command, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
 }
 
 fn no_block(verb: &str) -> Error {

@@ -182,6 +182,12 @@ pub(crate) fn is_default(ident: &Ident) -> bool {
     ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default")
 }
 
+/// Indexes of the visible columns that COPY lists.
+pub(crate) fn columns_named(table: &Table, names: &[Ident]) -> Result<Vec<usize>> {
+    let names: Vec<ObjectName> = names.iter().map(|name| ObjectName::from(vec![name.clone()])).collect();
+    column_indexes(table, names.iter())
+}
+
 /// Indexes of the visible columns of these names, each named once.
 fn column_indexes<'n>(table: &Table, names: impl Iterator<Item = &'n ObjectName>) -> Result<Vec<usize>> {
     let visible = table.schema().visible_columns();

@@ -5,21 +5,29 @@
 
 use std::path::PathBuf;
 
-use datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
+use datafusion::common::ScalarValue;
+use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, ResetStatement, Statement as EngineStatement};
 use datafusion::sql::sqlparser::ast::{
-    CreateTable, Delete, FromTable, Ident, Insert, ObjectName, ObjectNamePart, ObjectType, Query, Set,
-    Statement, TableFactor, TableWithJoins, TransactionMode, Update,
+    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, FromTable, Ident, Insert, ObjectName,
+    ObjectNamePart, ObjectType, Query, Set, Statement, TableFactor, TableWithJoins, TransactionMode, Update,
+    Value as Literal,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
 use crate::backup::{self, Part};
+use crate::copy::CopyStatement;
+use crate::cursor::{self, FetchRows};
 use crate::error::{Error, Result};
+use crate::parameters;
 use crate::schemas::{CATALOG, SCHEMA};
 
 /// The longest text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
 /// The deepest nesting of expressions that the parser follows.
 const NESTING_MAX: usize = 128;
+
+/// What the names of the engine's options begin with.
+const ENGINE_OPTIONS: &str = "datafusion";
 
 /// A statement, by who runs it.
 #[derive(Debug, Clone)]
@@ -41,12 +49,163 @@ pub(crate) enum Command {
     Update(Box<Update>),
     Delete(Box<Delete>),
     Backup(PathBuf),
-    SetDurability(String),
-    ShowDurability,
+    /// SET or RESET of a setting; None is its default.
+    Set {
+        name: String,
+        value: Option<String>,
+        local: bool,
+    },
+    ResetAll,
+    Show(String),
+    ShowAll,
+    /// SET TRANSACTION, or of the session's blocks to come.
+    SetTransaction {
+        modes: Vec<TransactionMode>,
+        session: bool,
+    },
+    Discard(DiscardObject),
+    Prepare {
+        name: String,
+        types: Vec<SqlType>,
+        command: Box<Command>,
+    },
+    Execute {
+        name: String,
+        arguments: Vec<Expr>,
+    },
+    /// None: all.
+    Deallocate(Option<String>),
+    Declare {
+        name: String,
+        query: Box<EngineStatement>,
+    },
+    Fetch {
+        name: String,
+        rows: FetchRows,
+    },
+    /// CLOSE; None: all.
+    Close(Option<String>),
+    /// EXPLAIN ANALYZE of a statement that writes.
+    ExplainWrite {
+        explain: Box<ExplainStatement>,
+        command: Box<Command>,
+    },
     /// SET or RESET of an option of the engine.
     Engine(Box<EngineStatement>),
     /// Whatever only reads.
     Query(Box<EngineStatement>),
+}
+
+impl Command {
+    /// What it does, as command tags begin.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Command::Begin(_) => "BEGIN",
+            Command::Commit => "COMMIT",
+            Command::Rollback | Command::RollbackTo(_) => "ROLLBACK",
+            Command::Savepoint(_) => "SAVEPOINT",
+            Command::Release(_) => "RELEASE",
+            Command::CreateTable(create) if create.query.is_some() => "CREATE TABLE AS",
+            Command::CreateTable(_) => "CREATE TABLE",
+            Command::DropTable { .. } => "DROP TABLE",
+            Command::Insert(_) => "INSERT",
+            Command::Update(_) => "UPDATE",
+            Command::Delete(_) => "DELETE",
+            Command::Backup(_) => "BACKUP",
+            Command::Set { .. } | Command::SetTransaction { .. } | Command::Engine(_) => "SET",
+            Command::ResetAll => "RESET",
+            Command::Show(_) | Command::ShowAll => "SHOW",
+            Command::Discard(DiscardObject::ALL) => "DISCARD ALL",
+            Command::Discard(DiscardObject::PLANS) => "DISCARD PLANS",
+            Command::Discard(DiscardObject::SEQUENCES) => "DISCARD SEQUENCES",
+            Command::Discard(DiscardObject::TEMP) => "DISCARD TEMP",
+            Command::Prepare { .. } => "PREPARE",
+            Command::Execute { .. } => "EXECUTE",
+            Command::Deallocate(None) => "DEALLOCATE ALL",
+            Command::Deallocate(Some(_)) => "DEALLOCATE",
+            Command::Declare { .. } => "DECLARE CURSOR",
+            Command::Fetch { .. } => "FETCH",
+            Command::Close(_) => "CLOSE CURSOR",
+            Command::ExplainWrite { .. } => "EXPLAIN",
+            Command::Query(statement) => match statement.as_ref() {
+                EngineStatement::Explain(_) => "EXPLAIN",
+                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => "SELECT",
+                _ => "SHOW",
+            },
+        }
+    }
+
+    /// Whether it reads or writes rows: it runs in a transaction and is run again after a conflict.
+    pub(crate) fn is_rows(&self) -> bool {
+        matches!(self, Command::Query(_)) || self.writes_rows()
+    }
+
+    fn writes_rows(&self) -> bool {
+        matches!(
+            self,
+            Command::Insert(_) | Command::Update(_) | Command::Delete(_) | Command::ExplainWrite { .. }
+        )
+    }
+
+    /// Whether a READ ONLY transaction refuses it.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes_rows() || self.is_definition()
+    }
+
+    /// Whether it makes or drops something: not inside of a block.
+    pub(crate) fn is_definition(&self) -> bool {
+        matches!(self, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
+    }
+
+    /// How many parameters it has.
+    pub(crate) fn parameters(&self) -> Result<usize> {
+        match self {
+            Command::Query(statement) => inner(statement).map_or(Ok(0), parameters::count),
+            Command::Insert(insert) => parameters::count(insert.as_ref()),
+            Command::Update(update) => parameters::count(update.as_ref()),
+            Command::Delete(delete) => parameters::count(delete.as_ref()),
+            Command::CreateTable(create) => parameters::count(create.as_ref()),
+            Command::ExplainWrite { command, .. } => command.parameters(),
+            _ => Ok(0),
+        }
+    }
+
+    /// Puts values in the place of its parameters.
+    pub(crate) fn substitute(&mut self, values: &[ScalarValue]) -> Result<()> {
+        match self {
+            _ if values.is_empty() => Ok(()),
+            Command::Query(statement) => {
+                inner_mut(statement).map_or(Ok(()), |statement| parameters::substitute(statement, values))
+            }
+            Command::Insert(insert) => parameters::substitute(insert.as_mut(), values),
+            Command::Update(update) => parameters::substitute(update.as_mut(), values),
+            Command::Delete(delete) => parameters::substitute(delete.as_mut(), values),
+            Command::CreateTable(create) => parameters::substitute(create.as_mut(), values),
+            Command::ExplainWrite { explain, command } => {
+                command.substitute(values)?;
+                let inner = inner_mut(&mut explain.statement);
+                inner.map_or(Ok(()), |statement| parameters::substitute(statement, values))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The statement inside of what the engine's parser gives, and inside of EXPLAIN.
+fn inner(statement: &EngineStatement) -> Option<&Statement> {
+    match statement {
+        EngineStatement::Statement(statement) => Some(statement),
+        EngineStatement::Explain(explain) => inner(&explain.statement),
+        _ => None,
+    }
+}
+
+fn inner_mut(statement: &mut EngineStatement) -> Option<&mut Statement> {
+    match statement {
+        EngineStatement::Statement(statement) => Some(statement),
+        EngineStatement::Explain(explain) => inner_mut(&mut explain.statement),
+        _ => None,
+    }
 }
 
 /// Parses statements, separated by semicolons.
@@ -56,6 +215,9 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             "the SQL text has {} bytes, at most {SQL_BYTES_MAX} are possible",
             sql.len()
         )));
+    }
+    if CopyStatement::parse(sql)?.is_some() {
+        return Err(Error::unsupported("COPY of STDIN or STDOUT where there is none: use \\copy, or a client's COPY"));
     }
     let Some(parts) = backup::cut(sql)? else {
         return parse_engine(sql)?.into_iter().map(classify).collect();
@@ -85,8 +247,23 @@ fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
 fn classify(statement: EngineStatement) -> Result<Command> {
     match statement {
         EngineStatement::Statement(statement) => classify_sql(*statement),
-        EngineStatement::Explain(_) => Ok(Command::Query(Box::new(statement))),
-        EngineStatement::Reset(_) => Ok(Command::Engine(Box::new(statement))),
+        EngineStatement::Explain(explain) => {
+            if explain.options.analyze {
+                let command = classify((*explain.statement).clone())?;
+                if command.writes_rows() {
+                    return Ok(Command::ExplainWrite { explain: Box::new(explain), command: Box::new(command) });
+                }
+            }
+            Ok(Command::Query(Box::new(EngineStatement::Explain(explain))))
+        }
+        EngineStatement::Reset(ResetStatement::Variable(ref name)) => {
+            let name = name.to_string();
+            Ok(match name.to_ascii_lowercase().as_str() {
+                "all" => Command::ResetAll,
+                option if is_engine_option(option) => Command::Engine(Box::new(statement)),
+                _ => Command::Set { name, value: None, local: false },
+            })
+        }
         other @ (EngineStatement::CreateExternalTable(_) | EngineStatement::CopyTo(_)) => {
             Err(unsupported(&other))
         }
@@ -116,7 +293,35 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Update(update) => Command::Update(Box::new(update)),
         Statement::Delete(delete) => Command::Delete(Box::new(delete)),
         Statement::Set(set) => return classify_set(set),
-        Statement::ShowVariable { ref variable } if is_durability(variable) => Command::ShowDurability,
+        Statement::ShowVariable { ref variable } if !is_engine_option(&words(variable)) => {
+            match words(variable).as_str() {
+                "all" => Command::ShowAll,
+                "time zone" => Command::Show("TimeZone".into()),
+                "transaction isolation level" => Command::Show("transaction_isolation".into()),
+                name => Command::Show(name.to_owned()),
+            }
+        }
+        Statement::Discard { object_type } => Command::Discard(object_type),
+        Statement::Prepare { name, data_types, statement } => Command::Prepare {
+            name: identifier(&name),
+            types: data_types,
+            command: Box::new(preparable(classify_sql(*statement)?)?),
+        },
+        Statement::Execute { name: Some(name), parameters, immediate: false, using, into, .. }
+            if using.is_empty() && into.is_empty() =>
+        {
+            Command::Execute { name: column_name(&name)?, arguments: parameters }
+        }
+        Statement::Deallocate { name, .. } => Command::Deallocate(unless_all(&name)),
+        Statement::Declare { mut stmts } if stmts.len() == 1 => {
+            let (name, query) = cursor::declared(stmts.swap_remove(0))?;
+            Command::Declare { name, query }
+        }
+        Statement::Fetch { name, direction, into: None, .. } => {
+            Command::Fetch { name: identifier(&name), rows: cursor::fetch_rows(&direction)? }
+        }
+        Statement::Close { cursor: CloseCursor::All } => Command::Close(None),
+        Statement::Close { cursor: CloseCursor::Specific { name } } => Command::Close(Some(identifier(&name))),
         query @ (Statement::Query(_)
         | Statement::ShowTables { .. }
         | Statement::ShowColumns { .. }
@@ -129,26 +334,82 @@ fn classify_sql(statement: Statement) -> Result<Command> {
     })
 }
 
-fn is_durability(variable: &[Ident]) -> bool {
-    matches!(variable, [name] if name.value.eq_ignore_ascii_case("durability"))
+/// ALL is no name.
+fn unless_all(name: &Ident) -> Option<String> {
+    let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
+    (!all).then(|| identifier(name))
+}
+
+/// What PREPARE takes.
+fn preparable(command: Command) -> Result<Command> {
+    match command.is_rows() {
+        true => Ok(command),
+        false => Err(Error::unsupported(format!("PREPARE of {}", command.verb()))),
+    }
+}
+
+/// The one statement of a text.
+pub(crate) fn query_of(sql: &str) -> Result<EngineStatement> {
+    let mut statements = parse_engine(sql)?;
+    match (statements.pop(), statements.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        _ => Err(Error::Internal(format!("{sql} is not one statement"))),
+    }
+}
+
+/// Names of several words are joined by blanks, those of the engine's options by points.
+fn words(variable: &[Ident]) -> String {
+    let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
+    match words.first() {
+        Some(first) if first == ENGINE_OPTIONS => words.join("."),
+        _ => words.join(" "),
+    }
+}
+
+fn is_engine_option(name: &str) -> bool {
+    let prefix = name.split('.').next().unwrap_or_default();
+    prefix.eq_ignore_ascii_case(ENGINE_OPTIONS) && prefix.len() < name.len()
 }
 
 fn classify_set(set: Set) -> Result<Command> {
-    if let Set::SingleAssignment { variable, values, .. } = &set
-        && let [ObjectNamePart::Identifier(name)] = variable.0.as_slice()
-        && is_durability(std::slice::from_ref(name))
-    {
-        let [value] = values.as_slice() else {
-            return Err(Error::Invalid(format!("SET durability takes one value, not {}", values.len())));
-        };
-        let text = value.to_string();
-        return Ok(Command::SetDurability(text.trim_matches(['\'', '"']).to_owned()));
-    }
     match set {
-        Set::SingleAssignment { .. } | Set::SetTimeZone { .. } => {
+        Set::SingleAssignment { ref variable, .. } if is_engine_option(&variable.to_string()) => {
             Ok(Command::Engine(Box::new(EngineStatement::Statement(Box::new(Statement::Set(set))))))
         }
+        Set::SingleAssignment { scope, hivevar: false, variable, values } => {
+            let values: Vec<String> = values.iter().map(setting_value).collect();
+            let value = values.join(", ");
+            let default = value.eq_ignore_ascii_case("default");
+            Ok(Command::Set {
+                name: variable.to_string().trim_matches('"').to_owned(),
+                value: (!default).then_some(value),
+                local: scope == Some(ContextModifier::Local),
+            })
+        }
+        Set::SetTimeZone { local, value } => {
+            let value = setting_value(&value);
+            let default = value.eq_ignore_ascii_case("default") || value.eq_ignore_ascii_case("local");
+            Ok(Command::Set { name: "TimeZone".into(), value: (!default).then_some(value), local })
+        }
+        Set::SetNames { charset_name, collation_name: None } => Ok(Command::Set {
+            name: "client_encoding".into(),
+            value: Some(charset_name.value),
+            local: false,
+        }),
+        Set::SetTransaction { modes, snapshot: None, session } => Ok(Command::SetTransaction { modes, session }),
         other => Err(unsupported(&Statement::Set(other))),
+    }
+}
+
+/// The text of a value: 'text', number, or word.
+fn setting_value(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Literal::SingleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(word) => word.value.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -225,6 +486,19 @@ pub(crate) fn template() -> Result<Query> {
     }
 }
 
+/// Whether a query is nothing but its body.
+pub(crate) fn is_plain(query: &Query) -> bool {
+    query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.locks.is_empty()
+        && query.for_clause.is_none()
+        && query.settings.is_none()
+        && query.format_clause.is_none()
+        && query.pipe_operators.is_empty()
+}
+
 /// Refuses a clause that is present.
 pub(crate) fn refuse(verb: &str, clauses: &[(bool, &str)]) -> Result<()> {
     match clauses.iter().find(|(present, _)| *present) {
@@ -252,11 +526,30 @@ mod tests {
         assert!(
             matches!(one("DROP TABLE IF EXISTS a, b"), Command::DropTable { if_exists: true, names } if names.len() == 2)
         );
+        let set = |sql: &str| match one(sql) {
+            Command::Set { name, value, local } => (name, value.unwrap_or("DEFAULT".into()), local),
+            other => panic!("{sql}: {other:?}"),
+        };
+        let is = |name: &str, value: &str, local| (name.to_owned(), value.to_owned(), local);
+        assert_eq!(set("SET durability = 'group:10ms'"), is("durability", "group:10ms", false));
+        assert_eq!(set("SET LOCAL Durability TO none"), is("Durability", "none", true));
+        assert_eq!(set("SET search_path TO a, \"B\""), is("search_path", "a, B", false));
+        assert_eq!(set("SET TIME ZONE 'UTC'"), is("TimeZone", "UTC", false));
+        assert_eq!(set("SET SESSION extra_float_digits = -3"), is("extra_float_digits", "-3", false));
+        assert_eq!(set("SET NAMES 'utf8'"), is("client_encoding", "utf8", false));
+        assert_eq!(set("RESET DateStyle"), is("DateStyle", "DEFAULT", false));
+        assert!(matches!(one("RESET ALL"), Command::ResetAll));
+        assert!(matches!(one("SHOW durability"), Command::Show(name) if name == "durability"));
+        assert!(matches!(one("SHOW ALL"), Command::ShowAll));
         assert!(
-            matches!(one("SET durability = 'group:10ms'"), Command::SetDurability(text) if text == "group:10ms")
+            matches!(one("SHOW TRANSACTION ISOLATION LEVEL"), Command::Show(name) if name == "transaction_isolation")
         );
-        assert!(matches!(one("SET Durability TO none"), Command::SetDurability(text) if text == "none"));
-        assert!(matches!(one("SHOW durability"), Command::ShowDurability));
+        assert!(matches!(one("SHOW datafusion.execution.batch_size"), Command::Query(_)));
+        assert!(matches!(one("SET datafusion.execution.batch_size = 7"), Command::Engine(_)));
+        assert!(matches!(
+            one("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
+            Command::SetTransaction { session: true, .. }
+        ));
         assert!(matches!(one("EXPLAIN SELECT 1"), Command::Query(_)));
         assert_eq!(parse("SELECT 1; SELECT 2;").unwrap().len(), 2);
         assert_eq!(parse(" ; -- nothing\n").unwrap().len(), 0);

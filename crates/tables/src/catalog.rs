@@ -78,10 +78,10 @@ pub struct Catalog {
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Tables that cannot be used.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
-    /// Grows with every change.
-    version: AtomicU64,
     /// Held while the catalog changes.
     changing: Mutex<()>,
+    /// How often it has changed.
+    version: AtomicU64,
 }
 
 impl Catalog {
@@ -104,14 +104,25 @@ impl Catalog {
             default_group,
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
-            version: AtomicU64::new(0),
             changing: Mutex::new(()),
+            version: AtomicU64::new(0),
         }))
     }
 
     /// The state context under the catalog.
     pub fn context(&self) -> &Arc<StateContext> {
         &self.context
+    }
+
+    /// How often a table or an index was made, changed or dropped in this run. What was planned at an older version is to be
+    /// planned again; read the version before planning.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// After the tables have changed.
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// The group of tables that were made without naming one: they commit with one LastCTS.
@@ -122,15 +133,6 @@ impl Catalog {
     /// Makes a group for tables that are written together and apart from others.
     pub fn create_group(&self) -> Result<GroupId> {
         Ok(self.context.create_group()?)
-    }
-
-    /// A number that grows whenever a table or an index is made, changed or dropped.
-    pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
-    }
-
-    fn changed(&self) {
-        self.version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Makes a table; it is durable and visible to all when this returns.

@@ -1,5 +1,8 @@
 //! SQL against a whole database: text tests under a matrix of configurations, and concurrent sessions.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod copy;
+mod prepared;
 mod runner;
 mod sessions;
+mod short_way;

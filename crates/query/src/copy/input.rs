@@ -1,0 +1,232 @@
+//! COPY FROM STDIN: bytes into rows of a table.
+
+use std::sync::Arc;
+
+use entresol_memory::Durability;
+use entresol_tables::{DataType, Row, Table, Value};
+use entresol_transactions::Transaction;
+
+use super::decode::{Decoder, Field};
+use super::{CopyStatement, Source};
+use crate::block::{Failure, StatementGuard};
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::session::{Session, commit};
+use crate::source;
+use crate::statement::table_name;
+
+/// Rows that are written together.
+const BATCH_ROWS: usize = 1024;
+/// The longest value that a message shows.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// A COPY FROM STDIN in work; see the [module](super). Dropping it takes back what it wrote.
+#[derive(Debug)]
+pub struct CopyIn {
+    target: Target,
+    decoder: Decoder,
+    /// Rows that are not written yet, each with its line.
+    batch: Vec<(u64, Row)>,
+    copied: u64,
+    transaction: Arc<Transaction>,
+    within: Within,
+}
+
+/// What its rows go into.
+#[derive(Debug)]
+struct Target {
+    table: Arc<Table>,
+    columns: Vec<usize>,
+}
+
+/// The transaction that it is a part of, or is.
+#[derive(Debug)]
+enum Within {
+    Alone(Durability),
+    /// The guard takes back what was written, unless the COPY succeeds.
+    Block { guard: Option<StatementGuard>, failure: Arc<Failure> },
+}
+
+impl Session {
+    /// Begins a COPY FROM STDIN, in the open block or as a transaction of its own. Run no other statement of the
+    /// session before it is finished or dropped.
+    pub fn copy_in(&mut self, statement: &CopyStatement) -> Result<CopyIn> {
+        let copy = self.try_copy_in(statement);
+        copy.map_err(|error| self.failing(error))
+    }
+
+    fn try_copy_in(&mut self, statement: &CopyStatement) -> Result<CopyIn> {
+        let Source::Table { name, columns } = &statement.source else {
+            return Err(Error::unsupported("COPY FROM of a query"));
+        };
+        if !statement.from {
+            return Err(Error::Invalid("the statement is COPY TO: use copy_out".into()));
+        }
+        let (transaction, within) = match &mut self.block {
+            None => (None, Within::Alone(self.durability())),
+            Some(block) => {
+                block.check(true)?;
+                let transaction = block.next_statement()?;
+                let guard = Some(StatementGuard::new(&transaction));
+                let failure = Arc::clone(block.failure());
+                (Some(transaction), Within::Block { guard, failure })
+            }
+        };
+        let table = self.catalog.table(&table_name(name)?)?;
+        let columns = match columns.is_empty() {
+            true => (0..table.schema().visible_columns().len()).collect(),
+            false => source::columns_named(&table, columns)?,
+        };
+        let transaction = match transaction {
+            Some(transaction) => transaction,
+            None => self.catalog.begin()?,
+        };
+        Ok(CopyIn {
+            target: Target { table, columns },
+            decoder: Decoder::new(statement.options.clone()),
+            batch: Vec::new(),
+            copied: 0,
+            transaction,
+            within,
+        })
+    }
+}
+
+impl CopyIn {
+    /// How many columns a line has.
+    pub fn columns(&self) -> usize {
+        self.target.columns.len()
+    }
+
+    /// Takes the next bytes, cut anywhere. After an error the COPY has failed: drop it.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        let CopyIn { target, decoder, batch, copied, transaction, .. } = self;
+        let pushed = decoder.push(bytes, |line, fields| {
+            batch.push((line, target.row(line, fields)?));
+            if batch.len() >= BATCH_ROWS {
+                *copied += target.write(transaction, batch)?;
+            }
+            Ok(())
+        });
+        pushed.map_err(|error| self.failed(error))
+    }
+
+    /// The end of the data: writes what is left, and commits if the COPY is a transaction of its own. Returns the
+    /// number of rows.
+    pub async fn finish(mut self) -> Result<u64> {
+        if let Err(error) = self.write_rest() {
+            return Err(self.failed(error));
+        }
+        match &mut self.within {
+            Within::Alone(durability) => commit(&self.transaction, *durability).await?,
+            Within::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
+        }
+        Ok(self.copied)
+    }
+
+    fn write_rest(&mut self) -> Result<()> {
+        let CopyIn { target, decoder, batch, copied, transaction, .. } = self;
+        decoder.finish(|line, fields| {
+            batch.push((line, target.row(line, fields)?));
+            Ok(())
+        })?;
+        *copied += target.write(transaction, batch)?;
+        Ok(())
+    }
+
+    /// Says where, and that the block has failed.
+    fn failed(&mut self, error: Error) -> Error {
+        let error = match error {
+            // Errors of lines know their line; those of their rows and values have it in their message.
+            Error::Coded { sqlstate, message } if !message.contains("(COPY ") => {
+                let (table, line) = (self.target.table.name(), self.decoder.line());
+                Error::coded(sqlstate, format!("{message} (COPY {table}, line {line})"))
+            }
+            error => error,
+        };
+        if let Within::Block { failure, .. } = &self.within {
+            failure.set(&error);
+        }
+        error
+    }
+}
+
+impl Drop for CopyIn {
+    fn drop(&mut self) {
+        // The guard is there until the COPY succeeds.
+        if let Within::Block { guard: Some(_), failure } = &self.within {
+            failure.set("COPY was not finished");
+        }
+    }
+}
+
+impl Target {
+    /// The row of a line.
+    fn row(&self, line: u64, fields: Vec<Field>) -> Result<Row> {
+        let schema = self.table.schema();
+        let columns = schema.visible_columns();
+        let place = |column: Option<&str>| {
+            let column = column.map_or(String::new(), |column| format!(", column {column}"));
+            format!("(COPY {}, line {line}{column})", self.table.name())
+        };
+        if fields.len() > self.columns.len() {
+            let message = format!("extra data after last expected column {}", place(None));
+            return Err(Error::coded("22P04", message));
+        }
+        if let Some(&missing) = self.columns.get(fields.len()) {
+            let name = &columns[missing].name;
+            return Err(Error::coded("22P04", format!("missing data for column \"{name}\" {}", place(None))));
+        }
+        let mut row = vec![Value::Null; columns.len()];
+        for (field, &target) in fields.into_iter().zip(&self.columns) {
+            let Some(text) = field else { continue };
+            let column = &columns[target];
+            row[target] = match column.data_type {
+                DataType::Varchar => Value::varchar(text),
+                data_type => Value::parse(&column.name, &text, data_type).map_err(|_| {
+                    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+                    let place = place(Some(&column.name));
+                    match is_number(&text, data_type) {
+                        true => Error::coded(
+                            "22003",
+                            format!("value \"{shown}\" is out of range for type {data_type} {place}"),
+                        ),
+                        false => Error::coded(
+                            "22P02",
+                            format!("invalid input syntax for type {data_type}: \"{shown}\" {place}"),
+                        ),
+                    }
+                })?,
+            };
+        }
+        Ok(row)
+    }
+
+    /// Writes the rows of a batch; an error names the line of the first that is wrong.
+    fn write(&self, tx: &Transaction, batch: &mut Vec<(u64, Row)>) -> Result<u64> {
+        let (lines, rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let Err(error) = engine::insert_rows(tx, &self.table, &rows) else { return Ok(rows.len() as u64) };
+        // None of them was written: one after the other shows which is wrong.
+        for (line, row) in lines.iter().zip(&rows) {
+            if let Err(error) = engine::insert_rows(tx, &self.table, std::slice::from_ref(row)) {
+                return Err(Error::Copy { table: self.table.name().to_owned(), line: *line, error: Box::new(error) });
+            }
+        }
+        Err(error)
+    }
+}
+
+/// Whether a text is a number that its type has no room for.
+fn is_number(text: &str, data_type: DataType) -> bool {
+    let digits = text.trim().trim_start_matches(['-', '+']);
+    let integer = matches!(data_type, DataType::Int | DataType::BigInt);
+    let decimal = matches!(data_type, DataType::Decimal { .. });
+    !digits.is_empty()
+        && (integer || decimal)
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || (decimal && byte == b'.'))
+        && digits.bytes().filter(|&byte| byte == b'.').count() <= 1
+        && digits.bytes().any(|byte| byte.is_ascii_digit())
+}

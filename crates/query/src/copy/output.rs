@@ -1,0 +1,98 @@
+//! COPY TO STDOUT: the rows of a table or query into bytes.
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::Statement;
+use futures::StreamExt;
+
+use super::options::Options;
+use super::{CopyStatement, Source, encode};
+use crate::error::{Error, Result};
+use crate::prepared::Outcome;
+use crate::session::Session;
+use crate::source;
+use crate::statement::{Command, query_of, table_name};
+
+/// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
+pub struct CopyOut {
+    options: Options,
+    stream: SendableRecordBatchStream,
+    header: bool,
+    copied: u64,
+}
+
+impl std::fmt::Debug for CopyOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyOut").field("options", &self.options).field("copied", &self.copied).finish()
+    }
+}
+
+impl Session {
+    /// Begins a COPY TO STDOUT, in the open block or with a snapshot of its own.
+    pub async fn copy_out(&mut self, statement: &CopyStatement) -> Result<CopyOut> {
+        let query = self.copied_query(statement);
+        let query = query.map_err(|error| self.failing(error))?;
+        let prepared = self.prepare_command(Some(Command::Query(Box::new(query))), &[]).await;
+        let prepared = prepared.map_err(|error| self.failing(error))?;
+        match self.run_prepared(&prepared, &[]).await? {
+            Outcome::Rows(stream) => {
+                let options = statement.options.clone();
+                Ok(CopyOut { header: options.header, options, stream, copied: 0 })
+            }
+            other => Err(Error::Internal(format!("{other:?} of a COPY"))),
+        }
+    }
+
+    fn copied_query(&self, statement: &CopyStatement) -> Result<EngineStatement> {
+        if statement.from {
+            return Err(Error::Invalid("the statement is COPY FROM: use copy_in".into()));
+        }
+        match &statement.source {
+            Source::Query(query) => {
+                Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone()))))
+            }
+            Source::Table { name, columns } => {
+                let table = self.catalog.table(&table_name(name)?)?;
+                let visible = table.schema().visible_columns();
+                let columns = match columns.is_empty() {
+                    true => (0..visible.len()).collect(),
+                    false => source::columns_named(&table, columns)?,
+                };
+                let names: Vec<String> = columns.iter().map(|&column| quoted(&visible[column].name)).collect();
+                query_of(&format!("SELECT {} FROM public.{}", names.join(", "), quoted(table.name())))
+            }
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl CopyOut {
+    /// The columns that are copied.
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// How many rows were given out.
+    pub fn rows(&self) -> u64 {
+        self.copied
+    }
+
+    /// The next lines; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        if std::mem::take(&mut self.header) {
+            encode::header(&self.options, &self.stream.schema(), &mut bytes);
+            return Some(Ok(bytes));
+        }
+        let batch = match self.stream.next().await? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error.into())),
+        };
+        self.copied += batch.num_rows() as u64;
+        Some(encode::lines(&self.options, &batch, &mut bytes).map(|()| bytes))
+    }
+}

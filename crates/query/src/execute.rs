@@ -1,0 +1,110 @@
+//! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::prepared`] does the work.
+//!
+//! They are the session's, not its transaction's: ROLLBACK does not take them back. Memory: [`STATEMENTS_MAX`].
+
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
+
+use crate::engine;
+use crate::error::{Error, Result};
+use crate::prepared::Outcome;
+use crate::session::{Session, StatementResult};
+use crate::statement::{Command, query_of};
+use crate::types::{arrow_type, declared_type};
+
+/// The most statements that a session has prepared in SQL.
+pub const STATEMENTS_MAX: usize = 1024;
+
+impl Session {
+    pub(crate) async fn prepare_named(
+        &mut self,
+        name: &str,
+        types: &[SqlType],
+        command: Command,
+    ) -> Result<StatementResult> {
+        let result = self.try_prepare_named(name, types, command).await;
+        result.map_err(|error| self.failing(error))
+    }
+
+    async fn try_prepare_named(
+        &mut self,
+        name: &str,
+        types: &[SqlType],
+        command: Command,
+    ) -> Result<StatementResult> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        if self.statements.contains_key(name) {
+            return Err(Error::coded("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        if self.statements.len() >= STATEMENTS_MAX {
+            let message = format!("at most {STATEMENTS_MAX} statements may be prepared: use DEALLOCATE");
+            return Err(Error::coded("53000", message));
+        }
+        let declared = types.iter().enumerate().map(|(at, declared)| {
+            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?)))
+        });
+        let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
+        let prepared = self.prepare_command(Some(command), &declared).await?;
+        self.statements.insert(name.to_owned(), prepared);
+        Ok(StatementResult::Done { verb: "PREPARE" })
+    }
+
+    pub(crate) async fn execute_named(&mut self, name: &str, arguments: &[Expr]) -> Result<StatementResult> {
+        let started = self.start_named(name, arguments).await;
+        started.map_err(|error| self.failing(error))?.collect().await
+    }
+
+    async fn start_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        let unknown = || Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
+        let prepared = self.statements.get(name).ok_or_else(unknown)?.clone();
+        let values = self.arguments(arguments).await?;
+        // A statement that runs a statement: the future would contain itself.
+        Box::pin(self.run_prepared(&prepared, &values)).await
+    }
+
+    /// The values of the arguments, which may be computed but read nothing.
+    async fn arguments(&self, arguments: &[Expr]) -> Result<Vec<ScalarValue>> {
+        if arguments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let query = query_of(&format!("SELECT {}", renamed(&texts)))?;
+        let batches = engine::plan_query(self, query).await?.collect().await?;
+        let one = batches.iter().find(|batch| batch.num_rows() == 1);
+        let row = one.ok_or_else(|| Error::Invalid("the arguments of EXECUTE are one row of values".into()))?;
+        Ok(row
+            .columns()
+            .iter()
+            .map(|column| ScalarValue::try_from_array(column, 0))
+            .collect::<datafusion::common::Result<_>>()?)
+    }
+
+    /// Forgets a prepared statement, or all.
+    pub(crate) fn deallocate(&mut self, name: Option<&str>) -> Result<StatementResult> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        match name {
+            None => self.statements.clear(),
+            Some(name) => {
+                if self.statements.remove(name).is_none() {
+                    let error = Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
+                    return Err(self.failing(error));
+                }
+            }
+        }
+        Ok(StatementResult::Done { verb: if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" } })
+    }
+}
+
+/// Expressions with distinct names, whatever they are.
+fn renamed(texts: &[String]) -> String {
+    let named = texts.iter().enumerate().map(|(at, text)| format!("{text} AS \"argument{at}\""));
+    named.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,509 @@
+//! Prepared statements: parsed and planned once, run many times with values for their parameters.
+//!
+//! | statement | what is kept | what a run costs |
+//! | --- | --- | --- |
+//! | rows named by their keys ([`crate::point`]) | table, keys, columns | the look-ups |
+//! | INSERT of literals and parameters | table, columns, cells | the rows |
+//! | queries over tables | their logical plan, optimised if no value can change it | physical planning, execution |
+//! | anything else | the parsed statement | as if it was executed as text |
+//!
+//! # Invariants
+//!
+//! - A run gives what the statement's text would give with the values in the place of the parameters.
+//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]). If the
+//!   columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
+//! - A plan that has a function of the time, of the session or of chance is optimised in each run.
+//! - A [`Prepared`] belongs to the session that made it.
+//!
+//! Memory: the plan, as long as the client keeps the [`Prepared`].
+//!
+//! [`Catalog::version`]: entresol_tables::Catalog::version
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::datasource::source_as_provider;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
+use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use entresol_transactions::Transaction;
+use futures::{Stream, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+
+use crate::block::{Failure, StatementGuard};
+use crate::error::{Error, Result};
+use crate::parameters::{self, Types};
+use crate::point::{self, Given, Point};
+use crate::provider::{Current, EntresolTable};
+use crate::session::{Session, StatementResult, commit};
+use crate::source::{self, InsertSource};
+use crate::statement::{Command, parse};
+use crate::{engine, literals};
+
+/// What running a prepared statement gave.
+pub enum Outcome {
+    /// Rows of a query, as they are computed. The snapshot lives as long as the stream. If it fails inside of a
+    /// block, the block has failed.
+    Rows(SendableRecordBatchStream),
+    /// Rows were changed.
+    Count {
+        /// INSERT, UPDATE, DELETE or CREATE TABLE AS.
+        verb: &'static str,
+        /// How many.
+        rows: u64,
+    },
+    /// Rows were changed, and are returned.
+    Returned {
+        /// INSERT, UPDATE or DELETE.
+        verb: &'static str,
+        /// How many.
+        rows: u64,
+        /// The columns that are returned.
+        schema: SchemaRef,
+        /// What is returned of the rows.
+        batches: Vec<RecordBatch>,
+    },
+    /// Anything else was done.
+    Done {
+        /// What: CREATE TABLE, COMMIT and the like; empty for a text without a statement.
+        verb: &'static str,
+    },
+}
+
+impl Outcome {
+    /// The same with its rows collected.
+    pub async fn collect(self) -> Result<StatementResult> {
+        Ok(match self {
+            Outcome::Rows(stream) => {
+                let schema = stream.schema();
+                StatementResult::Rows { schema, batches: stream.try_collect().await? }
+            }
+            Outcome::Returned { schema, batches, .. } => StatementResult::Rows { schema, batches },
+            Outcome::Count { verb, rows } => StatementResult::Count { verb, rows },
+            Outcome::Done { verb } => StatementResult::Done { verb },
+        })
+    }
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Outcome::Rows(stream) => f.debug_tuple("Rows").field(&stream.schema()).finish(),
+            Outcome::Count { verb, rows } | Outcome::Returned { verb, rows, .. } => {
+                f.debug_struct("Count").field("verb", verb).field("rows", rows).finish()
+            }
+            Outcome::Done { verb } => f.debug_struct("Done").field("verb", verb).finish(),
+        }
+    }
+}
+
+impl From<StatementResult> for Outcome {
+    fn from(result: StatementResult) -> Outcome {
+        match result {
+            StatementResult::Rows { schema, batches } => Outcome::Rows(stream_of(schema, batches)),
+            StatementResult::Count { verb, rows } => Outcome::Count { verb, rows },
+            StatementResult::Done { verb } => Outcome::Done { verb },
+        }
+    }
+}
+
+/// A stream of batches that are there.
+pub(crate) fn stream_of(
+    schema: SchemaRef,
+    batches: impl IntoIterator<Item = RecordBatch, IntoIter: Send + 'static>,
+) -> SendableRecordBatchStream {
+    let batches = futures::stream::iter(batches.into_iter().map(Ok));
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+}
+
+/// A statement that was prepared in a session; see the [module](self). Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct Prepared(Arc<Kernel>);
+
+#[derive(Debug)]
+struct Kernel {
+    /// Whose it is.
+    owner: Arc<Current>,
+    /// None for a text without a statement.
+    command: Option<Command>,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+    planned: Mutex<Planned>,
+}
+
+/// What was kept, and at which version of the catalog.
+#[derive(Debug)]
+struct Planned {
+    version: u64,
+    work: Arc<Work>,
+}
+
+/// How a prepared statement runs.
+#[derive(Debug)]
+enum Work {
+    Point(Point),
+    Insert(InsertSource),
+    Query {
+        plan: LogicalPlan,
+        /// No value of a parameter, nor the time, can change it.
+        optimised: bool,
+    },
+    /// As the text would.
+    Text,
+}
+
+/// A statement as it is made ready.
+struct Ready {
+    work: Work,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+}
+
+impl Prepared {
+    /// The types of its parameters.
+    pub fn parameters(&self) -> &[ArrowType] {
+        &self.0.parameters
+    }
+
+    /// The columns that it returns; `None` if it returns no rows.
+    pub fn columns(&self) -> Option<SchemaRef> {
+        self.0.columns.clone()
+    }
+
+    /// What the statement does, as command tags begin: SELECT, INSERT, BEGIN; empty for a text without a statement.
+    pub fn verb(&self) -> &'static str {
+        self.0.command.as_ref().map_or("", Command::verb)
+    }
+
+    /// True for COMMIT and ROLLBACK, which a failed block takes.
+    pub fn ends_block(&self) -> bool {
+        matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
+    }
+
+    /// Brings values to the types of the parameters.
+    fn values(&self, values: &[ScalarValue]) -> Result<Option<Vec<ScalarValue>>> {
+        let types = &self.0.parameters;
+        if values.len() != types.len() {
+            let (given, wanted) = (values.len(), types.len());
+            return Err(Error::coded(
+                "08P01",
+                format!("bind message supplies {given} parameters, but prepared statement requires {wanted}"),
+            ));
+        }
+        if values.iter().zip(types).all(|(value, data_type)| value.data_type() == *data_type) {
+            return Ok(None);
+        }
+        let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match value.cast_to(data_type) {
+            Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
+            _ => Err(Error::coded("22P02", format!("a parameter of type {data_type} cannot be {value}"))),
+        };
+        values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)
+    }
+}
+
+impl Session {
+    /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type that the
+    /// client knows is taken; the others are those of the columns that a parameter is compared with or assigned to,
+    /// or text. Errors are those of the statement; inside of a block they fail it.
+    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+        let prepared = match parse(sql) {
+            Ok(mut commands) if commands.len() <= 1 => self.prepare_command(commands.pop(), parameter_types).await,
+            Ok(_) => Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement")),
+            Err(error) => Err(error),
+        };
+        if let (Err(error), Some(block)) = (&prepared, &mut self.block) {
+            block.fail(error);
+        }
+        prepared
+    }
+
+    pub(crate) async fn prepare_command(
+        &mut self,
+        command: Option<Command>,
+        parameter_types: &[Option<ArrowType>],
+    ) -> Result<Prepared> {
+        let version = self.catalog.version();
+        let ready = match &command {
+            Some(command) => self.ready(command, parameter_types).await?,
+            None => Ready { work: Work::Text, parameters: Vec::new(), columns: None },
+        };
+        Ok(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(self.current()),
+            command,
+            parameters: ready.parameters,
+            columns: ready.columns,
+            planned: Mutex::new(Planned { version, work: Arc::new(ready.work) }),
+        })))
+    }
+
+    async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
+        let mut types = Types::declared(declared);
+        let count = command.parameters()?.max(declared.len());
+        if let Some(point) = point::recognise(&self.catalog, command) {
+            point.add_types(&mut types);
+            let columns = point.columns().cloned();
+            return Ok(Ready { work: Work::Point(point), parameters: types.complete(count), columns });
+        }
+        let state = self.context.state();
+        let (work, columns) = match command {
+            Command::Query(statement) => {
+                let plan = engine::logical_plan(self, &state, (**statement).clone()).await?;
+                types.of_plan(&plan)?;
+                let plan = parameters::typed(plan, &types.complete(count))?;
+                let columns = engine::columns_of(statement, &plan);
+                let work = match kept(&plan)? {
+                    Kept::Optimised if count == 0 => {
+                        Work::Query { plan: state.optimize(&plan)?, optimised: true }
+                    }
+                    Kept::Optimised | Kept::AsWritten => Work::Query { plan, optimised: false },
+                    Kept::Nothing => Work::Text,
+                };
+                (work, Some(columns))
+            }
+            Command::Insert(insert) => {
+                let source = source::insert(&self.catalog, insert)?;
+                // Neither looks at rows that are there already.
+                let plain = insert.on.is_none() && insert.returning.is_none();
+                let mut short = source.query.is_some() && plain;
+                if let Some(query) = &source.query {
+                    let columns = source.table.schema().columns();
+                    let values = parameters::assigned_values(query, &source.targets, columns);
+                    types.of_assigned(values.into_iter());
+                    // Values of the right types, whatever they are, tell whether only they decide.
+                    let sample = types.sample(count)?;
+                    short &= literals::rows(&source, query, &sample).is_some();
+                    if !short {
+                        let query = engine::query_statement(query.clone());
+                        types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
+                    }
+                }
+                (if short { Work::Insert(source) } else { Work::Text }, None)
+            }
+            Command::Update(update) => {
+                let source = source::update(&self.catalog, update)?;
+                let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
+                types.of_assigned(update.assignments.iter().map(|assignment| &assignment.value).zip(columns));
+                let query = engine::query_statement(source.query);
+                types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
+                (Work::Text, None)
+            }
+            Command::Delete(delete) => {
+                let query = engine::query_statement(source::delete(&self.catalog, delete)?.query);
+                types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
+                (Work::Text, None)
+            }
+            other => (Work::Text, self.columns_of(other)),
+        };
+        Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
+    /// which is run again if it loses against another. Values of other types than the parameters' are converted.
+    pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+        if !Arc::ptr_eq(&prepared.0.owner, self.current()) {
+            return Err(Error::Invalid("the statement was prepared in another session".into()));
+        }
+        let Some(command) = &prepared.0.command else { return Ok(Outcome::Done { verb: "" }) };
+        let converted = prepared.values(values)?;
+        let values = converted.as_deref().unwrap_or(values);
+        if !command.is_rows() {
+            return Ok(self.run(command.clone()).await?.into());
+        }
+        let writes = command.writes();
+        let Some(block) = &mut self.block else {
+            let mut retries = 0;
+            loop {
+                match self.run_prepared_alone(prepared, values, writes).await {
+                    Err(error) if self.may_retry(&error, retries) => {
+                        self.wait_before_retry(&error, retries).await;
+                        retries += 1;
+                    }
+                    result => return result,
+                }
+            }
+        };
+        block.check(writes)?;
+        let failure = Arc::clone(block.failure());
+        let transaction = block.next_statement()?;
+        match self.run_prepared_in(&transaction, prepared, values, writes).await {
+            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(Watched { stream, failure }))),
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                failure.set(&error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_prepared_alone(
+        &mut self,
+        prepared: &Prepared,
+        values: &[ScalarValue],
+        writes: bool,
+    ) -> Result<Outcome> {
+        let transaction = self.catalog.begin()?;
+        let outcome = self.run_prepared_in(&transaction, prepared, values, writes).await?;
+        if writes {
+            commit(&transaction, self.durability()).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn run_prepared_in(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        prepared: &Prepared,
+        values: &[ScalarValue],
+        writes: bool,
+    ) -> Result<Outcome> {
+        let work = self.work(prepared).await?;
+        let given = match work.as_ref() {
+            Work::Point(point) => {
+                // Outside of a block all of the transaction is this statement.
+                let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));
+                let given = point.run(transaction, values)?;
+                guard.into_iter().for_each(StatementGuard::keep);
+                given
+            }
+            Work::Insert(source) => {
+                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
+                let guard = self.block.is_some().then(|| StatementGuard::new(transaction));
+                let count = rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
+                guard.into_iter().for_each(StatementGuard::keep);
+                count.map(|count| Given::Count("INSERT", count))
+            }
+            Work::Query { plan, optimised } => {
+                let _bound = self.bind(transaction);
+                return Ok(Outcome::Rows(self.start(plan, *optimised, values).await?));
+            }
+            Work::Text => None,
+        };
+        match given {
+            Some(Given::Rows(schema, batch)) => Ok(Outcome::Rows(stream_of(schema, batch))),
+            Some(Given::Count(verb, rows)) => Ok(Outcome::Count { verb, rows }),
+            None => {
+                let mut command = prepared.0.command.clone().ok_or_else(|| {
+                    Error::Internal("a statement that was prepared is not there any more".into())
+                })?;
+                command.substitute(values)?;
+                Ok(self.run_in(transaction, &command).await?.into())
+            }
+        }
+    }
+
+    /// Starts a planned query.
+    async fn start(
+        &self,
+        plan: &LogicalPlan,
+        optimised: bool,
+        values: &[ScalarValue],
+    ) -> Result<SendableRecordBatchStream> {
+        let state = self.context.state();
+        let plan = match values {
+            [] => plan.clone(),
+            values => parameters::with_values(plan.clone(), values)?,
+        };
+        let plan = if optimised { plan } else { state.optimize(&plan)? };
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        Ok(execute_stream(physical, state.task_ctx())?)
+    }
+
+    /// How the statement runs, planned again if the catalog has changed.
+    async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
+        let version = self.catalog.version();
+        {
+            let planned = prepared.0.planned.lock();
+            if planned.version == version {
+                return Ok(Arc::clone(&planned.work));
+            }
+        }
+        let Some(command) = &prepared.0.command else { return Ok(Arc::new(Work::Text)) };
+        let declared: Vec<_> = prepared.0.parameters.iter().cloned().map(Some).collect();
+        let ready = self.ready(command, &declared).await?;
+        if !same_columns(prepared.0.columns.as_ref(), ready.columns.as_ref()) {
+            return Err(Error::coded("0A000", "cached plan must not change result type"));
+        }
+        let work = Arc::new(ready.work);
+        *prepared.0.planned.lock() = Planned { version, work: Arc::clone(&work) };
+        Ok(work)
+    }
+}
+
+fn same_columns(old: Option<&SchemaRef>, new: Option<&SchemaRef>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let column = |schema: &SchemaRef, at: usize| {
+                (schema.field(at).name().clone(), schema.field(at).data_type().clone())
+            };
+            old.fields().len() == new.fields().len()
+                && (0..old.fields().len()).all(|at| column(old, at) == column(new, at))
+        }
+        (old, new) => old.is_none() == new.is_none(),
+    }
+}
+
+/// What may be kept of a plan.
+enum Kept {
+    Optimised,
+    AsWritten,
+    /// It has the content of a system table, as it was when it was planned.
+    Nothing,
+}
+
+fn kept(plan: &LogicalPlan) -> Result<Kept> {
+    let mut kept = Kept::Optimised;
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::TableScan(scan) if !source_as_provider(&scan.source)?.is::<EntresolTable>() => {
+                kept = Kept::Nothing;
+                return Ok(TreeNodeRecursion::Stop);
+            }
+            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
+                kept = Kept::Nothing;
+                return Ok(TreeNodeRecursion::Stop);
+            }
+            _ => {}
+        }
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let PlanExpr::ScalarFunction(function) = expr
+                    && function.func.signature().volatility != Volatility::Immutable
+                {
+                    kept = Kept::AsWritten;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(kept)
+}
+
+/// Rows of a statement of a block, which fails with them.
+struct Watched {
+    stream: SendableRecordBatchStream,
+    failure: Arc<Failure>,
+}
+
+impl Stream for Watched {
+    type Item = EngineResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.stream.poll_next_unpin(context);
+        if let Poll::Ready(Some(Err(error))) = &polled {
+            self.failure.set(error.strip_backtrace());
+        }
+        polled
+    }
+}
+
+impl RecordBatchStream for Watched {
+    fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}

@@ -1,0 +1,220 @@
+//! SET, RESET, SHOW and DISCARD in a session; [`crate::settings`] has the settings.
+//!
+//! - They need no transaction. Inside of a block that failed they are refused as everything else is.
+//! - A block that is rolled back, or fails to commit, takes its SETs with it. ROLLBACK TO a savepoint does not.
+//! - `transaction_isolation` and `transaction_read_only` are the open block's, as SET TRANSACTION sets them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
+
+use crate::block::{Modes, level_named};
+use crate::error::{Error, Result};
+use crate::session::{Session, StatementResult};
+use crate::settings::{self, SETTINGS};
+
+/// The columns of SHOW ALL.
+pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
+
+/// A schema of texts.
+pub(crate) fn texts(names: &[&str]) -> SchemaRef {
+    let fields: Vec<Field> = names.iter().map(|name| Field::new(*name, DataType::Utf8, false)).collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementResult> {
+    let schema = texts(names);
+    let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
+    let batches = vec![RecordBatch::try_new(Arc::clone(&schema), arrays)?];
+    Ok(StatementResult::Rows { schema, batches })
+}
+
+impl Session {
+    /// The value of a setting, as SHOW shows it.
+    pub fn setting(&self, name: &str) -> Result<String> {
+        let setting = settings::find(name)?;
+        Ok(match (setting.name, &self.block) {
+            ("transaction_isolation", Some(block)) => block.modes().level().to_owned(),
+            ("transaction_read_only", Some(block)) => on_off(block.modes().read_only),
+            ("transaction_isolation", None) => self.default_modes().level().to_owned(),
+            ("transaction_read_only", None) => on_off(self.default_modes().read_only),
+            _ => self.facts.settings.lock().get(setting).to_owned(),
+        })
+    }
+
+    /// What the session begins with and RESET goes back to: what a client said when it connected.
+    pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
+        let setting = settings::find(name)?;
+        let value = setting.check(value)?;
+        self.facts.settings.lock().set_initial(setting, value);
+        self.apply_settings()
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<StatementResult> {
+        let result = self.try_set(name, value, local);
+        if let (Err(error), Some(block)) = (&result, &mut self.block) {
+            block.fail(error);
+        }
+        result.map(|()| StatementResult::Done { verb: if value.is_none() && !local { "RESET" } else { "SET" } })
+    }
+
+    fn try_set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<()> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        let setting = settings::find(name)?;
+        let value = match value {
+            Some(value) => Some(setting.check(value)?),
+            None => None,
+        };
+        if ["transaction_isolation", "transaction_read_only"].contains(&setting.name) {
+            let default = self.default_modes();
+            let Some(block) = &mut self.block else { return Ok(()) };
+            let mut modes = block.modes();
+            match (setting.name, value) {
+                ("transaction_isolation", Some(level)) => modes.isolation = level_named(&level),
+                ("transaction_isolation", None) => modes.isolation = default.isolation,
+                (_, value) => modes.read_only = value.map_or(default.read_only, |value| value == "on"),
+            }
+            return block.set_modes(&self.catalog, modes);
+        }
+        // SET LOCAL outside of a block has no effect, as in PostgreSQL.
+        if local && self.block.is_none() {
+            return Ok(());
+        }
+        self.note_settings();
+        self.facts.settings.lock().set(setting, value, local);
+        self.apply_settings()
+    }
+
+    pub(crate) fn reset_all(&mut self) -> Result<StatementResult> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        self.note_settings();
+        self.facts.settings.lock().reset();
+        self.apply_settings()?;
+        Ok(StatementResult::Done { verb: "RESET" })
+    }
+
+    pub(crate) fn set_transaction(
+        &mut self,
+        modes: &[TransactionMode],
+        session: bool,
+    ) -> Result<StatementResult> {
+        if session {
+            let modes = self.default_modes().with(modes);
+            self.try_set("default_transaction_isolation", Some(modes.level()), false)?;
+            self.try_set("default_transaction_read_only", Some(&on_off(modes.read_only)), false)?;
+        } else if let Some(block) = &mut self.block {
+            let modes = block.modes().with(modes);
+            let set = block.set_modes(&self.catalog, modes);
+            if let Err(error) = &set {
+                block.fail(error);
+            }
+            set?;
+        }
+        Ok(StatementResult::Done { verb: "SET" })
+    }
+
+    /// What BEGIN begins.
+    pub(crate) fn default_modes(&self) -> Modes {
+        let settings = self.facts.settings.lock();
+        Modes {
+            isolation: level_named(settings.value("default_transaction_isolation")),
+            read_only: settings.value("default_transaction_read_only") == "on",
+        }
+    }
+
+    pub(crate) fn show(&mut self, name: &str) -> Result<StatementResult> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        let shown = settings::find(name).and_then(|setting| Ok((setting.name, self.setting(name)?)));
+        if let (Err(error), Some(block)) = (&shown, &mut self.block) {
+            block.fail(error);
+        }
+        let (name, value) = shown?;
+        rows_of_texts(&[name], vec![vec![value]])
+    }
+
+    pub(crate) fn show_all(&self) -> Result<StatementResult> {
+        if let Some(block) = &self.block {
+            block.check(false)?;
+        }
+        let mut columns = vec![Vec::new(), Vec::new(), Vec::new()];
+        for setting in SETTINGS {
+            columns[0].push(setting.name.to_owned());
+            columns[1].push(self.setting(setting.name)?);
+            columns[2].push(setting.help.to_owned());
+        }
+        rows_of_texts(&ALL_COLUMNS, columns)
+    }
+
+    pub(crate) fn discard(&mut self, what: DiscardObject) -> Result<StatementResult> {
+        if self.block.is_some() && what == DiscardObject::ALL {
+            let error = Error::coded("25001", "DISCARD ALL cannot run inside a transaction block");
+            return Err(self.failing(error));
+        }
+        let verb = match what {
+            DiscardObject::ALL => {
+                self.reset_all()?;
+                self.statements.clear();
+                self.cursors.clear();
+                "DISCARD ALL"
+            }
+            // Plans look after themselves; there are no sequences and temporary tables of a session.
+            DiscardObject::PLANS => "DISCARD PLANS",
+            DiscardObject::SEQUENCES => "DISCARD SEQUENCES",
+            DiscardObject::TEMP => "DISCARD TEMP",
+        };
+        Ok(StatementResult::Done { verb })
+    }
+
+    /// Fails the open block, if there is one.
+    pub(crate) fn failing(&mut self, error: Error) -> Error {
+        if let Some(block) = &mut self.block {
+            block.fail(&error);
+        }
+        error
+    }
+
+    /// Keeps the settings as they were before the block, before the first change in it.
+    fn note_settings(&mut self) {
+        if self.block.is_some() && self.settings_before.is_none() {
+            self.settings_before = Some(self.facts.settings.lock().clone());
+        }
+    }
+
+    /// The end of a block.
+    pub(crate) fn end_settings(&mut self, committed: bool) {
+        let Some(before) = self.settings_before.take() else { return };
+        match committed {
+            true => self.facts.settings.lock().end_block(),
+            false => *self.facts.settings.lock() = before,
+        }
+        if let Err(error) = self.apply_settings() {
+            tracing::warn!(%error, "a setting that was there before is refused");
+        }
+    }
+
+    /// What the session and the engine have of the settings.
+    fn apply_settings(&mut self) -> Result<()> {
+        let (durability, zone) = {
+            let settings = self.facts.settings.lock();
+            (settings.value("durability").parse(), settings.value("TimeZone").to_owned())
+        };
+        self.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        state.config_mut().options_mut().set("datafusion.execution.time_zone", &zone)?;
+        Ok(())
+    }
+}
+
+fn on_off(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
