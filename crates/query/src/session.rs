@@ -128,6 +128,13 @@ impl Session {
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
             return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
         };
+        self.stream_statement(statement).await
+    }
+
+    pub(crate) async fn stream_statement(
+        &mut self,
+        statement: Box<datafusion::sql::parser::Statement>,
+    ) -> Result<SendableRecordBatchStream> {
         let transaction = match &mut self.block {
             Some(block) => {
                 block.check(false)?;
@@ -146,6 +153,26 @@ impl Session {
         result
     }
 
+    /// A transaction to plan in: the block's, or a new one.
+    pub(crate) fn transaction_for_planning(&self) -> Result<Arc<Transaction>> {
+        match &self.block {
+            Some(block) => Ok(Arc::clone(block.transaction())),
+            None => Ok(self.catalog.begin()?),
+        }
+    }
+
+    /// Whether a statement of the open block has failed.
+    pub fn is_failed(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.failure().is_some())
+    }
+
+    /// Fails the open block, if there is one: for clients whose statement was cancelled or never came to run.
+    pub fn fail(&mut self, error: &Error) {
+        if let Some(block) = &mut self.block {
+            block.fail(error);
+        }
+    }
+
     /// True inside of a transaction block, failed or not.
     pub fn in_transaction(&self) -> bool {
         self.block.is_some()
@@ -161,7 +188,7 @@ impl Session {
         &self.catalog
     }
 
-    async fn run(&mut self, command: Command) -> Result<StatementResult> {
+    pub(crate) async fn run(&mut self, command: Command) -> Result<StatementResult> {
         match command {
             Command::Begin(modes) => self.begin(&modes),
             Command::Commit => self.commit_block().await,
