@@ -195,15 +195,9 @@ impl Connection {
         kind: Kind,
         values: &[ScalarValue],
     ) -> Result<Given, Failure> {
-        if kind == Kind::Definition {
-            // It cannot share a transaction that the server began.
+        if matches!(kind, Kind::Definition | Kind::Begin) {
+            // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
             self.commit_implicit().await?;
-        }
-        if matches!(kind, Kind::Begin) {
-            // What was before it in the same text or pipeline is part of it, in PostgreSQL as well.
-            if std::mem::take(&mut self.implicit) {
-                return Ok(Given::Done("BEGIN".to_owned()));
-            }
         }
         if matches!(kind, Kind::Commit | Kind::Rollback) {
             self.portals.clear();
