@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::security::scram::random;
+use crate::security::scram::{equal, random};
 
 /// Bytes of the secret that a cancel request must know; what every version of the protocol can carry.
 const KEY_BYTES: usize = 4;
@@ -89,7 +89,7 @@ impl Clients {
     pub(crate) fn cancel(&self, pid: i32, key: &[u8]) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = open.get(&pid)
-            && ring::constant_time::verify_slices_are_equal(&client.key, key).is_ok()
+            && equal(&client.key, key)
         {
             client.cancel();
         }

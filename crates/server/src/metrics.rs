@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) rows_written_total: AtomicU64,
     pub(crate) bytes_received_total: AtomicU64,
     pub(crate) bytes_sent_total: AtomicU64,
-    succeeded: Mutex<BTreeMap<&'static str, u64>>,
+    succeeded: [AtomicU64; Kind::ALL.len()],
     failed: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     buckets: [AtomicU64; BUCKETS_US.len() + 1],
     microseconds: AtomicU64,
@@ -68,10 +68,7 @@ impl Metrics {
         add(&self.buckets[bucket], 1);
         add(&self.microseconds, took_us);
         match code {
-            None => {
-                let mut counts = self.succeeded.lock().unwrap_or_else(PoisonError::into_inner);
-                *counts.entry(kind.name()).or_default() += 1;
-            }
+            None => add(&self.succeeded[kind as usize], 1),
             Some(code) => {
                 let mut counts = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
                 *counts.entry((kind.name(), code)).or_default() += 1;
@@ -140,7 +137,8 @@ impl Metrics {
 
     fn statements(&self, out: &mut String) {
         header(out, "statements_total", "counter", "Statements by kind and SQLSTATE.");
-        for (kind, count) in &*self.succeeded.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (kind, count) in Kind::ALL.iter().zip(&self.succeeded) {
+            let (kind, count) = (kind.name(), count.load(Ordering::Relaxed));
             let _ = writeln!(out, "entresol_statements_total{{kind=\"{kind}\",sqlstate=\"00000\"}} {count}");
         }
         for ((kind, code), count) in &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -71,6 +71,9 @@ pub enum Error {
     /// The name or the password cannot be used.
     #[error("{0}")]
     Invalid(String),
+    /// From the database.
+    #[error("{0}")]
+    Database(#[from] entresol::Error),
     /// From the tables.
     #[error("{0}")]
     Tables(#[from] entresol::tables::Error),
@@ -90,8 +93,8 @@ pub fn exist(db: &Database) -> Result<bool> {
 pub fn list(db: &Database) -> Result<Vec<Role>> {
     let Some((roles, grants)) = tables(db)? else { return Ok(Vec::new()) };
     let tx = db.begin()?;
-    let rows = roles.scan(ScanRange::all()).rows(&tx)?;
-    let granted = grants.scan(ScanRange::all()).rows(&tx)?;
+    let rows = roles.scan(ScanRange::full()).rows(&tx)?;
+    let granted = grants.scan(ScanRange::full()).rows(&tx)?;
     Ok(rows.iter().filter_map(|row| role_of(row, &granted)).collect())
 }
 
@@ -100,7 +103,7 @@ pub(crate) fn find(db: &Database, name: &str) -> Result<Option<(Role, Option<Ver
     let Some((roles, grants)) = tables(db)? else { return Ok(None) };
     let tx = db.begin()?;
     let Some(row) = roles.get(&tx, &[Value::from(name)])? else { return Ok(None) };
-    let granted = grants.scan(ScanRange::all()).rows(&tx)?;
+    let granted = grants.scan(ScanRange::prefix(&row[..1])).rows(&tx)?;
     let verifier = match &row[1] {
         Value::Varchar(text) => Verifier::from_text(text),
         _ => None,
@@ -170,10 +173,8 @@ pub fn drop_role(db: &Database, name: &str) -> Result<()> {
     let tx = db.begin()?;
     existing(&roles, &tx, name)?;
     roles.delete(&tx, &[Value::from(name)])?;
-    for row in grants.scan(ScanRange::all()).rows(&tx)? {
-        if row[0] == Value::from(name) {
-            grants.delete(&tx, &row[..2])?;
-        }
+    for row in grants.scan(ScanRange::prefix(&[Value::from(name)])).rows(&tx)? {
+        grants.delete(&tx, &row[..2])?;
     }
     tx.commit(db.durability())?;
     Ok(())

@@ -7,7 +7,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::{constant_time, digest, hmac, pbkdf2};
+use ring::{digest, hmac, pbkdf2};
 use std::num::NonZeroU32;
 
 /// Rounds of hashing for new passwords; PostgreSQL's default.
@@ -56,6 +56,12 @@ fn hash(data: &[u8]) -> [u8; HASH_BYTES] {
     let mut out = [0; HASH_BYTES];
     out.copy_from_slice(digest::digest(&digest::SHA256, data).as_ref());
     out
+}
+
+/// Whether two secrets are the same, in a time that does not tell where they differ.
+pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"comparison");
+    hmac::verify(&key, one, hmac::sign(&key, other).as_ref()).is_ok()
 }
 
 impl Verifier {
@@ -161,8 +167,7 @@ impl Exchange {
         let signature = hmac_of(&self.verifier.stored_key, signed.as_bytes());
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(key, mask)| *key ^= mask);
-        // The time of the comparison says nothing about where it differs.
-        let right = constant_time::verify_slices_are_equal(&hash(&client_key), &self.verifier.stored_key).is_ok();
+        let right = equal(&hash(&client_key), &self.verifier.stored_key);
         Ok(right.then(|| {
             format!("v={}", STANDARD.encode(hmac_of(&self.verifier.server_key, signed.as_bytes())))
         }))

@@ -205,7 +205,8 @@ impl Connection {
         let kind = statement.kind;
         if let State::Ready = portal.state {
             portal.state = State::Done;
-            self.admit(&statement.sql, kind)?;
+            // What the role may do was looked at when the statement was parsed.
+            self.admit_now(kind)?;
             if self.answered(&statement.sql, kind, false).await? {
                 return Ok(());
             }

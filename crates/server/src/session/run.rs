@@ -125,12 +125,18 @@ impl Connection {
         metrics.statement(kind, code, started.elapsed());
     }
 
-    /// Whether a statement may run now.
+    /// Whether the role may run a statement, and the block is open for it.
     pub(super) fn admit(&self, sql: &str, kind: Kind) -> Result<(), Failure> {
-        if self.session.is_failed() && !kind.ends_failure() {
-            return Err(failed_block().into());
-        }
+        self.admit_now(kind)?;
         Ok(privileges::check(&self.role, sql, kind)?)
+    }
+
+    /// Whether a statement may run now: a block that has failed takes its end only.
+    pub(super) fn admit_now(&self, kind: Kind) -> Result<(), Failure> {
+        match self.session.is_failed() && !kind.ends_failure() {
+            true => Err(failed_block().into()),
+            false => Ok(()),
+        }
     }
 
     /// Prepares a statement, with limits.

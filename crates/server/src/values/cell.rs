@@ -5,16 +5,15 @@
 use std::fmt::Write;
 
 use bytes::{BufMut, BytesMut};
-use entresol::arrow::array::types::{
-    Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
+use entresol::arrow::datatypes::{
+    DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
     DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type, Float64Type,
     Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType,
-    IntervalYearMonthType, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
+    IntervalUnit, IntervalYearMonthType, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, TimeUnit, UInt8Type,
     UInt16Type, UInt32Type, UInt64Type,
 };
 use entresol::arrow::array::{Array, ArrayRef, AsArray};
-use entresol::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval};
@@ -78,7 +77,7 @@ impl<'a> Column<'a> {
 macro_rules! primitive {
     ($array:expr, $of:ty, $value:ident => $result:expr) => {{
         let values = $array.as_primitive::<$of>();
-        Box::new(move |row| {
+        Box::new(move |row: usize| {
             let $value = values.value(row);
             Ok($result)
         })
@@ -95,7 +94,7 @@ fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
     Ok(match array.data_type() {
         DataType::Boolean => {
             let values = array.as_boolean();
-            Box::new(move |row| Ok(Value::Bool(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Bool(values.value(row))))
         }
         DataType::Int8 => primitive!(array, Int8Type, v => Value::Int(i64::from(v), 2)),
         DataType::UInt8 => primitive!(array, UInt8Type, v => Value::Int(i64::from(v), 2)),
@@ -122,48 +121,48 @@ fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
         }
         DataType::Utf8 => {
             let values = array.as_string::<i32>();
-            Box::new(move |row| Ok(Value::Text(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Text(values.value(row))))
         }
         DataType::LargeUtf8 => {
             let values = array.as_string::<i64>();
-            Box::new(move |row| Ok(Value::Text(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Text(values.value(row))))
         }
         DataType::Utf8View => {
             let values = array.as_string_view();
-            Box::new(move |row| Ok(Value::Text(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Text(values.value(row))))
         }
         DataType::Binary => {
             let values = array.as_binary::<i32>();
-            Box::new(move |row| Ok(Value::Bytes(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Bytes(values.value(row))))
         }
         DataType::LargeBinary => {
             let values = array.as_binary::<i64>();
-            Box::new(move |row| Ok(Value::Bytes(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Bytes(values.value(row))))
         }
         DataType::BinaryView => {
             let values = array.as_binary_view();
-            Box::new(move |row| Ok(Value::Bytes(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Bytes(values.value(row))))
         }
         DataType::FixedSizeBinary(_) => {
             let values = array.as_fixed_size_binary();
-            Box::new(move |row| Ok(Value::Bytes(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::Bytes(values.value(row))))
         }
         DataType::List(_) => {
             let values = array.as_list::<i32>();
-            Box::new(move |row| Ok(Value::List(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::List(values.value(row))))
         }
         DataType::LargeList(_) => {
             let values = array.as_list::<i64>();
-            Box::new(move |row| Ok(Value::List(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::List(values.value(row))))
         }
         DataType::FixedSizeList(..) => {
             let values = array.as_fixed_size_list();
-            Box::new(move |row| Ok(Value::List(values.value(row))))
+            Box::new(move |row: usize| Ok(Value::List(values.value(row))))
         }
         DataType::Dictionary(..) => {
             let values = array.as_any_dictionary();
             let (keys, read) = (values.normalized_keys(), reader(values.values().as_ref())?);
-            Box::new(move |row| read(keys[row]))
+            Box::new(move |row: usize| read(keys[row]))
         }
         _ => return temporal_reader(array),
     })
@@ -232,7 +231,7 @@ fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
                 .map_err(|error| Report::error("0A000", format!("values of this type: {error}")))?;
             // The formatter borrows the options, so what it shows is computed here.
             let shown: Vec<String> = (0..array.len()).map(|row| formatter.value(row).to_string()).collect();
-            Box::new(move |row| Ok(Value::Shown(shown[row].clone())))
+            Box::new(move |row: usize| Ok(Value::Shown(shown[row].clone())))
         }
     })
 }

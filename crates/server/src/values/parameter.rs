@@ -3,7 +3,7 @@
 //! What a client sends is read as the type that it declared, or that it was told; then cast to the plan's type.
 
 use bytes::Bytes;
-use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
 use pgwire::api::Type;
 

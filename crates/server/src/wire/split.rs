@@ -45,6 +45,23 @@ impl Kind {
         matches!(self, Kind::Read | Kind::Write | Kind::Explain | Kind::Show)
     }
 
+    /// All kinds, in the order of their numbers.
+    pub(crate) const ALL: [Kind; 13] = [
+        Kind::Read,
+        Kind::Show,
+        Kind::Explain,
+        Kind::Write,
+        Kind::Copy,
+        Kind::Cursor,
+        Kind::Begin,
+        Kind::Commit,
+        Kind::Rollback,
+        Kind::Savepoint,
+        Kind::RollbackTo,
+        Kind::Setting,
+        Kind::Definition,
+    ];
+
     /// The name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -56,7 +73,8 @@ impl Kind {
             Kind::Cursor => "cursor",
             Kind::Begin => "begin",
             Kind::Commit => "commit",
-            Kind::Rollback | Kind::RollbackTo => "rollback",
+            Kind::Rollback => "rollback",
+            Kind::RollbackTo => "rollback_to",
             Kind::Savepoint => "savepoint",
             Kind::Setting => "set",
             Kind::Definition => "definition",
@@ -238,6 +256,11 @@ mod tests {
         assert_eq!(texts(" ; -- nothing\n ;; /* */"), [""; 0]);
         assert_eq!(texts("SELECT 'ü;"), ["SELECT 'ü;"]);
         assert_eq!(split("; SELECT 1")[0].at, 2);
+    }
+
+    #[test]
+    fn kinds_have_their_numbers() {
+        assert!(Kind::ALL.iter().enumerate().all(|(number, kind)| *kind as usize == number));
     }
 
     #[test]
