@@ -155,7 +155,8 @@ pub enum TlsMode {
 /// A time: milliseconds, or with a unit.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| format!("{text} is no time: 250ms, 30s, 10min, 1h"))?;
+    let number: u64 =
+        text[..digits].parse().map_err(|_| format!("{text} is no time: 250ms, 30s, 10min, 1h"))?;
     let unit_ms = match text[digits..].trim() {
         "" | "ms" => 1,
         "s" => 1_000,
@@ -170,7 +171,8 @@ fn time(text: &str) -> Result<Duration, String> {
 /// A number of bytes, in units of 1024.
 fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: usize = text[..digits].parse().map_err(|_| format!("{text} is no size: 512kB, 256MB, 1GB"))?;
+    let number: usize =
+        text[..digits].parse().map_err(|_| format!("{text} is no size: 512kB, 256MB, 1GB"))?;
     let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "kb" | "kib" => 10,

@@ -77,7 +77,11 @@ fn a_server_says_where_it_is_and_ends_in_order() {
     for signal in ["TERM", "INT"] {
         let mut served = Served::start(&path, &[]);
         let port = served.address().rsplit(':').next().unwrap();
-        assert!(served.line.contains(&format!("connect with: psql -h 127.0.0.1 -p {port}")), "{}", served.line);
+        assert!(
+            served.line.contains(&format!("connect with: psql -h 127.0.0.1 -p {port}")),
+            "{}",
+            served.line
+        );
         let sql = format!("CREATE TABLE t_{signal} (id INT PRIMARY KEY); INSERT INTO t_{signal} VALUES (7)");
         let answer = served.query(&sql);
         assert!(contains(&answer, "INSERT 0 1"), "{}", String::from_utf8_lossy(&answer));
@@ -101,7 +105,10 @@ fn a_killed_server_loses_nothing_that_it_answered() {
     let answer = served.query("BEGIN; INSERT INTO t VALUES (8)");
     assert!(contains(&answer, "INSERT 0 1"));
     drop(served);
-    assert!(succeed(&["shell", &path, "--format", "csv", "-c", "SELECT count(*) AS n, max(id) FROM t"]).contains("1,7"));
+    assert!(
+        succeed(&["shell", &path, "--format", "csv", "-c", "SELECT count(*) AS n, max(id) FROM t"])
+            .contains("1,7")
+    );
 }
 
 #[test]
@@ -109,8 +116,17 @@ fn roles_are_made_listed_and_needed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db").display().to_string();
     let refused = entresol(&["serve", &path, "--listen", "0.0.0.0:0"]);
-    assert!(!refused.status.success() && stderr(&refused).contains("entresol role add"), "{}", stderr(&refused));
-    succeed(&["shell", &path, "-c", "CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)"]);
+    assert!(
+        !refused.status.success() && stderr(&refused).contains("entresol role add"),
+        "{}",
+        stderr(&refused)
+    );
+    succeed(&[
+        "shell",
+        &path,
+        "-c",
+        "CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)",
+    ]);
     let file = dir.path().join("password");
     std::fs::write(&file, "secret\n").unwrap();
     let file = file.display().to_string();

@@ -103,7 +103,9 @@ fn main() {
     let db = Database::volatile(Options::default()).unwrap();
     let mut session = db.session().unwrap();
     session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)").unwrap();
-    session.execute(&format!("INSERT INTO t SELECT value, value * 3 FROM generate_series(0, {})", rows - 1)).unwrap();
+    session
+        .execute(&format!("INSERT INTO t SELECT value, value * 3 FROM generate_series(0, {})", rows - 1))
+        .unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let options = ServerOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
     let server = runtime.block_on(Server::bind(db, options)).unwrap();

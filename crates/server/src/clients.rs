@@ -61,7 +61,12 @@ pub(crate) struct Registered {
 
 impl Clients {
     pub(crate) fn new() -> Clients {
-        Clients { started: Instant::now(), next: AtomicI32::new(0), transactions: AtomicI64::new(0), open: Mutex::default() }
+        Clients {
+            started: Instant::now(),
+            next: AtomicI32::new(0),
+            transactions: AtomicI64::new(0),
+            open: Mutex::default(),
+        }
     }
 
     /// Registers a client under a number that no other has; `None` if the system has no random numbers.

@@ -11,7 +11,6 @@ use entresol::transactions::Error as TransactionError;
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
-    Notice,
     Warning,
     Error,
     /// The connection ends.
@@ -21,7 +20,6 @@ pub(crate) enum Severity {
 impl Severity {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Severity::Notice => "NOTICE",
             Severity::Warning => "WARNING",
             Severity::Error => "ERROR",
             Severity::Fatal => "FATAL",
@@ -146,8 +144,9 @@ fn tables(error: TableError) -> Report {
             Report::error("42703", format!("column \"{column}\" of relation \"{table}\" does not exist"))
         }
         TableError::NotNull { table, column } => {
-            let message =
-                format!("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint");
+            let message = format!(
+                "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
+            );
             Report::error("23502", message)
         }
         TableError::DuplicateKey { table, key } => {

@@ -15,8 +15,22 @@ use crate::clients::Clients;
 use crate::wire::split::Kind;
 
 /// Upper bounds of the histogram's buckets, in microseconds.
-const BUCKETS_US: [u64; 14] =
-    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
+const BUCKETS_US: [u64; 14] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    50_000,
+    100_000,
+    500_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
 
 /// Counters of a server since it was started.
 #[derive(Debug, Default)]
@@ -83,21 +97,25 @@ impl Metrics {
         let pool = db.stats().pool;
         let gauges = [
             ("connections", "Connections now.", self.connections.load(Ordering::Relaxed).max(0) as u64),
-            (
-                "open_transactions",
-                "Transaction blocks that are open now.",
-                clients.open_transactions(),
-            ),
+            ("open_transactions", "Transaction blocks that are open now.", clients.open_transactions()),
             ("query_memory_bytes", "Memory that queries have taken now.", db.query_memory_bytes() as u64),
             ("pool_bytes", "Size of the pool.", pool.pool_bytes),
             ("allocated_bytes", "Bytes of the pool in use.", pool.allocated_bytes),
-            ("journal_bytes", "Bytes in the journal that no checkpoint has written back.", pool.journal_bytes),
+            (
+                "journal_bytes",
+                "Bytes in the journal that no checkpoint has written back.",
+                pool.journal_bytes,
+            ),
         ];
         for (name, help, value) in gauges {
             metric(&mut out, name, "gauge", help, value);
         }
         header(&mut out, "oldest_transaction_seconds", "gauge", "Age of the oldest open transaction block.");
-        let _ = writeln!(out, "entresol_oldest_transaction_seconds {}", clients.oldest_transaction().as_secs_f64());
+        let _ = writeln!(
+            out,
+            "entresol_oldest_transaction_seconds {}",
+            clients.oldest_transaction().as_secs_f64()
+        );
         let counters = [
             ("connections_total", "Connections accepted.", count(&self.connections_total)),
             ("connections_refused_total", "Connections above the limit.", count(&self.refused_total)),
@@ -106,7 +124,11 @@ impl Metrics {
                 "Wrong passwords and unknown roles.",
                 count(&self.authentication_failures_total),
             ),
-            ("cancelled_total", "Statements that were cancelled or took too long.", count(&self.cancelled_total)),
+            (
+                "cancelled_total",
+                "Statements that were cancelled or took too long.",
+                count(&self.cancelled_total),
+            ),
             ("clients_vanished_total", "Clients that went away without a word.", count(&self.vanished_total)),
             ("commits_total", "Commits of blocks and of single writes.", count(&self.commits_total)),
             ("rollbacks_total", "Blocks rolled back.", count(&self.rollbacks_total)),

@@ -215,7 +215,8 @@ async fn authenticated(
         }
     }
     let user = user.filter(|user| !user.is_empty());
-    let user = user.ok_or_else(|| fatal("28000", "no PostgreSQL user name specified in startup packet".into()))?;
+    let user =
+        user.ok_or_else(|| fatal("28000", "no PostgreSQL user name specified in startup packet".into()))?;
     let roles_exist = roles::exist(&shared.db).map_err(|error| fatal("XX000", error.to_string()))?;
     let role = match roles_exist {
         true => password(socket, shared, &user).await?,
@@ -249,10 +250,12 @@ async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Ro
     };
     socket.out.authentication(Authentication::SASL(vec![scram::MECHANISM.to_owned()]));
     socket.flush().await?;
-    let malformed = |scram::Malformed(why)| End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {why}")));
+    let malformed =
+        |scram::Malformed(why)| End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {why}")));
     let first = sasl_initial(answer(socket).await?).map_err(malformed)?;
     let nonce = scram::random::<18>().map(|bytes| scram::printable(&bytes));
-    let nonce = nonce.ok_or_else(|| End::Fatal(Report::fatal("XX000", "the system has no random numbers")))?;
+    let nonce =
+        nonce.ok_or_else(|| End::Fatal(Report::fatal("XX000", "the system has no random numbers")))?;
     let (exchange, reply) = Exchange::begin(verifier, &first, &nonce).map_err(malformed)?;
     socket.out.authentication(Authentication::SASLContinue(Bytes::from(reply)));
     socket.flush().await?;

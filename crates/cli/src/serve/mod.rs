@@ -30,7 +30,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         ..Options::default()
     };
     let database = Database::open(&arguments.dir, database_options)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("entresol client").enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_name("entresol client").enable_all().build()?;
     let served = runtime.block_on(serve(database.clone(), options, stop));
     // Nothing of a connection may hold the database any more when it is closed.
     runtime.shutdown_timeout(arguments.shutdown_timeout);
@@ -59,7 +60,10 @@ fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -
     let (host, port) = (address.ip(), address.port());
     let host = if host.is_unspecified() { "HOST".to_owned() } else { host.to_string() };
     let encryption = if encrypted { ", TLS" } else { "" };
-    writeln!(out, "listening on {address} (PostgreSQL 3.0{encryption}); connect with: psql -h {host} -p {port}")?;
+    writeln!(
+        out,
+        "listening on {address} (PostgreSQL 3.0{encryption}); connect with: psql -h {host} -p {port}"
+    )?;
     if let Some(metrics) = metrics {
         writeln!(out, "metrics on http://{metrics}/metrics, health on http://{metrics}/healthz")?;
     }

@@ -37,7 +37,8 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
         .with_recursion_limit(NESTING_MAX)
         .build()
         .and_then(|mut parser| parser.parse_statements());
-    let statements = parsed.map_err(|error| Report::from(entresol::query::Error::from(error)).positioned(sql, 0))?;
+    let statements =
+        parsed.map_err(|error| Report::from(entresol::query::Error::from(error)).positioned(sql, 0))?;
     for statement in &statements {
         check_tables(role, statement)?;
     }

@@ -223,7 +223,8 @@ fn make_tables(db: &Database) -> Result<(Arc<Table>, Arc<Table>)> {
     let name = |name: &str| Column::new(name, DataType::Varchar).not_null();
     let flag = |name: &str| Column::new(name, DataType::Boolean).not_null();
     // Grants first: with the roles' table alone they would be missing.
-    let grants = Schema::new(vec![name("role"), name("table_name"), flag("may_write")], &["role", "table_name"])?;
+    let grants =
+        Schema::new(vec![name("role"), name("table_name"), flag("may_write")], &["role", "table_name"])?;
     let verifier = Column::new("verifier", DataType::Varchar);
     let roles = Schema::new(vec![name("name"), verifier, flag("administrator")], &["name"])?;
     let options = || TableOptions { group: None, if_not_exists: true };

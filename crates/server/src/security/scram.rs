@@ -143,7 +143,8 @@ impl Exchange {
             return Err(Malformed("authorization identities are not supported"));
         }
         let client_nonce = bare.split(',').find_map(|part| part.strip_prefix("r="));
-        let client_nonce = client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(Malformed("there is no nonce"))?;
+        let client_nonce =
+            client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(Malformed("there is no nonce"))?;
         let nonce = format!("{client_nonce}{server_nonce}");
         let reply = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let header = STANDARD.encode(format!("{binding},,"));
@@ -162,15 +163,15 @@ impl Exchange {
             return Err(Malformed("the nonce differs"));
         }
         let proof = STANDARD.decode(proof).map_err(|_| Malformed("the proof is no base64"))?;
-        let proof: [u8; HASH_BYTES] = proof.try_into().map_err(|_| Malformed("the proof has a wrong length"))?;
+        let proof: [u8; HASH_BYTES] =
+            proof.try_into().map_err(|_| Malformed("the proof has a wrong length"))?;
         let signed = format!("{},{without_proof}", self.signed);
         let signature = hmac_of(&self.verifier.stored_key, signed.as_bytes());
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(key, mask)| *key ^= mask);
         let right = equal(&hash(&client_key), &self.verifier.stored_key);
-        Ok(right.then(|| {
-            format!("v={}", STANDARD.encode(hmac_of(&self.verifier.server_key, signed.as_bytes())))
-        }))
+        Ok(right
+            .then(|| format!("v={}", STANDARD.encode(hmac_of(&self.verifier.server_key, signed.as_bytes())))))
     }
 }
 
@@ -198,7 +199,8 @@ mod tests {
         assert_eq!(exchange.finish(&last), Ok(Some(signature.to_owned())));
 
         let (exchange, _) =
-            Exchange::begin(verifier, "n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0").unwrap();
+            Exchange::begin(verifier, "n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+                .unwrap();
         let wrong = format!("c=biws,r={nonce},p={}", STANDARD.encode([7; 32]));
         assert_eq!(exchange.finish(&wrong), Ok(None));
     }

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use pgwire::tokio::TlsAcceptor;
+use pgwire::tokio::tokio_rustls::rustls::ServerConfig;
 use pgwire::tokio::tokio_rustls::rustls::pki_types::pem::PemObject;
 use pgwire::tokio::tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use pgwire::tokio::tokio_rustls::rustls::ServerConfig;
 
 use crate::options::TlsOptions;
 

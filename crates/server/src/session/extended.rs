@@ -283,9 +283,8 @@ fn values(statement: &Statement, bind: &Bind) -> Result<Vec<ScalarValue>, Failur
     }
     let formats = formats(&bind.formats, wanted.len())?;
     let values = wanted.iter().zip(&bind.values).zip(formats).zip(&statement.types);
-    let read = values.map(|(((wanted, value), format), &oid)| {
-        parameter::read(value.as_ref(), format, oid, wanted)
-    });
+    let read =
+        values.map(|(((wanted, value), format), &oid)| parameter::read(value.as_ref(), format, oid, wanted));
     Ok(read.collect::<Result<_, Report>>()?)
 }
 
@@ -311,9 +310,11 @@ fn formats(codes: &[i16], count: usize) -> Result<Vec<Format>, Failure> {
 fn check_columns(told: Option<&SchemaRef>, found: &SchemaRef) -> Result<(), Failure> {
     let Some(told) = told else { return Ok(()) };
     let same = told.fields().len() == found.fields().len()
-        && told.fields().iter().zip(found.fields()).all(|(told, found)| {
-            postgres_type(told.data_type()) == postgres_type(found.data_type())
-        });
+        && told
+            .fields()
+            .iter()
+            .zip(found.fields())
+            .all(|(told, found)| postgres_type(told.data_type()) == postgres_type(found.data_type()));
     match same {
         true => Ok(()),
         false => Err(Report::error("0A000", "cached plan must not change result type").into()),

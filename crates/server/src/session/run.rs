@@ -153,7 +153,12 @@ impl Connection {
 
     /// Answers what the server knows without the session: its own settings, and BEGIN and COMMIT where PostgreSQL
     /// only warns. `describe`: the columns of the answer are sent too.
-    pub(super) async fn answered(&mut self, sql: &str, kind: Kind, describe_rows: bool) -> Result<bool, Failure> {
+    pub(super) async fn answered(
+        &mut self,
+        sql: &str,
+        kind: Kind,
+        describe_rows: bool,
+    ) -> Result<bool, Failure> {
         let warning = match kind {
             Kind::Begin if self.session.in_transaction() && !self.implicit && !self.session.is_failed() => {
                 Some(("25001", "there is already a transaction in progress", "BEGIN"))
@@ -279,13 +284,11 @@ impl Connection {
     async fn next_batch(&mut self, source: &mut Source) -> Result<Option<RecordBatch>, Failure> {
         match source {
             Source::Batches(batches) => Ok(batches.next()),
-            Source::Stream(stream) => {
-                match self.socket.guarded(&mut self.guard, stream.next()).await? {
-                    None => Ok(None),
-                    Some(Ok(batch)) => Ok(Some(batch)),
-                    Some(Err(error)) => Err(QueryError::from(error).into()),
-                }
-            }
+            Source::Stream(stream) => match self.socket.guarded(&mut self.guard, stream.next()).await? {
+                None => Ok(None),
+                Some(Ok(batch)) => Ok(Some(batch)),
+                Some(Err(error)) => Err(QueryError::from(error).into()),
+            },
         }
     }
 }

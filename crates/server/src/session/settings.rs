@@ -173,9 +173,8 @@ impl Settings {
     /// Sets a value; the value to report to the client, if it wants to know.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) -> Outcome<Option<String>> {
         let Some(known) = find(name) else { return Ok(None) };
-        let refused = || {
-            Report::error("22023", format!("invalid value for parameter \"{name}\": \"{value}\""))
-        };
+        let refused =
+            || Report::error("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
         let value = match known.rule {
             Rule::Any => value.to_owned(),
             Rule::One(values) => {
@@ -263,7 +262,10 @@ mod tests {
         assert_eq!(parse("set session DATESTYLE to ISO"), set("DateStyle", "ISO"));
         assert_eq!(parse("SET NAMES 'UTF8'"), set("client_encoding", "UTF8"));
         assert_eq!(parse("SET TIME ZONE 'UTC'"), set("TimeZone", "UTC"));
-        assert_eq!(parse("SET statement_timeout TO DEFAULT"), Some(Change::Reset { name: "statement_timeout" }));
+        assert_eq!(
+            parse("SET statement_timeout TO DEFAULT"),
+            Some(Change::Reset { name: "statement_timeout" })
+        );
         assert_eq!(parse("SHOW server_version"), Some(Change::Show { name: "server_version" }));
         assert_eq!(parse("SHOW durability"), None);
         assert_eq!(parse("SET durability = none"), None);

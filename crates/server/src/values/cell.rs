@@ -5,15 +5,16 @@
 use std::fmt::Write;
 
 use bytes::{BufMut, BytesMut};
-use entresol::arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
-    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType,
-    IntervalUnit, IntervalYearMonthType, Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, TimeUnit, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
-};
 use entresol::arrow::array::{Array, ArrayRef, AsArray};
+use entresol::arrow::datatypes::{
+    DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
+    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
+    IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType, Time32MillisecondType, Time32SecondType,
+    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
+};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval};
@@ -361,10 +362,7 @@ fn binary(value: &Value<'_>, out: &mut BytesMut) -> Outcome<()> {
 }
 
 fn list_binary(array: &ArrayRef, out: &mut BytesMut) -> Outcome<()> {
-    if matches!(
-        array.data_type(),
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
-    ) {
+    if matches!(array.data_type(), DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)) {
         return Err(Report::error("0A000", "lists of lists are not supported in binary format"));
     }
     let column = Column::new(array, Format::Binary)?;
@@ -400,10 +398,23 @@ mod tests {
 
     #[test]
     fn floats_read_as_postgresql_writes_them() {
-        let doubles = [1.0, 0.1, -2.5, 1e15, 1e14, 1.5e-5, 0.0001, 123456789.125, -0.0, f64::NAN, f64::INFINITY];
+        let doubles =
+            [1.0, 0.1, -2.5, 1e15, 1e14, 1.5e-5, 0.0001, 123456789.125, -0.0, f64::NAN, f64::INFINITY];
         assert_eq!(
             shown(Arc::new(Float64Array::from(doubles.to_vec()))),
-            ["1", "0.1", "-2.5", "1e+15", "100000000000000", "1.5e-05", "0.0001", "123456789.125", "-0", "NaN", "Infinity"]
+            [
+                "1",
+                "0.1",
+                "-2.5",
+                "1e+15",
+                "100000000000000",
+                "1.5e-05",
+                "0.0001",
+                "123456789.125",
+                "-0",
+                "NaN",
+                "Infinity"
+            ]
         );
         assert_eq!(shown(Arc::new(Float32Array::from(vec![0.1, 1e6, 123456.0]))), ["0.1", "1e+06", "123456"]);
     }

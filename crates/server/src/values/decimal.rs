@@ -54,7 +54,8 @@ pub(crate) fn binary(digits: &str, scale: i8, out: &mut BytesMut) {
     padded.extend_from_slice(&plain);
     let whole_groups = (lead + whole) / GROUP_DIGITS;
     padded.resize(padded.len().next_multiple_of(GROUP_DIGITS), b'0');
-    let number = |group: &[u8]| group.iter().fold(0u16, |number, digit| number * 10 + u16::from(digit - b'0'));
+    let number =
+        |group: &[u8]| group.iter().fold(0u16, |number, digit| number * 10 + u16::from(digit - b'0'));
     let groups: Vec<u16> = padded.chunks(GROUP_DIGITS).map(number).collect();
     let first = groups.iter().position(|&group| group != 0).unwrap_or(groups.len());
     let end = groups.iter().rposition(|&group| group != 0).map_or(first, |last| last + 1);

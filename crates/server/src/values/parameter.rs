@@ -12,7 +12,12 @@ use super::{Format, decimal};
 use crate::error::{Outcome, Report};
 
 /// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with.
-pub(crate) fn read(value: Option<&Bytes>, format: Format, oid: u32, wanted: &DataType) -> Outcome<ScalarValue> {
+pub(crate) fn read(
+    value: Option<&Bytes>,
+    format: Format,
+    oid: u32,
+    wanted: &DataType,
+) -> Outcome<ScalarValue> {
     let Some(bytes) = value else {
         return ScalarValue::try_from(wanted).map_err(|_| unsupported(wanted));
     };
@@ -92,8 +97,12 @@ fn from_text(text: &str, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
     let trimmed = text.trim();
     Ok(match *of {
         Type::BOOL => ScalarValue::from(boolean(trimmed).ok_or_else(refuse)?),
-        Type::INT2 => ScalarValue::Int16(Some(integer(trimmed, of, i16::MIN.into(), i16::MAX.into())? as i16)),
-        Type::INT4 => ScalarValue::Int32(Some(integer(trimmed, of, i32::MIN.into(), i32::MAX.into())? as i32)),
+        Type::INT2 => {
+            ScalarValue::Int16(Some(integer(trimmed, of, i16::MIN.into(), i16::MAX.into())? as i16))
+        }
+        Type::INT4 => {
+            ScalarValue::Int32(Some(integer(trimmed, of, i32::MIN.into(), i32::MAX.into())? as i32))
+        }
         Type::INT8 | Type::OID => ScalarValue::Int64(Some(integer(trimmed, of, i64::MIN, i64::MAX)?)),
         Type::FLOAT4 => ScalarValue::Float32(Some(trimmed.parse().map_err(|_| refuse())?)),
         Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| refuse())?)),
@@ -128,7 +137,9 @@ fn integer(text: &str, of: &Type, least: i64, most: i64) -> Outcome<i64> {
     match text.parse::<i64>() {
         Ok(value) if (least..=most).contains(&value) => Ok(value),
         Ok(_) => Err(out_of_range()),
-        Err(_) if !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit()) => Err(out_of_range()),
+        Err(_) if !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(out_of_range())
+        }
         Err(_) => Err(invalid(long_name(of), text)),
     }
 }
@@ -140,9 +151,11 @@ fn numeric((value, scale): decimal::Decimal) -> ScalarValue {
 /// `\x` and hexadecimal digits, or PostgreSQL's older escapes.
 fn bytea(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Option<Vec<u8>> = digits.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let digits: Option<Vec<u8>> =
+            digits.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
         let digits = digits?;
-        return (digits.len() % 2 == 0).then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
+        return (digits.len() % 2 == 0)
+            .then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
     }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -174,9 +187,7 @@ fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
         Type::INT2 => ScalarValue::Int16(Some(i16::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
         Type::INT4 => ScalarValue::Int32(Some(i32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
         Type::INT8 => ScalarValue::Int64(Some(i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
-        Type::OID => {
-            ScalarValue::Int64(Some(u32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).into()))
-        }
+        Type::OID => ScalarValue::Int64(Some(u32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).into())),
         Type::FLOAT4 => ScalarValue::Float32(Some(f32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
         Type::FLOAT8 => ScalarValue::Float64(Some(f64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
         Type::NUMERIC => numeric(decimal::from_binary(bytes).ok_or_else(refuse)?),
@@ -194,7 +205,9 @@ fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
             ScalarValue::TimestampMicrosecond(Some(value.ok_or_else(refuse)?), zone)
         }
         Type::INTERVAL => interval(bytes).ok_or_else(refuse)?,
-        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => ScalarValue::from(utf8(bytes)?),
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
+            ScalarValue::from(utf8(bytes)?)
+        }
         _ => return Err(Report::error("0A000", format!("binary parameters of type {of} are not supported"))),
     })
 }

@@ -39,8 +39,9 @@ fn write_row(columns: &[Column<'_>], row: usize, out: &mut BytesMut) -> Outcome<
     let at = out.len();
     out.put_u8(b'D');
     out.put_u32(0);
-    let count = i16::try_from(columns.len())
-        .map_err(|_| Report::error("54011", format!("{} columns: at most {} are possible", columns.len(), i16::MAX)))?;
+    let count = i16::try_from(columns.len()).map_err(|_| {
+        Report::error("54011", format!("{} columns: at most {} are possible", columns.len(), i16::MAX))
+    })?;
     out.put_i16(count);
     columns.iter().try_for_each(|column| column.write(row, out))?;
     let Ok(length) = u32::try_from(out.len() - at - 1) else {

@@ -75,8 +75,7 @@ impl Interval {
     /// `1 year 2 mons -3 days 04:05:06.7`.
     pub(crate) fn text(self, out: &mut BytesMut) {
         let start = out.len();
-        let parts =
-            [(self.months / 12, "year"), (self.months % 12, "mon"), (self.days, "day")];
+        let parts = [(self.months / 12, "year"), (self.months % 12, "mon"), (self.days, "day")];
         let mut negative = false;
         for (count, unit) in parts.into_iter().filter(|(count, _)| *count != 0) {
             let space = if out.len() > start { " " } else { "" };
@@ -137,9 +136,8 @@ mod tests {
 
     #[test]
     fn intervals_read_as_postgresql_writes_them() {
-        let interval = |months, days, microseconds| {
-            written(|out| Interval { months, days, microseconds }.text(out))
-        };
+        let interval =
+            |months, days, microseconds| written(|out| Interval { months, days, microseconds }.text(out));
         assert_eq!(interval(0, 0, 0), "00:00:00");
         assert_eq!(interval(14, 3, 14_706_789_000), "1 year 2 mons 3 days 04:05:06.789");
         assert_eq!(interval(-1, 1, -1_000_000), "-1 mons +1 day -00:00:01");

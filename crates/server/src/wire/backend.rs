@@ -4,12 +4,12 @@
 //! [`crate::values::rows`], which fills in their length when they end.
 
 use bytes::{BufMut, BytesMut};
+use pgwire::messages::Message;
 use pgwire::messages::data::{FieldDescription, ParameterDescription, RowDescription};
 use pgwire::messages::response::{CommandComplete, ErrorResponse, NoticeResponse};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
 };
-use pgwire::messages::Message;
 
 use crate::error::{Report, Severity};
 
@@ -76,7 +76,7 @@ impl Output {
     pub(crate) fn report(&mut self, report: &Report) {
         let fields = fields(report);
         match report.severity {
-            Severity::Warning | Severity::Notice => self.message(&NoticeResponse::new(fields)),
+            Severity::Warning => self.message(&NoticeResponse::new(fields)),
             Severity::Error | Severity::Fatal => self.message(&ErrorResponse::new(fields)),
         }
     }

@@ -17,11 +17,24 @@ pub(crate) struct Violation(pub(crate) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frontend {
     Query(String),
-    Parse { name: String, sql: String, types: Vec<u32> },
+    Parse {
+        name: String,
+        sql: String,
+        types: Vec<u32>,
+    },
     Bind(Bind),
-    Describe { target: Target, name: String },
-    Execute { portal: String, rows_max: u32 },
-    Close { target: Target, name: String },
+    Describe {
+        target: Target,
+        name: String,
+    },
+    Execute {
+        portal: String,
+        rows_max: u32,
+    },
+    Close {
+        target: Target,
+        name: String,
+    },
     Flush,
     Sync,
     Terminate,

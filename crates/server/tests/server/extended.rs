@@ -109,8 +109,10 @@ async fn portals_give_as_many_rows_as_are_asked_for() {
     }
     assert_eq!(next, 25_001);
     // Two portals at a time, and one that is left open.
-    let (one, two) =
-        (transaction.bind(&statement, &[&0i32]).await.unwrap(), transaction.bind(&statement, &[&100i32]).await.unwrap());
+    let (one, two) = (
+        transaction.bind(&statement, &[&0i32]).await.unwrap(),
+        transaction.bind(&statement, &[&100i32]).await.unwrap(),
+    );
     assert_eq!(transaction.query_portal(&one, 1).await.unwrap()[0].get::<_, i32>(0), 1);
     assert_eq!(transaction.query_portal(&two, 1).await.unwrap()[0].get::<_, i32>(0), 101);
     assert_eq!(transaction.query_portal(&one, 1).await.unwrap()[0].get::<_, i32>(0), 2);

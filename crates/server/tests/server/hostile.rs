@@ -65,7 +65,10 @@ async fn random_bytes_hurt_nobody_else() {
     let limits = Limits { startup: Duration::from_millis(500), connections: 400, ..Limits::default() };
     let served = Served::with(entresol_server::ServerOptions { limits, ..options() }).await;
     let neighbour = served.client().await;
-    neighbour.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 1)").await.unwrap();
+    neighbour
+        .batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 1)")
+        .await
+        .unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut offenders = Vec::new();
     for case in 0..300 {
@@ -94,7 +97,9 @@ async fn random_bytes_hurt_nobody_else() {
         offender.await.unwrap();
     }
     assert_eq!(one(&neighbour, "SELECT n FROM t WHERE id = 1").await, "1");
-    served.eventually("they are gone", |counts| counts.connections == 1 && counts.open_transactions == 0).await;
+    served
+        .eventually("they are gone", |counts| counts.connections == 1 && counts.open_transactions == 0)
+        .await;
     drop(neighbour);
     served.stop().await;
 }

@@ -118,7 +118,9 @@ async fn a_client_that_vanishes_leaves_nothing() {
     assert_eq!(served.counts().open_transactions, 3);
     tokio::time::sleep(Duration::from_millis(100)).await;
     drop((idle, busy, half, reading));
-    served.eventually("they are gone", |counts| counts.open_transactions == 0 && counts.connections == 1).await;
+    served
+        .eventually("they are gone", |counts| counts.open_transactions == 0 && counts.connections == 1)
+        .await;
     assert_eq!(one(&other, "SELECT count(*) FROM t").await, "0");
     // Nothing holds the keys.
     other.batch_execute("INSERT INTO t VALUES (1), (2), (3)").await.unwrap();
@@ -202,7 +204,10 @@ async fn shutting_down_waits_for_statements_and_not_for_ever() {
     assert_eq!(ended.last().unwrap(), "E FATAL 57P01");
     stopping.await.unwrap();
     let mut session = db.session().unwrap();
-    assert_eq!(session.query("SELECT * FROM t").unwrap().iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+    assert_eq!(
+        session.query("SELECT * FROM t").unwrap().iter().map(|batch| batch.num_rows()).sum::<usize>(),
+        1
+    );
     drop(session);
     db.close().unwrap();
 }

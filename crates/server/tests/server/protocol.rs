@@ -9,7 +9,8 @@ async fn a_text_of_statements_is_answered_one_by_one() {
     let mut raw = Raw::start(served.address).await;
     let created = raw.query("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR)").await;
     assert_eq!(created, ["C CREATE TABLE", "Z I"]);
-    let answer = raw.query("INSERT INTO t VALUES (1, 'a'), (2, NULL); SELECT * FROM t; UPDATE t SET name = 'x'").await;
+    let answer =
+        raw.query("INSERT INTO t VALUES (1, 'a'), (2, NULL); SELECT * FROM t; UPDATE t SET name = 'x'").await;
     assert_eq!(answer, ["C INSERT 0 2", "T", "D", "D", "C SELECT 2", "C UPDATE 2", "Z I"]);
     assert_eq!(raw.query("DELETE FROM t WHERE id = 1").await, ["C DELETE 1", "Z I"]);
     assert_eq!(raw.query("").await, ["I", "Z I"]);
@@ -51,7 +52,8 @@ async fn the_writes_of_one_text_are_one_transaction() {
     let served = Served::start().await;
     let client = served.client().await;
     client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
-    let failed = client.batch_execute("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)");
+    let failed =
+        client.batch_execute("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)");
     assert_eq!(code(failed.await), "23505");
     assert_eq!(one(&client, "SELECT count(*) FROM t").await, "0");
     client.batch_execute("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)").await.unwrap();
@@ -85,7 +87,10 @@ async fn errors_have_codes_and_places() {
     }
     let error = client.simple_query("SELECT 1;\n SELECT FROM WHERE").await.unwrap_err();
     let error = error.as_db_error().unwrap();
-    assert!(matches!(error.position(), Some(tokio_postgres::error::ErrorPosition::Original(11..))), "{error:?}");
+    assert!(
+        matches!(error.position(), Some(tokio_postgres::error::ErrorPosition::Original(11..))),
+        "{error:?}"
+    );
     let error = client.simple_query("INSERT INTO t VALUES (1, 1)").await.unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
@@ -105,7 +110,9 @@ async fn a_client_is_told_what_it_has_come_to() {
         .filter(|(kind, _)| *kind == 'S')
         .map(|(_, body)| String::from_utf8_lossy(body).replace('\0', "="))
         .collect();
-    for expected in ["server_version=16.", "client_encoding=UTF8=", "integer_datetimes=on=", "DateStyle=ISO, MDY="] {
+    for expected in
+        ["server_version=16.", "client_encoding=UTF8=", "integer_datetimes=on=", "DateStyle=ISO, MDY="]
+    {
         assert!(values.iter().any(|value| value.starts_with(expected)), "{expected} in {values:?}");
     }
     assert!(values.contains(&"application_name=it=".to_owned()), "{values:?}");
@@ -149,7 +156,10 @@ async fn rows_are_sent_while_they_are_computed() {
 async fn sessions_see_each_others_commits() {
     let served = Served::start().await;
     let (one_client, two) = (served.client().await, served.client().await);
-    one_client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 0)").await.unwrap();
+    one_client
+        .batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 0)")
+        .await
+        .unwrap();
     one_client.batch_execute("BEGIN").await.unwrap();
     one_client.batch_execute("UPDATE t SET n = 1").await.unwrap();
     assert_eq!(texts(&two, "SELECT n FROM t").await, [[Some("0".to_owned())]]);

@@ -102,7 +102,17 @@ async fn other_addresses_need_roles() {
 fn certificate(dir: &std::path::Path) -> Option<TlsOptions> {
     let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));
     let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
         .arg("-keyout")
         .arg(&key)
@@ -142,7 +152,8 @@ async fn cleartext_is_refused_where_encryption_is_required() {
             command.env("PGUSER", "admin").env("PGPASSWORD", "top secret");
             command.args(["-Atc", "SELECT 40 + 2"]).output().unwrap()
         };
-        let psql = tokio::task::spawn_blocking(move || (psql("disable"), psql("require"), psql("verify-full")));
+        let psql =
+            tokio::task::spawn_blocking(move || (psql("disable"), psql("require"), psql("verify-full")));
         let (clear, encrypted, verified) = psql.await.unwrap();
         assert!(String::from_utf8_lossy(&clear.stderr).contains("accepts encrypted connections only"));
         assert_eq!(String::from_utf8_lossy(&encrypted.stdout), "42\n", "{encrypted:?}");

@@ -86,7 +86,8 @@ impl Served {
     /// A value of the metrics.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let text = self.http("/metrics").await;
-        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        let line =
+            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
         let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }

@@ -46,15 +46,43 @@ async fn types_in_text_and_in_binary() {
         ("CAST(8 AS BIGINT)", Type::INT8, "8", &[0, 0, 0, 0, 0, 0, 0, 8]),
         ("CAST(0.5 AS REAL)", Type::FLOAT4, "0.5", &[0x3f, 0, 0, 0]),
         ("CAST(-0.5 AS DOUBLE PRECISION)", Type::FLOAT8, "-0.5", &[0xbf, 0xe0, 0, 0, 0, 0, 0, 0]),
-        ("CAST('1e300' AS DOUBLE PRECISION)", Type::FLOAT8, "1e+300", &[0x7e, 0x37, 0xe4, 0x3c, 0x88, 0x00, 0x75, 0x9c]),
-        ("CAST(-12.50 AS DECIMAL(10,2))", Type::NUMERIC, "-12.50", &[0, 2, 0, 0, 0x40, 0, 0, 2, 0, 12, 0x13, 0x88]),
+        (
+            "CAST('1e300' AS DOUBLE PRECISION)",
+            Type::FLOAT8,
+            "1e+300",
+            &[0x7e, 0x37, 0xe4, 0x3c, 0x88, 0x00, 0x75, 0x9c],
+        ),
+        (
+            "CAST(-12.50 AS DECIMAL(10,2))",
+            Type::NUMERIC,
+            "-12.50",
+            &[0, 2, 0, 0, 0x40, 0, 0, 2, 0, 12, 0x13, 0x88],
+        ),
         ("'grün'", Type::TEXT, "grün", "grün".as_bytes()),
         ("DATE '2000-01-02'", Type::DATE, "2000-01-02", &[0, 0, 0, 1]),
         ("TIME '00:00:01'", Type::TIME, "00:00:01", &[0, 0, 0, 0, 0, 0x0f, 0x42, 0x40]),
-        ("CAST('2000-01-01 00:00:01.5' AS TIMESTAMP)", Type::TIMESTAMP, "2000-01-01 00:00:01.5", &[0, 0, 0, 0, 0, 0x16, 0xe3, 0x60]),
-        ("INTERVAL '1 month 2 days 3 seconds'", Type::INTERVAL, "1 mon 2 days 00:00:03", &[0, 0, 0, 0, 0, 0x2d, 0xc6, 0xc0, 0, 0, 0, 2, 0, 0, 0, 1]),
+        (
+            "CAST('2000-01-01 00:00:01.5' AS TIMESTAMP)",
+            Type::TIMESTAMP,
+            "2000-01-01 00:00:01.5",
+            &[0, 0, 0, 0, 0, 0x16, 0xe3, 0x60],
+        ),
+        (
+            "INTERVAL '1 month 2 days 3 seconds'",
+            Type::INTERVAL,
+            "1 mon 2 days 00:00:03",
+            &[0, 0, 0, 0, 0, 0x2d, 0xc6, 0xc0, 0, 0, 0, 2, 0, 0, 0, 1],
+        ),
         ("arrow_cast('ab', 'Binary')", Type::BYTEA, "\\x6162", b"ab"),
-        ("make_array(CAST(1 AS INT), NULL)", Type::INT4_ARRAY, "{1,NULL}", &[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1, 255, 255, 255, 255]),
+        (
+            "make_array(CAST(1 AS INT), NULL)",
+            Type::INT4_ARRAY,
+            "{1,NULL}",
+            &[
+                0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 1, 255,
+                255, 255, 255,
+            ],
+        ),
         ("arrow_cast(5, 'UInt64')", Type::NUMERIC, "5", &[0, 1, 0, 0, 0, 0, 0, 0, 0, 5]),
         ("arrow_cast('x', 'Utf8View')", Type::TEXT, "x", b"x"),
         ("arrow_cast('x', 'Dictionary(Int32, Utf8)')", Type::TEXT, "x", b"x"),
@@ -86,7 +114,14 @@ async fn every_column_type_comes_back_as_it_was_sent() {
     let insert = client.prepare("INSERT INTO t VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)").await.unwrap();
     let types: Vec<&Type> = insert.params().iter().collect();
     let expected = [
-        Type::INT4, Type::BOOL, Type::INT4, Type::INT8, Type::FLOAT8, Type::NUMERIC, Type::DATE, Type::TIMESTAMP,
+        Type::INT4,
+        Type::BOOL,
+        Type::INT4,
+        Type::INT8,
+        Type::FLOAT8,
+        Type::NUMERIC,
+        Type::DATE,
+        Type::TIMESTAMP,
         Type::TEXT,
     ];
     assert_eq!(types, expected.iter().collect::<Vec<_>>());
@@ -97,8 +132,15 @@ async fn every_column_type_comes_back_as_it_was_sent() {
         [&1i32, &true, &i32::MIN, &i64::MAX, &0.1f64, &number, &day, &at, &"it's \\ \u{1f600}"];
     assert_eq!(client.execute(&insert, &sent).await.unwrap(), 1);
     let nulls: [&(dyn ToSql + Sync); 9] = [
-        &2i32, &None::<bool>, &None::<i32>, &None::<i64>, &None::<f64>, &None::<Bytes>, &None::<Bytes>,
-        &None::<Bytes>, &None::<&str>,
+        &2i32,
+        &None::<bool>,
+        &None::<i32>,
+        &None::<i64>,
+        &None::<f64>,
+        &None::<Bytes>,
+        &None::<Bytes>,
+        &None::<Bytes>,
+        &None::<&str>,
     ];
     assert_eq!(client.execute(&insert, &nulls).await.unwrap(), 1);
     let row = client.query_one("SELECT * FROM t WHERE id = $1", &[&1i32]).await.unwrap();
