@@ -95,7 +95,7 @@ async fn types_in_text_and_in_binary() {
         let texts = texts(&client, &format!("SELECT {sql} AS v")).await;
         assert_eq!(texts[0][0].as_deref(), Some(*text), "{sql} in text");
     }
-    assert_eq!(texts(&client, "SELECT NULL, CAST(NULL AS INT)").await, [[None, None]]);
+    assert_eq!(texts(&client, "SELECT NULL AS a, CAST(NULL AS INT) AS b").await, [[None, None]]);
     drop(client);
     served.stop().await;
 }
