@@ -1,8 +1,10 @@
 //! What the command line understands.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use entresol::Durability;
 
 use crate::shell::output::Format;
@@ -13,6 +15,7 @@ const EXAMPLES: &str = "Examples:
   entresol shell ./db                              SQL by hand
   entresol shell ./db -c 'SELECT 1 + 1'            one statement
   entresol shell ./db --format csv -f query.sql    statements from a file, results as CSV
+  entresol serve ./db                              for psql and every driver of PostgreSQL's
   entresol check ./db                              is everything as it was written?
   entresol backup ./db ./db-copy --verify          a copy, whole or not there at all";
 
@@ -30,6 +33,11 @@ pub struct Arguments {
 pub enum Command {
     /// Run SQL on a database: at a terminal, with -c, from a file, or from standard input.
     Shell(ShellArguments),
+    /// Serve a database on the PostgreSQL wire: psql, drivers and tools connect to it.
+    Serve(Box<ServeArguments>),
+    /// Make, change and list the roles that may connect to a served database.
+    #[command(subcommand)]
+    Role(RoleCommand),
     /// Verify every checksum, object and row of a database; changes nothing.
     Check(CheckArguments),
     /// Say what a database is and holds; changes nothing.
@@ -69,6 +77,226 @@ pub struct ShellArguments {
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
+}
+
+const SERVE_EXAMPLES: &str = "Examples:
+  entresol serve ./db
+  psql -h 127.0.0.1 -p 5432 -c 'SELECT 1 + 1'
+
+  entresol role add ./db anna --write orders,items < password.txt
+  entresol serve ./db --listen 0.0.0.0:5432 --tls-cert server.crt --tls-key server.key --tls require
+  psql 'host=db.example user=anna sslmode=require'
+
+  entresol serve ./db --metrics 127.0.0.1:9187
+  curl http://127.0.0.1:9187/healthz http://127.0.0.1:9187/metrics
+
+Without roles everybody on this machine may do everything, and no other address is listened to. With roles everybody
+needs a password. SIGTERM or SIGINT ends it: running statements may finish, then the database is closed.";
+
+/// Arguments of `entresol serve`.
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArguments {
+    /// Directory of the database; made if it is not there.
+    pub dir: PathBuf,
+    /// Address and port to listen on; port 0 takes a free one. Others than this machine's need roles.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5432")]
+    pub listen: SocketAddr,
+    /// Serve /metrics (for Prometheus) and /healthz here over HTTP, without a password.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
+    #[arg(long, default_value = "sync", value_name = "LEVEL")]
+    pub durability: Durability,
+    /// PEM file with the certificate for encrypted connections.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Whether clients may connect without encryption.
+    #[arg(long, value_enum, default_value = "allow", value_name = "MODE")]
+    pub tls: TlsMode,
+    /// Connections at a time.
+    #[arg(long, value_name = "N", default_value_t = entresol_server::CONNECTIONS_MAX)]
+    pub connections: usize,
+    /// Longest time of a statement, such as 30s; 0 is no limit.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    pub statement_timeout: Duration,
+    /// Longest time that a transaction is open without a statement; 0 is no limit.
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
+    pub idle_in_transaction_timeout: Duration,
+    /// Longest time until a client has given its password.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub startup_timeout: Duration,
+    /// How long running statements may go on after SIGTERM.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub shutdown_timeout: Duration,
+    /// Memory for the sorts, joins and aggregates of one statement, such as 256MB.
+    #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
+    pub statement_memory: usize,
+    /// The same for all statements together.
+    #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = bytes)]
+    pub query_memory: usize,
+    /// Longest message of a client.
+    #[arg(long, value_name = "BYTES", default_value = "65MB", value_parser = bytes)]
+    pub packet_size: usize,
+}
+
+/// Whether clients may connect without encryption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TlsMode {
+    /// Both ways, if there is a certificate.
+    Allow,
+    /// Clients that do not encrypt are refused.
+    Require,
+}
+
+/// A time: milliseconds, or with a unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 =
+        text[..digits].parse().map_err(|_| format!("{text} is no time: 250ms, 30s, 10min, 1h"))?;
+    let unit_ms = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        other => return Err(format!("{other} is no unit of time: ms, s, min, h")),
+    };
+    let ms = number.checked_mul(unit_ms).ok_or_else(|| format!("{text} is too long"))?;
+    Ok(Duration::from_millis(ms))
+}
+
+/// A number of bytes, in units of 1024.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: usize =
+        text[..digits].parse().map_err(|_| format!("{text} is no size: 512kB, 256MB, 1GB"))?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "kb" | "kib" => 10,
+        "mb" | "mib" => 20,
+        "gb" | "gib" => 30,
+        other => return Err(format!("{other} is no unit of size: kB, MB, GB")),
+    };
+    number.checked_mul(1 << shift).filter(|&bytes| bytes > 0).ok_or_else(|| format!("{text} is out of range"))
+}
+
+const ROLE_EXAMPLES: &str = "Examples:
+  entresol role add ./db admin --administrator < password.txt
+  entresol role add ./db anna --write orders,items --read customers --password-file anna.txt
+  entresol role grant ./db anna --read '*'
+  entresol role list ./db
+The password is the first line of standard input or of the file; it is hashed and kept nowhere. Nobody may have the
+database open meanwhile.";
+
+/// Roles of a database.
+#[derive(Debug, Subcommand)]
+#[command(after_help = ROLE_EXAMPLES)]
+pub enum RoleCommand {
+    /// Make a role.
+    #[command(after_help = ROLE_EXAMPLES)]
+    Add(RoleAddArguments),
+    /// Give a role a new password.
+    Password(RolePasswordArguments),
+    /// Let a role read or write tables.
+    Grant(RoleGrantArguments),
+    /// Take back what a role may do with tables.
+    Revoke(RoleRevokeArguments),
+    /// Remove a role.
+    Drop(RoleNameArguments),
+    /// List roles and what they may do.
+    List(RoleListArguments),
+}
+
+/// Where a password comes from.
+#[derive(Debug, Args)]
+pub struct PasswordSource {
+    /// Read the password from the first line of this file, not from standard input.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+}
+
+/// Tables that a role may read or write.
+#[derive(Debug, Args)]
+pub struct Granted {
+    /// Tables that it may read; '*' is all.
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    pub read: Vec<String>,
+    /// Tables that it may read and write; '*' is all.
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    pub write: Vec<String>,
+}
+
+/// Arguments of `entresol role add`.
+#[derive(Debug, Args)]
+pub struct RoleAddArguments {
+    /// Directory of the database; made if it is not there.
+    pub dir: PathBuf,
+    /// Name of the role.
+    pub name: String,
+    /// It may do everything.
+    #[arg(long)]
+    pub administrator: bool,
+    /// What else it may do.
+    #[command(flatten)]
+    pub granted: Granted,
+    /// Its password.
+    #[command(flatten)]
+    pub password: PasswordSource,
+}
+
+/// Arguments of `entresol role password`.
+#[derive(Debug, Args)]
+pub struct RolePasswordArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Name of the role.
+    pub name: String,
+    /// Its new password.
+    #[command(flatten)]
+    pub password: PasswordSource,
+}
+
+/// Arguments of `entresol role grant`.
+#[derive(Debug, Args)]
+pub struct RoleGrantArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Name of the role.
+    pub name: String,
+    /// What it may do from now on.
+    #[command(flatten)]
+    pub granted: Granted,
+}
+
+/// Arguments of `entresol role revoke`.
+#[derive(Debug, Args)]
+pub struct RoleRevokeArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Name of the role.
+    pub name: String,
+    /// Tables, or '*' for what was granted on all.
+    #[arg(value_delimiter = ',', required = true)]
+    pub tables: Vec<String>,
+}
+
+/// Arguments of `entresol role drop`.
+#[derive(Debug, Args)]
+pub struct RoleNameArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
+    /// Name of the role.
+    pub name: String,
+}
+
+/// Arguments of `entresol role list`.
+#[derive(Debug, Args)]
+pub struct RoleListArguments {
+    /// Directory of the database.
+    pub dir: PathBuf,
 }
 
 /// Arguments of `entresol check`.
@@ -205,5 +433,13 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("250"), Ok(Duration::from_millis(250)));
+        assert_eq!(bytes("64kB"), Ok(64 << 10));
+        assert!(time("soon").is_err() && time("3d").is_err() && bytes("0").is_err() && bytes("MB").is_err());
     }
 }

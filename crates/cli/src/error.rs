@@ -15,6 +15,12 @@ pub enum Error {
     /// From a table.
     #[error("{0}")]
     Tables(#[from] entresol::tables::Error),
+    /// From the server.
+    #[error("{0}")]
+    Server(#[from] entresol_server::Error),
+    /// A role could not be changed.
+    #[error("{0}")]
+    Role(#[from] entresol_server::roles::Error),
     /// A file or directory could not be used.
     #[error("cannot {action} {path}: {source}")]
     File {

@@ -1,4 +1,6 @@
-//! The command line of Entresol: `entresol shell`, `entresol demo`, and the tools `check`, `info` and `backup`.
+//! The command line of Entresol: `entresol shell`, `entresol demo`,
+//! `entresol serve`,
+//! and the tools `role`, `check`, `info` and `backup`.
 //!
 //! - Results go to standard output; progress, notices and errors to standard error.
 //! - Exit status: 0 if all went well, 1 on an error (its message is the last line on standard error), 2 on wrong
@@ -9,6 +11,7 @@
 pub mod arguments;
 pub mod demo;
 pub mod error;
+pub mod serve;
 pub mod shell;
 pub mod tools;
 
@@ -36,6 +39,8 @@ pub fn run() -> ExitCode {
         .init();
     let outcome = match &arguments.command {
         Command::Shell(arguments) => shell::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Role(command) => serve::role::run(command),
         Command::Check(arguments) => tools::check::run(arguments),
         Command::Info(arguments) => tools::info::run(arguments),
         Command::Backup(arguments) => tools::backup::run(arguments),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{SessionOptions, query_memory};
+use entresol_query::{SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{RecoveryReport, StateContext, Transaction};
@@ -111,12 +111,28 @@ impl Database {
         Ok(AsyncSession::new(Arc::clone(&self.shared), self.query_session()?))
     }
 
+    /// A session as a server needs it, with prepared statements and rows as they are computed. Its statements take
+    /// at most `memory_bytes_max` of the memory for queries. Keep the database while it lives.
+    pub fn server_session(&self, memory_bytes_max: usize) -> Result<entresol_query::Session> {
+        let memory = statement_memory(&self.shared.query_runtime, memory_bytes_max)?;
+        self.query_session_on(memory)
+    }
+
+    /// Bytes that the queries of all sessions have taken now.
+    pub fn query_memory_bytes(&self) -> usize {
+        self.shared.query_runtime.memory_pool.reserved()
+    }
+
     fn query_session(&self) -> Result<entresol_query::Session> {
+        self.query_session_on(Arc::clone(&self.shared.query_runtime))
+    }
+
+    fn query_session_on(&self, memory: Arc<RuntimeEnv>) -> Result<entresol_query::Session> {
         self.pool().check_healthy()?;
         let options = SessionOptions {
             durability: self.shared.durability,
             target_partitions: Some(self.shared.threads),
-            runtime: Some(Arc::clone(&self.shared.query_runtime)),
+            runtime: Some(memory),
             ..SessionOptions::default()
         };
         Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))

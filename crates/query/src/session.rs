@@ -202,6 +202,13 @@ impl Session {
         self.block.as_ref().is_some_and(|block| block.failure().get().is_some())
     }
 
+    /// Fails the open block, if there is one: for clients whose statement was cancelled or never came to run.
+    pub fn fail(&mut self, error: &Error) {
+        if let Some(block) = &mut self.block {
+            block.fail(error);
+        }
+    }
+
     /// True inside of a transaction block, failed or not.
     pub fn in_transaction(&self) -> bool {
         self.block.is_some()

@@ -1,0 +1,114 @@
+//! `entresol serve DIR`: the database on the PostgreSQL wire, until a signal ends it.
+//!
+//! - SIGTERM and SIGINT end it in order: nothing new begins, what runs may finish within a bound, then the database is
+//!   closed, and the next open has nothing to recover. Without them it ends as in a crash, which loses nothing either.
+//! - The lines on standard output say where it listens; they are written when clients can connect.
+
+pub mod role;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use entresol::{Database, Options};
+use entresol_server::{Limits, Server, ServerOptions, TlsOptions};
+use nix::sys::signal::{SigSet, Signal};
+use tokio::sync::oneshot;
+
+use crate::arguments::{ServeArguments, TlsMode};
+use crate::error::{Error, Result};
+use crate::shell::output;
+
+/// Runs `entresol serve`.
+pub fn run(arguments: &ServeArguments) -> Result<()> {
+    let options = server_options(arguments)?;
+    // Before the first thread is made: all of them leave the signals to the one that waits for them.
+    let stop = signalled()?;
+    let database_options = Options {
+        durability: arguments.durability,
+        query_memory_bytes_max: arguments.query_memory,
+        ..Options::default()
+    };
+    let database = Database::open(&arguments.dir, database_options)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_name("entresol client").enable_all().build()?;
+    let served = runtime.block_on(serve(database.clone(), options, stop));
+    // Nothing of a connection may hold the database any more when it is closed.
+    runtime.shutdown_timeout(arguments.shutdown_timeout);
+    let closed = database.close();
+    served?;
+    Ok(closed?)
+}
+
+async fn serve(database: Database, options: ServerOptions, stop: oneshot::Receiver<Signal>) -> Result<()> {
+    let encrypted = options.tls.is_some();
+    let server = Server::bind(database, options).await?;
+    announce(server.address()?, server.metrics_address(), encrypted)?;
+    server
+        .run(async {
+            if let Ok(signal) = stop.await {
+                tracing::info!(%signal, "the server ends");
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// Says where it listens and how to connect.
+fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -> Result<()> {
+    let mut out = output::stdout();
+    let (host, port) = (address.ip(), address.port());
+    let host = if host.is_unspecified() { "HOST".to_owned() } else { host.to_string() };
+    let encryption = if encrypted { ", TLS" } else { "" };
+    writeln!(
+        out,
+        "listening on {address} (PostgreSQL 3.0{encryption}); connect with: psql -h {host} -p {port}"
+    )?;
+    if let Some(metrics) = metrics {
+        writeln!(out, "metrics on http://{metrics}/metrics, health on http://{metrics}/healthz")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Blocks the signals that end the server and tells when the first of them comes.
+fn signalled() -> Result<oneshot::Receiver<Signal>> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    let refused = |error: nix::Error| Error::Output(error.into());
+    signals.thread_block().map_err(refused)?;
+    let (sender, receiver) = oneshot::channel();
+    let wait = move || {
+        if let Ok(signal) = signals.wait() {
+            // Nobody listens if the server never started.
+            let _ = sender.send(signal);
+        }
+    };
+    std::thread::Builder::new().name("entresol signals".to_owned()).spawn(wait)?;
+    Ok(receiver)
+}
+
+fn server_options(arguments: &ServeArguments) -> Result<ServerOptions> {
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Some(TlsOptions {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            required: arguments.tls == TlsMode::Require,
+        }),
+        _ if arguments.tls == TlsMode::Require => {
+            return Err(Error::Invalid("--tls require needs --tls-cert and --tls-key".to_owned()));
+        }
+        _ => None,
+    };
+    let limit = |time: Duration| (!time.is_zero()).then_some(time);
+    let limits = Limits {
+        connections: arguments.connections,
+        packet_bytes: arguments.packet_size,
+        statement: limit(arguments.statement_timeout),
+        idle_in_transaction: limit(arguments.idle_in_transaction_timeout),
+        startup: arguments.startup_timeout,
+        statement_memory_bytes: arguments.statement_memory,
+        shutdown: arguments.shutdown_timeout,
+    };
+    Ok(ServerOptions { listen: arguments.listen, metrics: arguments.metrics, tls, limits })
+}

@@ -1,0 +1,146 @@
+//! `entresol serve` and `entresol role` as processes.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use support::{entresol, stderr, succeed};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server process; killed if the test fails.
+struct Served {
+    child: Child,
+    line: String,
+}
+
+impl Served {
+    fn start(path: &str, more: &[&str]) -> Served {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_entresol"))
+            .args(["serve", path, "--listen", "127.0.0.1:0"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Served { child, line }
+    }
+
+    fn address(&self) -> &str {
+        self.line.strip_prefix("listening on ").unwrap().split(' ').next().unwrap()
+    }
+
+    /// Runs a text as a client without a password and gives all that comes back.
+    fn query(&self, sql: &str) -> Vec<u8> {
+        let mut socket = TcpStream::connect(self.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut bytes = b"\0\0\0\x10\0\x03\0\0user\0x\0\0".to_vec();
+        bytes[3] = bytes.len() as u8;
+        for (kind, body) in [(b'Q', format!("{sql}\0")), (b'X', String::new())] {
+            bytes.push(kind);
+            bytes.extend((body.len() as u32 + 4).to_be_bytes());
+            bytes.extend(body.as_bytes());
+        }
+        socket.write_all(&bytes).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn a_server_says_where_it_is_and_ends_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    for signal in ["TERM", "INT"] {
+        let mut served = Served::start(&path, &[]);
+        let port = served.address().rsplit(':').next().unwrap();
+        assert!(
+            served.line.contains(&format!("connect with: psql -h 127.0.0.1 -p {port}")),
+            "{}",
+            served.line
+        );
+        let sql = format!("CREATE TABLE t_{signal} (id INT PRIMARY KEY); INSERT INTO t_{signal} VALUES (7)");
+        let answer = served.query(&sql);
+        assert!(contains(&answer, "INSERT 0 1"), "{}", String::from_utf8_lossy(&answer));
+        served.signal(signal);
+        assert!(served.child.wait().unwrap().success());
+    }
+    // Closed in order: the next open has nothing to recover.
+    let sql = "SELECT value FROM entresol.database WHERE property = 'was_clean'";
+    assert!(succeed(&["shell", &path, "--format", "csv", "-c", sql]).contains("true"));
+    assert!(succeed(&["shell", &path, "--format", "csv", "-c", "SELECT id FROM t_int"]).contains('7'));
+    succeed(&["check", &path, "--quiet"]);
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_it_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    let served = Served::start(&path, &[]);
+    let answer = served.query("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (7)");
+    assert!(contains(&answer, "INSERT 0 1"));
+    let answer = served.query("BEGIN; INSERT INTO t VALUES (8)");
+    assert!(contains(&answer, "INSERT 0 1"));
+    drop(served);
+    assert!(
+        succeed(&["shell", &path, "--format", "csv", "-c", "SELECT count(*) AS n, max(id) FROM t"])
+            .contains("1,7")
+    );
+}
+
+#[test]
+fn roles_are_made_listed_and_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    let refused = entresol(&["serve", &path, "--listen", "0.0.0.0:0"]);
+    assert!(
+        !refused.status.success() && stderr(&refused).contains("entresol role add"),
+        "{}",
+        stderr(&refused)
+    );
+    succeed(&[
+        "shell",
+        &path,
+        "-c",
+        "CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)",
+    ]);
+    let file = dir.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    let file = file.display().to_string();
+    succeed(&["role", "add", &path, "anna", "--read", "a", "--write", "b", "--password-file", &file]);
+    succeed(&["role", "add", &path, "admin", "--administrator", "--password-file", &file]);
+    assert_eq!(succeed(&["role", "list", &path]), "admin: administrator\nanna: read a, write b\n");
+    let unknown = entresol(&["role", "grant", &path, "anna", "--read", "missing"]);
+    assert!(!unknown.status.success() && stderr(&unknown).contains("missing"));
+    succeed(&["role", "revoke", &path, "anna", "b"]);
+    succeed(&["role", "grant", &path, "anna", "--write", "*"]);
+    assert_eq!(succeed(&["role", "list", &path]), "admin: administrator\nanna: write *, read a\n");
+    let served = Served::start(&path, &[]);
+    assert!(!contains(&served.query("SELECT 1"), "SELECT 1"), "nobody gets in without the password");
+    drop(served);
+    succeed(&["role", "drop", &path, "anna"]);
+    assert_eq!(succeed(&["role", "list", &path]), "admin: administrator\n");
+}

@@ -1,0 +1,177 @@
+//! The connections that are open: how one is cancelled by another, and how old its transaction is.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::security::scram::{equal, random};
+
+/// Bytes of the secret that a cancel request must know; what every version of the protocol can carry.
+const KEY_BYTES: usize = 4;
+
+/// One client, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) pid: i32,
+    pub(crate) key: [u8; KEY_BYTES],
+    cancelled: AtomicBool,
+    wake: Notify,
+    /// Milliseconds from the server's start to the begin of the open block, plus one; 0 if there is none.
+    transaction_since: AtomicU64,
+}
+
+impl Client {
+    /// Forgets a request that came before the statement.
+    pub(crate) fn begin_statement(&self) {
+        self.cancelled.store(false, Ordering::Release);
+    }
+
+    /// Waits until somebody cancels the statement.
+    pub(crate) async fn cancelled(&self) {
+        while !self.cancelled.load(Ordering::Acquire) {
+            self.wake.notified().await;
+        }
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+}
+
+/// All clients of a server.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    started: Instant,
+    next: AtomicI32,
+    /// Blocks that are open.
+    transactions: AtomicI64,
+    open: Mutex<HashMap<i32, Arc<Client>>>,
+}
+
+/// Takes the client off the list when its connection ends.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) client: Arc<Client>,
+    clients: Arc<Clients>,
+}
+
+impl Clients {
+    pub(crate) fn new() -> Clients {
+        Clients {
+            started: Instant::now(),
+            next: AtomicI32::new(0),
+            transactions: AtomicI64::new(0),
+            open: Mutex::default(),
+        }
+    }
+
+    /// Registers a client under a number that no other has; `None` if the system has no random numbers.
+    pub(crate) fn register(self: &Arc<Self>) -> Option<Registered> {
+        let key = random::<KEY_BYTES>()?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = loop {
+            let pid = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if pid != 0 && !open.contains_key(&pid) {
+                break pid;
+            }
+        };
+        let client = Arc::new(Client {
+            pid,
+            key,
+            cancelled: AtomicBool::new(false),
+            wake: Notify::new(),
+            transaction_since: AtomicU64::new(0),
+        });
+        open.insert(pid, Arc::clone(&client));
+        Some(Registered { client, clients: Arc::clone(self) })
+    }
+
+    /// Cancels what a client is running, if the key is its.
+    pub(crate) fn cancel(&self, pid: i32, key: &[u8]) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = open.get(&pid)
+            && equal(&client.key, key)
+        {
+            client.cancel();
+        }
+    }
+
+    /// Blocks that are open now.
+    pub(crate) fn open_transactions(&self) -> u64 {
+        u64::try_from(self.transactions.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Age of the oldest open block.
+    pub(crate) fn oldest_transaction(&self) -> Duration {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = open.values().filter_map(|client| {
+            client.transaction_since.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_millis)
+        });
+        since.min().map_or(Duration::ZERO, |since| self.started.elapsed().saturating_sub(since))
+    }
+}
+
+impl Registered {
+    /// Notes whether a block is open; the age counts from the first call that says so.
+    pub(crate) fn in_transaction(&self, open: bool) {
+        let since = &self.client.transaction_since;
+        match (open, since.load(Ordering::Relaxed)) {
+            (true, 0) => {
+                let ms = u64::try_from(self.clients.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+                since.store(ms + 1, Ordering::Relaxed);
+                self.clients.transactions.fetch_add(1, Ordering::Relaxed);
+            }
+            (false, 1..) => {
+                since.store(0, Ordering::Relaxed);
+                self.clients.transactions.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.in_transaction(false);
+        self.clients.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.client.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn only_the_right_key_cancels() {
+        let clients = Arc::new(Clients::new());
+        let one = clients.register().unwrap();
+        let mut wrong = one.client.key;
+        wrong[0] ^= 1;
+        clients.cancel(one.client.pid, &wrong);
+        clients.cancel(one.client.pid + 1, &one.client.key);
+        assert!(!one.client.cancelled.load(Ordering::Acquire));
+        clients.cancel(one.client.pid, &one.client.key);
+        assert!(one.client.cancelled.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn the_oldest_block_counts() {
+        let clients = Arc::new(Clients::new());
+        let (one, two) = (clients.register().unwrap(), clients.register().unwrap());
+        assert_eq!(clients.oldest_transaction(), Duration::ZERO);
+        one.in_transaction(true);
+        std::thread::sleep(Duration::from_millis(20));
+        two.in_transaction(true);
+        assert!(clients.oldest_transaction() >= Duration::from_millis(15));
+        one.in_transaction(false);
+        assert!(clients.oldest_transaction() < Duration::from_millis(15));
+        drop(two);
+        assert_eq!(clients.oldest_transaction(), Duration::ZERO);
+    }
+}

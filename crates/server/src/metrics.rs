@@ -1,0 +1,193 @@
+//! What the server counts, as Prometheus reads it.
+//!
+//! Counting a statement that succeeds is a few atomic additions. Statements that fail are counted by SQLSTATE under
+//! a lock; the codes are those of [`crate::error`], so there is a bound.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use entresol::Database;
+
+use crate::clients::Clients;
+use crate::wire::split::Kind;
+
+/// Upper bounds of the histogram's buckets, in microseconds.
+const BUCKETS_US: [u64; 14] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    50_000,
+    100_000,
+    500_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
+
+/// Counters of a server since it was started.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) connections: AtomicI64,
+    pub(crate) connections_total: AtomicU64,
+    pub(crate) refused_total: AtomicU64,
+    pub(crate) authentication_failures_total: AtomicU64,
+    pub(crate) cancelled_total: AtomicU64,
+    pub(crate) vanished_total: AtomicU64,
+    pub(crate) commits_total: AtomicU64,
+    pub(crate) rollbacks_total: AtomicU64,
+    pub(crate) rows_sent_total: AtomicU64,
+    pub(crate) rows_written_total: AtomicU64,
+    pub(crate) bytes_received_total: AtomicU64,
+    pub(crate) bytes_sent_total: AtomicU64,
+    succeeded: [AtomicU64; Kind::ALL.len()],
+    failed: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    buckets: [AtomicU64; BUCKETS_US.len() + 1],
+    microseconds: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+/// One more while it lives.
+#[derive(Debug)]
+pub(crate) struct Gauge<'m>(pub(crate) &'m AtomicI64);
+
+impl<'m> Gauge<'m> {
+    pub(crate) fn new(of: &'m AtomicI64) -> Gauge<'m> {
+        of.fetch_add(1, Ordering::Relaxed);
+        Gauge(of)
+    }
+}
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Metrics {
+    /// Counts a statement that ended; `code` is its SQLSTATE if it failed.
+    pub(crate) fn statement(&self, kind: Kind, code: Option<&'static str>, took: Duration) {
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_US.iter().position(|&bound| took_us <= bound).unwrap_or(BUCKETS_US.len());
+        add(&self.buckets[bucket], 1);
+        add(&self.microseconds, took_us);
+        match code {
+            None => add(&self.succeeded[kind as usize], 1),
+            Some(code) => {
+                let mut counts = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                *counts.entry((kind.name(), code)).or_default() += 1;
+            }
+        }
+    }
+
+    /// The text that Prometheus collects.
+    pub(crate) fn text(&self, db: &Database, clients: &Clients) -> String {
+        let mut out = String::new();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let pool = db.stats().pool;
+        let gauges = [
+            ("connections", "Connections now.", self.connections.load(Ordering::Relaxed).max(0) as u64),
+            ("open_transactions", "Transaction blocks that are open now.", clients.open_transactions()),
+            ("query_memory_bytes", "Memory that queries have taken now.", db.query_memory_bytes() as u64),
+            ("pool_bytes", "Size of the pool.", pool.pool_bytes),
+            ("allocated_bytes", "Bytes of the pool in use.", pool.allocated_bytes),
+            (
+                "journal_bytes",
+                "Bytes in the journal that no checkpoint has written back.",
+                pool.journal_bytes,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            metric(&mut out, name, "gauge", help, value);
+        }
+        header(&mut out, "oldest_transaction_seconds", "gauge", "Age of the oldest open transaction block.");
+        let _ = writeln!(
+            out,
+            "entresol_oldest_transaction_seconds {}",
+            clients.oldest_transaction().as_secs_f64()
+        );
+        let counters = [
+            ("connections_total", "Connections accepted.", count(&self.connections_total)),
+            ("connections_refused_total", "Connections above the limit.", count(&self.refused_total)),
+            (
+                "authentication_failures_total",
+                "Wrong passwords and unknown roles.",
+                count(&self.authentication_failures_total),
+            ),
+            (
+                "cancelled_total",
+                "Statements that were cancelled or took too long.",
+                count(&self.cancelled_total),
+            ),
+            ("clients_vanished_total", "Clients that went away without a word.", count(&self.vanished_total)),
+            ("commits_total", "Commits of blocks and of single writes.", count(&self.commits_total)),
+            ("rollbacks_total", "Blocks rolled back.", count(&self.rollbacks_total)),
+            ("conflicts_total", "Statements that failed with SQLSTATE class 40.", self.conflicts()),
+            ("rows_sent_total", "Rows sent to clients.", count(&self.rows_sent_total)),
+            ("rows_written_total", "Rows inserted, updated, deleted.", count(&self.rows_written_total)),
+            ("bytes_received_total", "Bytes from clients.", count(&self.bytes_received_total)),
+            ("bytes_sent_total", "Bytes to clients.", count(&self.bytes_sent_total)),
+            ("journal_appended_bytes_total", "Bytes appended to the journal.", pool.journal_appended_bytes),
+            ("checkpoints_total", "Checkpoints.", pool.checkpoints),
+            ("checkpoint_bytes_total", "Bytes written by checkpoints.", pool.checkpoint_bytes),
+            ("flushes_total", "Flushes.", pool.flushes),
+            ("fences_total", "Fences.", pool.fences),
+            ("syncs_total", "Syncs of files.", pool.syncs),
+        ];
+        for (name, help, value) in counters {
+            metric(&mut out, name, "counter", help, value);
+        }
+        self.statements(&mut out);
+        self.histogram(&mut out);
+        out
+    }
+
+    fn conflicts(&self) -> u64 {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.iter().filter(|((_, code), _)| code.starts_with("40")).map(|(_, count)| count).sum()
+    }
+
+    fn statements(&self, out: &mut String) {
+        header(out, "statements_total", "counter", "Statements by kind and SQLSTATE.");
+        for (kind, count) in Kind::ALL.iter().zip(&self.succeeded) {
+            let (kind, count) = (kind.name(), count.load(Ordering::Relaxed));
+            let _ = writeln!(out, "entresol_statements_total{{kind=\"{kind}\",sqlstate=\"00000\"}} {count}");
+        }
+        for ((kind, code), count) in &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = writeln!(out, "entresol_statements_total{{kind=\"{kind}\",sqlstate=\"{code}\"}} {count}");
+        }
+    }
+
+    fn histogram(&self, out: &mut String) {
+        header(out, "statement_seconds", "histogram", "Time of statements, sending their rows included.");
+        let mut sum = 0;
+        for (at, bucket) in self.buckets.iter().enumerate() {
+            sum += bucket.load(Ordering::Relaxed);
+            let bound = BUCKETS_US.get(at).map(|&us| (us as f64 / 1e6).to_string());
+            let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
+            let _ = writeln!(out, "entresol_statement_seconds_bucket{{le=\"{bound}\"}} {sum}");
+        }
+        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(out, "entresol_statement_seconds_sum {seconds}");
+        let _ = writeln!(out, "entresol_statement_seconds_count {sum}");
+    }
+}
+
+fn header(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP entresol_{name} {help}\n# TYPE entresol_{name} {kind}");
+}
+
+fn metric(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+    header(out, name, kind, help);
+    let _ = writeln!(out, "entresol_{name} {value}");
+}

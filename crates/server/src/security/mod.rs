@@ -1,0 +1,6 @@
+//! Who may do what: passwords, roles, encryption.
+
+pub(crate) mod privileges;
+pub mod roles;
+pub(crate) mod scram;
+pub(crate) mod tls;

@@ -1,0 +1,236 @@
+//! Listening: connections come, are bounded in number, and end with the server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use entresol::Database;
+use pgwire::tokio::TlsAcceptor;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::clients::Clients;
+use crate::metrics::{Gauge, Metrics, add};
+use crate::options::{Limits, ServerOptions};
+use crate::security::scram::random;
+use crate::security::{roles, tls};
+use crate::{http, session, startup};
+
+/// Connections that are told that there are too many; beyond, they are closed without a word.
+const REFUSALS_MAX: usize = 64;
+/// A pause when the system has no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others could connect, and nobody needs a password.
+    #[error(
+        "refusing to listen on {0}: without roles everybody who reaches it could do everything; make one first with \
+         `entresol role add`, or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// Certificate or key cannot be used.
+    #[error("cannot encrypt: {0}")]
+    Tls(io::Error),
+    /// The roles cannot be read.
+    #[error("{0}")]
+    Roles(#[from] roles::Error),
+    /// The system has no random numbers.
+    #[error("the system has no random numbers")]
+    NoRandomNumbers,
+}
+
+/// Where the server is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running,
+    /// No new work; what runs may finish.
+    Draining,
+    /// What still runs is interrupted.
+    Ending,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) db: Database,
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls_required: bool,
+    pub(crate) metrics: Metrics,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Makes answers about unknown roles that cannot be told from those about known ones.
+    pub(crate) secret: [u8; 32],
+}
+
+impl Shared {
+    /// Whether statements can run.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        if *self.phase.borrow() != Phase::Running {
+            return Err("the server is ending".to_owned());
+        }
+        self.db.begin().map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// A server that listens and does not accept yet.
+pub struct Server {
+    listener: TcpListener,
+    metrics: Option<TcpListener>,
+    shared: Arc<Shared>,
+    phase: watch::Sender<Phase>,
+}
+
+/// Counts of what clients hold at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Connections.
+    pub connections: u64,
+    /// Transaction blocks that are open.
+    pub open_transactions: u64,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Listens. Nothing is accepted before [`Server::run`].
+    pub async fn bind(db: Database, options: ServerOptions) -> Result<Server, Error> {
+        if !options.listen.ip().is_loopback() && !roles::exist(&db)? {
+            return Err(Error::Open(options.listen));
+        }
+        let acceptor = options.tls.as_ref().map(tls::acceptor).transpose().map_err(Error::Tls)?;
+        let listener = listen(options.listen).await?;
+        let metrics = match options.metrics {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let (phase, watched) = watch::channel(Phase::Running);
+        let shared = Shared {
+            db,
+            limits: options.limits,
+            tls: acceptor,
+            tls_required: options.tls.is_some_and(|tls| tls.required),
+            metrics: Metrics::default(),
+            clients: Arc::new(Clients::new()),
+            phase: watched,
+            secret: random().ok_or(Error::NoRandomNumbers)?,
+        };
+        Ok(Server { listener, metrics, shared: Arc::new(shared), phase })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// A way to look at what clients hold while the server runs.
+    pub fn counts(&self) -> impl Fn() -> Counts + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || Counts {
+            connections: shared.metrics.connections.load(Ordering::Relaxed).max(0) as u64,
+            open_transactions: shared.clients.open_transactions(),
+        }
+    }
+
+    /// Serves until `stop` is ready. Then nothing new begins; statements and open transactions have
+    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Server { listener, metrics, shared, phase } = self;
+        let mut connections = JoinSet::new();
+        let permits = Arc::new(Semaphore::new(shared.limits.connections));
+        let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+        let http = metrics.map(|listener| tokio::spawn(http::serve(listener, Arc::clone(&shared))));
+        tokio::pin!(stop);
+        loop {
+            let socket = tokio::select! {
+                () = &mut stop => break,
+                // Ended connections are taken out as they end.
+                Some(_) = connections.join_next() => continue,
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, _)) => socket,
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                },
+            };
+            let place = Arc::clone(&permits).try_acquire_owned().ok();
+            let refusal = match place {
+                Some(_) => None,
+                None => match Arc::clone(&refusals).try_acquire_owned() {
+                    Ok(refusal) => Some(refusal),
+                    Err(_) => {
+                        add(&shared.metrics.refused_total, 1);
+                        continue;
+                    }
+                },
+            };
+            connections.spawn(connection(socket, Arc::clone(&shared), place, refusal));
+        }
+        drop(listener);
+        phase.send_replace(Phase::Draining);
+        let all_ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(shared.limits.shutdown, all_ended).await.is_err() {
+            phase.send_replace(Phase::Ending);
+            let all_ended = async { while connections.join_next().await.is_some() {} };
+            // What does not even wait for anything cannot be interrupted; dropping it aborts its transaction.
+            if tokio::time::timeout(shared.limits.shutdown, all_ended).await.is_err() {
+                connections.shutdown().await;
+            }
+        }
+        if let Some(http) = http {
+            http.abort();
+            let _ = http.await;
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+}
+
+/// One connection from its first to its last byte.
+async fn connection(
+    socket: TcpStream,
+    shared: Arc<Shared>,
+    place: Option<OwnedSemaphorePermit>,
+    refusal: Option<OwnedSemaphorePermit>,
+) {
+    // Answers are written whole: waiting for more to send would only delay them.
+    let _ = socket.set_nodelay(true);
+    let metrics = &shared.metrics;
+    if place.is_none() {
+        add(&metrics.refused_total, 1);
+    }
+    let started = startup::start(socket, &shared, place.is_some());
+    let started = tokio::time::timeout(shared.limits.startup, started).await;
+    if let Ok(Some(started)) = started {
+        add(&metrics.connections_total, 1);
+        let _connected = Gauge::new(&metrics.connections);
+        session::serve(started, Arc::clone(&shared)).await;
+    }
+    drop((place, refusal));
+}

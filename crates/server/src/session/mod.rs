@@ -1,0 +1,300 @@
+//! A connection after its start: messages in, statements run, answers out.
+//!
+//! ```text
+//!            Query                        Parse, Bind, …               an error
+//!   idle ──────────▶ statements, ready    ───────────▶ extended ──────────────▶ skipping to Sync
+//!    ▲                      │                            │ Sync                       │ Sync
+//!    └──────────────────────┴────────────────────────────┴────────────────────────────┘
+//! ```
+//!
+//! **Transactions that nobody began.** The statements of one text, and those between two Syncs, are one transaction
+//! as in PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
+//! statement needs none; it is run again after conflicts. A definition commits what was before it and runs alone.
+
+mod extended;
+mod run;
+pub(crate) mod settings;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use entresol::query::Error as QueryError;
+use entresol::query::Session;
+use tokio::sync::watch;
+
+use crate::clients::Registered;
+use crate::error::Report;
+use crate::metrics::add;
+use crate::security::roles::Role;
+use crate::server::{Phase, Shared};
+use crate::socket::{End, Guard, Interrupt, Socket, violation};
+use crate::startup::Started;
+use crate::wire::backend::Status;
+use crate::wire::frontend::{self, Frontend};
+use extended::{Portal, Statement};
+use settings::Settings;
+
+/// A connection that is served.
+pub(crate) struct Connection {
+    socket: Socket,
+    guard: Guard,
+    // Dropping it aborts the open transaction, before others are told that the connection is gone.
+    session: Session,
+    statements: HashMap<String, Arc<Statement>>,
+    portals: HashMap<String, Portal>,
+    settings: Settings,
+    role: Role,
+    /// An error was sent: messages are skipped until Sync.
+    skipping: bool,
+    /// The open block was begun by the server.
+    implicit: bool,
+    phase: watch::Receiver<Phase>,
+    registered: Registered,
+    shared: Arc<Shared>,
+}
+
+/// Why a message was not carried out.
+pub(crate) enum Failure {
+    /// The client is told; the connection goes on.
+    Report(Report),
+    /// The connection ends.
+    End(End),
+}
+
+impl From<Report> for Failure {
+    fn from(report: Report) -> Failure {
+        Failure::Report(report)
+    }
+}
+
+impl From<End> for Failure {
+    fn from(end: End) -> Failure {
+        Failure::End(end)
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Failure {
+        Failure::Report(error.into())
+    }
+}
+
+impl From<Interrupt> for Failure {
+    fn from(interrupt: Interrupt) -> Failure {
+        let message = match interrupt {
+            Interrupt::Cancelled => "canceling statement due to user request",
+            Interrupt::TimedOut => "canceling statement due to statement timeout",
+            Interrupt::Gone => return Failure::End(End::Gone),
+            Interrupt::Shutdown => return Failure::End(End::Fatal(shutting_down())),
+        };
+        Failure::Report(Report::error("57014", message))
+    }
+}
+
+fn shutting_down() -> Report {
+    Report::fatal("57P01", "terminating connection due to administrator command")
+}
+
+/// Serves a client until it goes, breaks the protocol, or the server ends.
+pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
+    let Started { socket, registered, role, settings, session } = started;
+    let phase = shared.phase.clone();
+    let client = Arc::clone(&registered.client);
+    let mut connection = Connection {
+        socket,
+        guard: Guard { client, phase: phase.clone(), deadline: None },
+        session,
+        statements: HashMap::new(),
+        portals: HashMap::new(),
+        settings,
+        role,
+        skipping: false,
+        implicit: false,
+        phase,
+        registered,
+        shared,
+    };
+    let end = loop {
+        match connection.step().await {
+            Ok(()) => {}
+            Err(end) => break end,
+        }
+    };
+    match end {
+        End::Fatal(report) => {
+            tracing::debug!(code = report.code, message = %report.message, "a connection ends");
+            connection.socket.out.report(&report);
+            // Whoever does not read does not hear it.
+            let patience = connection.shared.limits.startup;
+            let _ = tokio::time::timeout(patience, connection.socket.close()).await;
+        }
+        End::Gone => {
+            if connection.session.in_transaction() {
+                add(&connection.shared.metrics.rollbacks_total, 1);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Reads a message and does what it says.
+    async fn step(&mut self) -> Result<(), End> {
+        let packet = self.next_packet().await?;
+        let message = frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))?;
+        if self.skipping && !matches!(message, Frontend::Sync | Frontend::Terminate) {
+            return Ok(());
+        }
+        match message {
+            Frontend::Query(text) => self.query(&text).await,
+            Frontend::Sync => self.sync().await,
+            Frontend::Flush => self.flush().await,
+            Frontend::Terminate => Err(End::Gone),
+            // What is left of a COPY that failed is skipped, as in PostgreSQL.
+            Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
+            Frontend::Password(_) => Err(violation("unexpected password message".to_owned())),
+            Frontend::FunctionCall => {
+                let report = Report::error("0A000", "function calls by message are not supported");
+                self.failed(report).await;
+                self.ready().await
+            }
+            message => {
+                let done = self.extended(message).await;
+                match done {
+                    Ok(()) => Ok(()),
+                    Err(Failure::End(end)) => Err(end),
+                    Err(Failure::Report(report)) => {
+                        self.failed(report).await;
+                        self.skipping = true;
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a message; idle clients end with the server, and with their patience in a transaction.
+    async fn next_packet(&mut self) -> Result<frontend::Packet, End> {
+        if self.socket.next_kind().is_some() {
+            return self.socket.packet(self.shared.limits.packet_bytes).await;
+        }
+        // Nothing more is there to be done at once: what is ready goes out only when asked for, as in PostgreSQL,
+        // except that a full buffer does not wait.
+        let in_transaction = self.session.in_transaction();
+        let own_limit = self.settings.time("idle_in_transaction_session_timeout");
+        let limit = match (own_limit, self.shared.limits.idle_in_transaction) {
+            (Some(own), Some(all)) => Some(own.min(all)),
+            (own, all) => own.or(all),
+        };
+        let too_long = async {
+            match limit.filter(|_| in_transaction) {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let phase = &mut self.phase;
+        let ending = async {
+            // An open transaction may go on while the server waits for it.
+            let last = if in_transaction { Phase::Ending } else { Phase::Draining };
+            let _ = phase.wait_for(|phase| *phase == last || *phase == Phase::Ending).await;
+        };
+        tokio::select! {
+            biased;
+            packet = self.socket.packet(self.shared.limits.packet_bytes) => {
+                if let Err(End::Gone) = &packet {
+                    add(&self.shared.metrics.vanished_total, 1);
+                }
+                packet
+            }
+            () = too_long => {
+                let message = "terminating connection due to idle-in-transaction timeout";
+                Err(End::Fatal(Report::fatal("25P03", message)))
+            }
+            () = ending => Err(End::Fatal(shutting_down())),
+        }
+    }
+
+    /// Where the session stands.
+    fn status(&self) -> Status {
+        if !self.session.in_transaction() || self.implicit {
+            Status::Idle
+        } else if self.session.is_failed() {
+            Status::Failed
+        } else {
+            Status::InTransaction
+        }
+    }
+
+    /// Tells the client that the next statement may come.
+    async fn ready(&mut self) -> Result<(), End> {
+        self.registered.in_transaction(self.session.in_transaction());
+        let status = self.status();
+        self.socket.out.ready(status);
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), End> {
+        self.guard.deadline = None;
+        match self.socket.flush_guarded(&mut self.guard).await {
+            Ok(()) => Ok(()),
+            // A cancel request that came too late.
+            Err(Interrupt::Cancelled | Interrupt::TimedOut) => self.socket.flush().await,
+            Err(Interrupt::Gone) => Err(End::Gone),
+            Err(Interrupt::Shutdown) => Err(End::Fatal(shutting_down())),
+        }
+    }
+
+    /// Reports an error: a block has failed by it, one that the server began is rolled back.
+    async fn failed(&mut self, report: Report) {
+        if self.implicit {
+            self.implicit = false;
+            if let Err(error) = self.plain("ROLLBACK").await {
+                tracing::error!(%error, "a transaction could not be rolled back");
+            }
+        } else {
+            self.session.fail(&QueryError::Execution(report.message.clone()));
+        }
+        if !self.session.in_transaction() {
+            self.portals.clear();
+        }
+        self.socket.out.report(&report);
+    }
+
+    /// Ends the transaction that the server began, if there is one.
+    async fn commit_implicit(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.implicit) {
+            self.portals.clear();
+            self.plain("COMMIT").await?;
+            add(&self.shared.metrics.commits_total, 1);
+        }
+        Ok(())
+    }
+
+    /// Opens a transaction for several statements.
+    async fn begin_implicit(&mut self) -> Result<(), Failure> {
+        if !self.session.in_transaction() {
+            self.plain("BEGIN").await?;
+            self.implicit = true;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement about transactions.
+    async fn plain(&mut self, sql: &str) -> Result<(), QueryError> {
+        let prepared = self.session.prepare(sql, &[]).await?;
+        self.session.run_prepared(&prepared, &[]).await.map(drop)
+    }
+
+    /// Begins to measure a statement: its limits count from here.
+    fn begin_statement(&mut self) -> Instant {
+        let now = Instant::now();
+        self.registered.client.begin_statement();
+        let own = self.settings.time("statement_timeout");
+        let limit = match (own, self.shared.limits.statement) {
+            (Some(own), Some(all)) => Some(own.min(all)),
+            (own, all) => own.or(all),
+        };
+        self.guard.deadline = limit.map(|limit| now + limit);
+        now
+    }
+}

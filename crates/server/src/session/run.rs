@@ -1,0 +1,314 @@
+//! Running one statement, and the simple protocol: a text of statements.
+
+use std::time::Instant;
+
+use entresol::arrow::datatypes::SchemaRef;
+use entresol::arrow::record_batch::RecordBatch;
+use entresol::query::datafusion::common::ScalarValue;
+use entresol::query::datafusion::execution::SendableRecordBatchStream;
+use entresol::query::{Error as QueryError, Outcome, Prepared};
+use futures::StreamExt;
+
+use super::settings::{self, Change};
+use super::{Connection, Failure};
+use crate::error::{Report, failed_block};
+use crate::metrics::add;
+use crate::security::privileges;
+use crate::socket::{End, SEND_BYTES};
+use crate::values::Format;
+use crate::values::rows;
+use crate::values::types::describe;
+use crate::wire::split::{Kind, Piece, split};
+
+/// Rows that are being sent.
+pub(super) struct Rows {
+    source: Source,
+    /// The batch that is being sent and its rows that went out.
+    batch: Option<(RecordBatch, usize)>,
+    /// For the tag at the end: what was done, if these are rows that a write returned.
+    pub(super) verb: Option<&'static str>,
+    /// How many went out.
+    pub(super) sent: u64,
+}
+
+enum Source {
+    Stream(SendableRecordBatchStream),
+    Batches(std::vec::IntoIter<RecordBatch>),
+}
+
+/// What a statement gave.
+pub(super) enum Given {
+    Rows(SchemaRef, Rows),
+    Done(String),
+}
+
+impl Rows {
+    fn new(source: Source, verb: Option<&'static str>) -> Rows {
+        Rows { source, batch: None, verb, sent: 0 }
+    }
+}
+
+impl Connection {
+    /// Runs the statements of a text.
+    pub(super) async fn query(&mut self, text: &str) -> Result<(), End> {
+        // The unnamed statement and portal belong to the extended protocol, which this ends.
+        self.portals.remove("");
+        self.statements.remove("");
+        let pieces = split(text);
+        if pieces.is_empty() {
+            self.socket.out.empty_query();
+        }
+        let together = pieces.len() > 1 && pieces.iter().all(|piece| piece.kind.shares_transaction());
+        match self.run_pieces(text, &pieces, together).await {
+            Ok(()) => {}
+            Err(Failure::End(end)) => return Err(end),
+            Err(Failure::Report(report)) => self.failed(report).await,
+        }
+        self.ready().await
+    }
+
+    async fn run_pieces(&mut self, text: &str, pieces: &[Piece<'_>], together: bool) -> Result<(), Failure> {
+        for piece in pieces {
+            if together {
+                self.begin_implicit().await?;
+            }
+            let started = self.begin_statement();
+            let done = self.run_piece(text, piece).await;
+            self.count(piece.kind, started, &done);
+            done?;
+        }
+        self.commit_implicit().await
+    }
+
+    async fn run_piece(&mut self, text: &str, piece: &Piece<'_>) -> Result<(), Failure> {
+        let before = || text[..piece.at].chars().count();
+        let positioned = |failure| match failure {
+            Failure::Report(report) if report.code == "42601" => {
+                Failure::Report(report.positioned(piece.sql, before()))
+            }
+            other => other,
+        };
+        if self.answered(piece.sql, piece.kind, true).await? {
+            return Ok(());
+        }
+        let prepared = self.prepare(piece.sql, piece.kind, &[]).await.map_err(positioned)?;
+        if !prepared.parameters().is_empty() {
+            return Err(Report::error("42P02", "there is no parameter $1").into());
+        }
+        match self.start(&prepared, piece.kind, &[]).await? {
+            Given::Done(tag) => self.socket.out.complete(&tag),
+            Given::Rows(schema, mut rows) => {
+                self.socket.out.columns(describe(&schema, &[]));
+                self.send(&mut rows, &[], usize::MAX).await?;
+                let tag = rows_tag(piece.kind, &rows);
+                self.socket.out.complete(&tag);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a statement that ended, one way or the other.
+    pub(super) fn count(&mut self, kind: Kind, started: Instant, done: &Result<(), Failure>) {
+        let metrics = &self.shared.metrics;
+        let code = match done {
+            Ok(()) => None,
+            Err(Failure::Report(report)) => Some(report.code),
+            Err(Failure::End(End::Fatal(report))) => Some(report.code),
+            Err(Failure::End(End::Gone)) => {
+                add(&metrics.vanished_total, 1);
+                None
+            }
+        };
+        if code == Some("57014") {
+            add(&metrics.cancelled_total, 1);
+        }
+        metrics.statement(kind, code, started.elapsed());
+    }
+
+    /// Whether the role may run a statement, and the block is open for it.
+    pub(super) fn admit(&self, sql: &str, kind: Kind) -> Result<(), Failure> {
+        self.admit_now(kind)?;
+        Ok(privileges::check(&self.role, sql, kind)?)
+    }
+
+    /// Whether a statement may run now: a block that has failed takes its end only.
+    pub(super) fn admit_now(&self, kind: Kind) -> Result<(), Failure> {
+        match self.session.is_failed() && !kind.ends_failure() {
+            true => Err(failed_block().into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Prepares a statement, with limits.
+    pub(super) async fn prepare(
+        &mut self,
+        sql: &str,
+        kind: Kind,
+        types: &[Option<entresol::arrow::datatypes::DataType>],
+    ) -> Result<Prepared, Failure> {
+        self.admit(sql, kind)?;
+        let preparing = self.session.prepare(sql, types);
+        Ok(self.socket.guarded(&mut self.guard, preparing).await??)
+    }
+
+    /// Answers what the server knows without the session: its own settings, and BEGIN and COMMIT where PostgreSQL
+    /// only warns. `describe`: the columns of the answer are sent too.
+    pub(super) async fn answered(
+        &mut self,
+        sql: &str,
+        kind: Kind,
+        describe_rows: bool,
+    ) -> Result<bool, Failure> {
+        let warning = match kind {
+            Kind::Begin if self.session.in_transaction() && !self.implicit && !self.session.is_failed() => {
+                Some(("25001", "there is already a transaction in progress", "BEGIN"))
+            }
+            Kind::Commit if !self.session.in_transaction() => {
+                Some(("25P01", "there is no transaction in progress", "COMMIT"))
+            }
+            Kind::Rollback if !self.session.in_transaction() => {
+                Some(("25P01", "there is no transaction in progress", "ROLLBACK"))
+            }
+            _ => None,
+        };
+        if let Some((code, message, tag)) = warning {
+            self.socket.out.report(&Report::warning(code, message));
+            self.socket.out.complete(tag);
+            return Ok(true);
+        }
+        if !matches!(kind, Kind::Setting | Kind::Show) || self.session.is_failed() {
+            return Ok(false);
+        }
+        let Some(change) = settings::parse(sql) else { return Ok(false) };
+        let (name, reported, tag) = match change {
+            Change::Show { name } => {
+                let value = match name {
+                    "session_authorization" => self.role.name.clone(),
+                    name => self.settings.get(name),
+                };
+                self.show(name, &value, describe_rows);
+                return Ok(true);
+            }
+            Change::Set { name, value } => (name, self.settings.set(name, value)?, "SET"),
+            Change::Reset { name } => (name, self.settings.reset(name)?, "RESET"),
+        };
+        if let Some(value) = reported {
+            self.socket.out.parameter(name, &value);
+        }
+        self.socket.out.complete(tag);
+        Ok(true)
+    }
+
+    /// Starts a statement: its first rows are not computed yet if it is a query.
+    pub(super) async fn start(
+        &mut self,
+        prepared: &Prepared,
+        kind: Kind,
+        values: &[ScalarValue],
+    ) -> Result<Given, Failure> {
+        if matches!(kind, Kind::Definition | Kind::Begin) {
+            // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
+            self.commit_implicit().await?;
+        }
+        if matches!(kind, Kind::Commit | Kind::Rollback) {
+            self.portals.clear();
+            self.implicit = false;
+        }
+        let alone = !self.session.in_transaction();
+        let running = self.session.run_prepared(prepared, values);
+        let outcome = match self.socket.guarded(&mut self.guard, running).await? {
+            Ok(outcome) => outcome,
+            // As PostgreSQL has it: the tag says what became of the block.
+            Err(QueryError::RolledBack(_)) => {
+                add(&self.shared.metrics.rollbacks_total, 1);
+                return Ok(Given::Done("ROLLBACK".to_owned()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let metrics = &self.shared.metrics;
+        if (alone && kind == Kind::Write) || kind == Kind::Commit {
+            add(&metrics.commits_total, 1);
+        }
+        if kind == Kind::Rollback {
+            add(&metrics.rollbacks_total, 1);
+        }
+        Ok(match outcome {
+            Outcome::Rows(stream) => {
+                let schema = stream.schema();
+                Given::Rows(schema, Rows::new(Source::Stream(stream), None))
+            }
+            Outcome::Returned { verb, rows, schema, batches } => {
+                add(&metrics.rows_written_total, rows);
+                Given::Rows(schema, Rows::new(Source::Batches(batches.into_iter()), Some(verb)))
+            }
+            Outcome::Count { verb, rows } => {
+                add(&metrics.rows_written_total, rows);
+                Given::Done(count_tag(verb, rows))
+            }
+            Outcome::Done { verb } => Given::Done(verb.to_owned()),
+        })
+    }
+
+    /// Sends rows as they are computed, at most `rows_max`; true if there may be more.
+    pub(super) async fn send(
+        &mut self,
+        sending: &mut Rows,
+        formats: &[Format],
+        rows_max: usize,
+    ) -> Result<bool, Failure> {
+        let mut left = rows_max;
+        loop {
+            let (batch, at) = match sending.batch.take() {
+                Some(open) => open,
+                None => match self.next_batch(&mut sending.source).await? {
+                    Some(batch) => (batch, 0),
+                    None => return Ok(false),
+                },
+            };
+            let written = rows::write(&batch, formats, at, left, SEND_BYTES, &mut self.socket.out.bytes)?;
+            sending.sent += written as u64;
+            add(&self.shared.metrics.rows_sent_total, written as u64);
+            left -= written;
+            if at + written < batch.num_rows() {
+                sending.batch = Some((batch, at + written));
+            }
+            if left == 0 {
+                return Ok(true);
+            }
+            if self.socket.out.bytes.len() >= SEND_BYTES {
+                self.socket.flush_guarded(&mut self.guard).await?;
+            }
+        }
+    }
+
+    async fn next_batch(&mut self, source: &mut Source) -> Result<Option<RecordBatch>, Failure> {
+        match source {
+            Source::Batches(batches) => Ok(batches.next()),
+            Source::Stream(stream) => match self.socket.guarded(&mut self.guard, stream.next()).await? {
+                None => Ok(None),
+                Some(Ok(batch)) => Ok(Some(batch)),
+                Some(Err(error)) => Err(QueryError::from(error).into()),
+            },
+        }
+    }
+}
+
+/// `INSERT 0 5`, `UPDATE 5`; what CREATE TABLE AS made is `SELECT 5`.
+fn count_tag(verb: &str, rows: u64) -> String {
+    match verb {
+        "INSERT" => format!("INSERT 0 {rows}"),
+        "CREATE TABLE AS" => format!("SELECT {rows}"),
+        verb => format!("{verb} {rows}"),
+    }
+}
+
+/// The tag of a statement that gave rows.
+pub(super) fn rows_tag(kind: Kind, rows: &Rows) -> String {
+    match (rows.verb, kind) {
+        (Some(verb), _) => count_tag(verb, rows.sent),
+        (None, Kind::Show) => "SHOW".to_owned(),
+        (None, Kind::Explain) => "EXPLAIN".to_owned(),
+        (None, Kind::Cursor) => format!("FETCH {}", rows.sent),
+        _ => format!("SELECT {}", rows.sent),
+    }
+}

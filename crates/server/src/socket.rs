@@ -1,0 +1,189 @@
+//! A client's socket, encrypted or not: packets in, messages out, and what may interrupt a statement meanwhile.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use pgwire::tokio::server::MaybeTls;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use crate::clients::Client;
+use crate::error::Report;
+use crate::metrics::add;
+use crate::server::{Phase, Shared};
+use crate::wire::backend::Output;
+use crate::wire::frontend::{self, Packet};
+
+/// Bytes that are read while a statement runs, to see whether the client is there; what it sends beyond waits.
+pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
+/// Rows are sent when so many bytes are together.
+pub(crate) const SEND_BYTES: usize = 64 << 10;
+/// Room for one read.
+const READ_BYTES: usize = 8 << 10;
+/// A buffer that once held more is given back.
+const KEPT_BYTES: usize = 1 << 20;
+/// How a client says good-bye.
+const TERMINATE: &[u8] = b"X\0\0\0\x04";
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client went away, in good order or not.
+    Gone,
+    /// It is told why.
+    Fatal(Report),
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Gone
+    }
+}
+
+/// Why a statement did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    Cancelled,
+    TimedOut,
+    Gone,
+    Shutdown,
+}
+
+/// What may interrupt a statement.
+pub(crate) struct Guard {
+    pub(crate) client: Arc<Client>,
+    pub(crate) phase: watch::Receiver<Phase>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Guard {
+    async fn interrupted(&mut self) -> Interrupt {
+        let deadline = async {
+            match self.deadline {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let phase = &mut self.phase;
+        let ending = async {
+            // The sender lives as long as the server, which waits for its connections.
+            let _ = phase.wait_for(|phase| *phase == Phase::Ending).await;
+        };
+        tokio::select! {
+            () = self.client.cancelled() => Interrupt::Cancelled,
+            () = deadline => Interrupt::TimedOut,
+            () = ending => Interrupt::Shutdown,
+        }
+    }
+}
+
+/// A client's socket.
+pub(crate) struct Socket {
+    io: MaybeTls,
+    input: BytesMut,
+    pub(crate) out: Output,
+    shared: Arc<Shared>,
+}
+
+impl Socket {
+    pub(crate) fn new(io: MaybeTls, input: BytesMut, shared: Arc<Shared>) -> Socket {
+        Socket { io, input, out: Output::default(), shared }
+    }
+
+    /// Reads what there is; false at the end.
+    async fn read_more(&mut self) -> io::Result<bool> {
+        self.input.reserve(READ_BYTES);
+        let read = self.io.read_buf(&mut self.input).await?;
+        add(&self.shared.metrics.bytes_received_total, read as u64);
+        Ok(read > 0)
+    }
+
+    /// The next packet.
+    pub(crate) async fn packet(&mut self, bytes_max: usize) -> Result<Packet, End> {
+        loop {
+            let packet = frontend::next_packet(&mut self.input, bytes_max);
+            if let Some(packet) = packet.map_err(|frontend::Violation(why)| violation(why))? {
+                if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
+                    self.input = BytesMut::new();
+                }
+                return Ok(packet);
+            }
+            if !self.read_more().await? {
+                return Err(End::Gone);
+            }
+        }
+    }
+
+    /// The type of the next packet, if it has arrived.
+    pub(crate) fn next_kind(&self) -> Option<u8> {
+        frontend::next_kind(&self.input, self.shared.limits.packet_bytes)
+    }
+
+    /// Sends all messages.
+    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        while !self.out.bytes.is_empty() {
+            let sent = self.io.write_buf(&mut self.out.bytes).await?;
+            if sent == 0 {
+                return Err(End::Gone);
+            }
+            add(&self.shared.metrics.bytes_sent_total, sent as u64);
+        }
+        self.io.flush().await?;
+        if self.out.bytes.capacity() > KEPT_BYTES {
+            self.out.bytes = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent.
+    pub(crate) async fn flush_guarded(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
+        tokio::select! {
+            biased;
+            flushed = self.flush() => flushed.map_err(|_| Interrupt::Gone),
+            why = guard.interrupted() => Err(why),
+        }
+    }
+
+    /// Runs a part of a statement, unless it is interrupted.
+    pub(crate) async fn guarded<T>(
+        &mut self,
+        guard: &mut Guard,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Interrupt> {
+        let future = pin!(future);
+        tokio::select! {
+            // Most statements end when they are looked at first; then nothing else is.
+            biased;
+            result = future => Ok(result),
+            why = guard.interrupted() => Err(why),
+            () = self.gone() => Err(Interrupt::Gone),
+        }
+    }
+
+    /// Waits until the client is gone, and reads ahead to see it.
+    async fn gone(&mut self) {
+        while self.input.len() < READ_AHEAD_BYTES_MAX {
+            match self.read_more().await {
+                Ok(true) => {}
+                // It has said all that it wanted, good-bye included: that is still done.
+                Ok(false) if self.input.ends_with(TERMINATE) => break,
+                Ok(false) | Err(_) => return,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Says good-bye, if the client still listens.
+    pub(crate) async fn close(&mut self) {
+        let _ = self.flush().await;
+        let _ = self.io.shutdown().await;
+    }
+}
+
+/// The protocol is broken: nothing that follows would have a meaning.
+pub(crate) fn violation(why: String) -> End {
+    End::Fatal(Report::fatal("08P01", why))
+}

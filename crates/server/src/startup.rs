@@ -1,0 +1,300 @@
+//! The beginning of a connection: encryption, the startup packet, the password.
+//!
+//! Nobody is believed before the end of it: packets are short, and all of it has [`Limits::startup`] time.
+//!
+//! [`Limits::startup`]: crate::Limits::startup
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use pgwire::messages::startup::{Authentication, SecretKey};
+use pgwire::tokio::server::MaybeTls;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::clients::Registered;
+use crate::error::Report;
+use crate::metrics::add;
+use crate::security::roles::{self, Role};
+use crate::security::scram::{self, Exchange, Verifier};
+use crate::server::{Phase, Shared};
+use crate::session::settings::Settings;
+use crate::socket::{End, Socket, violation};
+use crate::wire::backend::{Output, Status};
+use crate::wire::frontend::{self, First, Frontend};
+
+/// The longest message of a client that is not authenticated.
+const AUTHENTICATION_BYTES_MAX: usize = 16 << 10;
+/// The newest minor version of protocol 3 that is spoken.
+const MINOR_MAX: u16 = 2;
+/// The first byte of a client that begins with TLS at once.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// An authenticated client.
+pub(crate) struct Started {
+    pub(crate) socket: Socket,
+    pub(crate) registered: Registered,
+    pub(crate) role: Role,
+    pub(crate) settings: Settings,
+    pub(crate) session: entresol::query::Session,
+}
+
+/// Starts a connection; `None` if it ended: a cancel request, a wrong password, bytes that are no protocol.
+pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) -> Option<Started> {
+    let mut input = BytesMut::new();
+    let (mut io, encrypted, first) = match encryption(io, &mut input, shared).await {
+        Ok(opened) => opened,
+        Err(None) => return None,
+        Err(Some(Refused { mut io, why })) => {
+            refuse(&mut io, Report::fatal("08P01", why)).await;
+            return None;
+        }
+    };
+    let first = match first {
+        Some(first) => first,
+        None => match next_first(&mut io, &mut input).await {
+            Ok(first) => first?,
+            Err(why) => {
+                refuse(&mut io, Report::fatal("08P01", why)).await;
+                return None;
+            }
+        },
+    };
+    let (minor, parameters) = match first {
+        First::Cancel { pid, key } => {
+            shared.clients.cancel(pid, &key);
+            return None;
+        }
+        First::Startup { minor, parameters } => (minor, parameters),
+        First::Ssl | First::GssEncryption => {
+            refuse(&mut io, Report::fatal("08P01", "unexpected request for encryption")).await;
+            return None;
+        }
+    };
+    if let Some(report) = refusal(shared, has_place, encrypted) {
+        refuse(&mut io, report).await;
+        return None;
+    }
+    let mut socket = Socket::new(io, input, Arc::clone(shared));
+    match authenticated(&mut socket, shared, minor, parameters).await {
+        Ok((registered, role, settings, session)) => {
+            Some(Started { socket, registered, role, settings, session })
+        }
+        Err(end) => {
+            if let End::Fatal(report) = end {
+                socket.out.report(&report);
+                socket.close().await;
+            }
+            None
+        }
+    }
+}
+
+/// Why nobody, or not this one, can connect now.
+fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> {
+    if *shared.phase.borrow() != Phase::Running {
+        return Some(Report::fatal("57P03", "the database system is shutting down"));
+    }
+    if !has_place {
+        let hint = format!("At most {} connections are possible.", shared.limits.connections);
+        return Some(Report::fatal("53300", "sorry, too many clients already").hint(hint));
+    }
+    if shared.tls_required && !encrypted {
+        let report = Report::fatal("28000", "this server accepts encrypted connections only");
+        return Some(report.hint("Connect with sslmode=require."));
+    }
+    None
+}
+
+/// A connection that ends before it has a [`Socket`].
+struct Refused {
+    io: MaybeTls,
+    why: String,
+}
+
+async fn refuse(io: &mut MaybeTls, report: Report) {
+    let mut out = Output::default();
+    out.report(&report);
+    let _ = io.write_all(&out.bytes).await;
+    let _ = io.shutdown().await;
+}
+
+/// Reads until there is a first packet; `None` if the client went away.
+async fn next_first(
+    io: &mut (impl AsyncReadExt + Unpin),
+    input: &mut BytesMut,
+) -> Result<Option<First>, String> {
+    loop {
+        if let Some(first) = frontend::next_first(input).map_err(|frontend::Violation(why)| why)? {
+            return Ok(Some(first));
+        }
+        match io.read_buf(input).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// A socket, whether it is encrypted, and the first packet if it has been read already.
+type Opened = (MaybeTls, bool, Option<First>);
+
+/// Encrypts if the client wants that and the server can.
+async fn encryption(
+    mut io: TcpStream,
+    input: &mut BytesMut,
+    shared: &Shared,
+) -> Result<Opened, Option<Refused>> {
+    let mut first = [0];
+    if io.peek(&mut first).await.map_err(|_| None)? == 0 {
+        return Err(None);
+    }
+    if first[0] == TLS_HANDSHAKE {
+        let acceptor = shared.tls.as_ref().ok_or(None)?;
+        let stream = acceptor.accept(io).await.map_err(|_| None)?;
+        // A client that speaks HTTP by mistake, or by an attacker's will, does not say so.
+        if stream.get_ref().1.alpn_protocol() != Some(b"postgresql") {
+            return Err(None);
+        }
+        return Ok((MaybeTls::Tls(Box::new(stream)), true, None));
+    }
+    // Each kind of encryption may be asked for once.
+    for _ in 0..2 {
+        let next = match next_first(&mut io, input).await {
+            Ok(Some(next)) => next,
+            Ok(None) => return Err(None),
+            Err(why) => return Err(Some(Refused { io: MaybeTls::Plain(io), why })),
+        };
+        if !matches!(next, First::Ssl | First::GssEncryption) {
+            return Ok((MaybeTls::Plain(io), false, Some(next)));
+        }
+        let acceptor = shared.tls.as_ref().filter(|_| next == First::Ssl);
+        let mut out = Output::default();
+        out.encryption(acceptor.is_some());
+        io.write_all(&out.bytes).await.map_err(|_| None)?;
+        if let Some(acceptor) = acceptor {
+            if !input.is_empty() {
+                // Sent in clear before the encryption, perhaps by somebody in between: it must not be believed.
+                let why = "received unencrypted data after SSL request".to_owned();
+                return Err(Some(Refused { io: MaybeTls::Plain(io), why }));
+            }
+            let stream = acceptor.accept(io).await.map_err(|_| None)?;
+            return Ok((MaybeTls::Tls(Box::new(stream)), true, None));
+        }
+    }
+    Ok((MaybeTls::Plain(io), false, None))
+}
+
+type Authenticated = (Registered, Role, Settings, entresol::query::Session);
+
+/// Finds out who the client is and tells it what it has come to.
+async fn authenticated(
+    socket: &mut Socket,
+    shared: &Arc<Shared>,
+    minor: u16,
+    parameters: Vec<(String, String)>,
+) -> Result<Authenticated, End> {
+    let fatal = |code, message: String| End::Fatal(Report::fatal(code, message));
+    let (extensions, parameters): (Vec<_>, Vec<_>) =
+        parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));
+    if minor > MINOR_MAX || !extensions.is_empty() {
+        let unsupported = extensions.into_iter().map(|(name, _)| name).collect();
+        socket.out.negotiate((3 << 16) | i32::from(minor.min(MINOR_MAX)), unsupported);
+    }
+    let mut settings = Settings::default();
+    let mut user = None;
+    for (name, value) in parameters {
+        match name.as_str() {
+            "user" => user = Some(value),
+            "replication" if value != "false" && value != "off" && value != "0" => {
+                return Err(fatal("0A000", "replication is not supported".to_owned()));
+            }
+            // There is one database, whatever the client calls it.
+            "database" | "replication" => {}
+            "options" => settings.start_options(&value).map_err(|report| End::Fatal(report.as_fatal()))?,
+            name => settings.start(name, &value).map_err(|report| End::Fatal(report.as_fatal()))?,
+        }
+    }
+    let user = user.filter(|user| !user.is_empty());
+    let user =
+        user.ok_or_else(|| fatal("28000", "no PostgreSQL user name specified in startup packet".into()))?;
+    let roles_exist = roles::exist(&shared.db).map_err(|error| fatal("XX000", error.to_string()))?;
+    let role = match roles_exist {
+        true => password(socket, shared, &user).await?,
+        // Nobody has a password, and only this machine is listened to.
+        false => Role { name: user, administrator: true, grants: Default::default() },
+    };
+    let session = shared.db.server_session(shared.limits.statement_memory_bytes);
+    let session = session.map_err(|error| End::Fatal(Report::from(error).as_fatal()))?;
+    let registered = shared.clients.register();
+    let registered =
+        registered.ok_or_else(|| fatal("XX000", "the system has no random numbers".to_owned()))?;
+    socket.out.authentication(Authentication::Ok);
+    for (name, value) in settings.reported(&role) {
+        socket.out.parameter(name, &value);
+    }
+    let key = Bytes::copy_from_slice(&registered.client.key);
+    socket.out.key(registered.client.pid, SecretKey::Bytes(key));
+    socket.out.ready(Status::Idle);
+    socket.flush().await?;
+    Ok((registered, role, settings, session))
+}
+
+/// Asks for the password.
+async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Role, End> {
+    let found = roles::find(&shared.db, user);
+    let found = found.map_err(|error| End::Fatal(Report::fatal("XX000", error.to_string())))?;
+    let (role, verifier) = match found {
+        Some((role, Some(verifier))) => (Some(role), verifier),
+        // Goes on as if there were one: the client must not learn which names exist.
+        _ => (None, Verifier::made_up(user, &shared.secret)),
+    };
+    socket.out.authentication(Authentication::SASL(vec![scram::MECHANISM.to_owned()]));
+    socket.flush().await?;
+    let malformed =
+        |scram::Malformed(why)| End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {why}")));
+    let first = sasl_initial(answer(socket).await?).map_err(malformed)?;
+    let nonce = scram::random::<18>().map(|bytes| scram::printable(&bytes));
+    let nonce =
+        nonce.ok_or_else(|| End::Fatal(Report::fatal("XX000", "the system has no random numbers")))?;
+    let (exchange, reply) = Exchange::begin(verifier, &first, &nonce).map_err(malformed)?;
+    socket.out.authentication(Authentication::SASLContinue(Bytes::from(reply)));
+    socket.flush().await?;
+    let last = answer(socket).await?;
+    let last = std::str::from_utf8(&last).map_err(|_| malformed(scram::Malformed("it is no UTF-8")))?;
+    match (exchange.finish(last).map_err(malformed)?, role) {
+        (Some(signature), Some(role)) => {
+            socket.out.authentication(Authentication::SASLFinal(Bytes::from(signature)));
+            Ok(role)
+        }
+        _ => {
+            add(&shared.metrics.authentication_failures_total, 1);
+            let message = format!("password authentication failed for user \"{user}\"");
+            Err(End::Fatal(Report::fatal("28P01", message)))
+        }
+    }
+}
+
+/// The next message, which must be an answer to the question for a password.
+async fn answer(socket: &mut Socket) -> Result<Bytes, End> {
+    let packet = socket.packet(AUTHENTICATION_BYTES_MAX).await?;
+    match frontend::decode(packet).map_err(|frontend::Violation(why)| violation(why))? {
+        Frontend::Password(bytes) => Ok(bytes),
+        Frontend::Terminate => Err(End::Gone),
+        _ => Err(violation("expected a SASL response".to_owned())),
+    }
+}
+
+/// Mechanism and first message of the client.
+fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
+    let broken = |_| scram::Malformed("it ends early");
+    let mut body = frontend::Body(bytes);
+    let mechanism = body.string().map_err(broken)?;
+    if mechanism != scram::MECHANISM {
+        return Err(scram::Malformed("the mechanism is not SCRAM-SHA-256"));
+    }
+    let length = body.i32().map_err(broken)?;
+    if usize::try_from(length).ok() != Some(body.0.len()) {
+        return Err(scram::Malformed("its length differs"));
+    }
+    String::from_utf8(body.0.to_vec()).map_err(|_| scram::Malformed("it is no UTF-8"))
+}

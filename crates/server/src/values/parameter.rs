@@ -1,0 +1,280 @@
+//! Values of parameters: from text or binary to a scalar of the type that the plan wants.
+//!
+//! What a client sends is read as the type that it declared, or that it was told; then cast to the plan's type.
+
+use bytes::Bytes;
+use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
+use entresol::query::datafusion::common::ScalarValue;
+use pgwire::api::Type;
+
+use super::temporal::{EPOCH_DAYS, EPOCH_US};
+use super::{Format, decimal};
+use crate::error::{Outcome, Report};
+
+/// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with.
+pub(crate) fn read(
+    value: Option<&Bytes>,
+    format: Format,
+    oid: u32,
+    wanted: &DataType,
+) -> Outcome<ScalarValue> {
+    let Some(bytes) = value else {
+        return ScalarValue::try_from(wanted).map_err(|_| unsupported(wanted));
+    };
+    let of = Type::from_oid(oid).unwrap_or(Type::TEXT);
+    let scalar = match format {
+        Format::Text => from_text(utf8(bytes)?, &of, wanted)?,
+        Format::Binary => from_binary(bytes, &of)?,
+    };
+    cast(scalar, wanted)
+}
+
+fn utf8(bytes: &Bytes) -> Outcome<&str> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| Report::error("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+    match text.contains('\0') {
+        true => Err(Report::error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")),
+        false => Ok(text),
+    }
+}
+
+fn unsupported(wanted: &DataType) -> Report {
+    Report::error("0A000", format!("parameters of type {wanted} are not supported"))
+}
+
+/// Casts what was read; a decimal keeps digits that the wanted scale has no room for.
+fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
+    if scalar.data_type() == *wanted {
+        return Ok(scalar);
+    }
+    if let (ScalarValue::Decimal128(Some(value), _, scale), DataType::Decimal128(precision, to)) =
+        (&scalar, wanted)
+    {
+        return Ok(match rescaled(*value, *scale, *to, *precision) {
+            Some(value) => ScalarValue::Decimal128(Some(value), *precision, *to),
+            // The comparison or assignment decides what becomes of the other digits.
+            None => scalar,
+        });
+    }
+    let shown = scalar.to_string();
+    scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))
+}
+
+/// The same number with another scale, if that loses nothing.
+fn rescaled(value: i128, scale: i8, to: i8, precision: u8) -> Option<i128> {
+    let factor = 10i128.checked_pow(u32::from(to.abs_diff(scale)))?;
+    let value = match to >= scale {
+        true => value.checked_mul(factor)?,
+        false if value % factor == 0 => value / factor,
+        false => return None,
+    };
+    (value.unsigned_abs() < 10u128.checked_pow(u32::from(precision))?).then_some(value)
+}
+
+fn name(of: &DataType) -> String {
+    super::types::postgres_type(of).name().to_owned()
+}
+
+/// The names that PostgreSQL's messages have.
+fn long_name(of: &Type) -> &str {
+    match *of {
+        Type::INT2 => "smallint",
+        Type::INT4 => "integer",
+        Type::INT8 => "bigint",
+        Type::FLOAT4 => "real",
+        Type::FLOAT8 => "double precision",
+        Type::BOOL => "boolean",
+        _ => of.name(),
+    }
+}
+
+fn invalid(of: &str, text: &str) -> Report {
+    Report::error("22P02", format!("invalid input syntax for type {of}: \"{text}\""))
+}
+
+fn from_text(text: &str, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
+    let refuse = || invalid(long_name(of), text);
+    let trimmed = text.trim();
+    Ok(match *of {
+        Type::BOOL => ScalarValue::from(boolean(trimmed).ok_or_else(refuse)?),
+        Type::INT2 => {
+            ScalarValue::Int16(Some(integer(trimmed, of, i16::MIN.into(), i16::MAX.into())? as i16))
+        }
+        Type::INT4 => {
+            ScalarValue::Int32(Some(integer(trimmed, of, i32::MIN.into(), i32::MAX.into())? as i32))
+        }
+        Type::INT8 | Type::OID => ScalarValue::Int64(Some(integer(trimmed, of, i64::MIN, i64::MAX)?)),
+        Type::FLOAT4 => ScalarValue::Float32(Some(trimmed.parse().map_err(|_| refuse())?)),
+        Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| refuse())?)),
+        Type::NUMERIC => numeric(decimal::from_text(trimmed).ok_or_else(refuse)?),
+        Type::BYTEA => ScalarValue::Binary(Some(bytea(text).ok_or_else(refuse)?)),
+        Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
+            let as_type = super::types::arrow_type(of.oid()).unwrap_or(DataType::Utf8);
+            let parsed = ScalarValue::from(trimmed).cast_to(&as_type);
+            parsed.map_err(|_| Report { code: "22007", ..refuse() })?
+        }
+        _ if matches!(wanted, DataType::LargeUtf8) => ScalarValue::LargeUtf8(Some(text.to_owned())),
+        _ => ScalarValue::from(text),
+    })
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    let text = text.to_ascii_lowercase();
+    let begins = |word: &str, least: usize| text.len() >= least && word.starts_with(text.as_str());
+    if begins("true", 1) || begins("yes", 1) || text == "on" || text == "1" {
+        Some(true)
+    } else if begins("false", 1) || begins("no", 1) || begins("off", 2) || text == "0" {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+fn integer(text: &str, of: &Type, least: i64, most: i64) -> Outcome<i64> {
+    let out_of_range =
+        || Report::error("22003", format!("value \"{text}\" is out of range for type {}", long_name(of)));
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    match text.parse::<i64>() {
+        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        Ok(_) => Err(out_of_range()),
+        Err(_) if !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(out_of_range())
+        }
+        Err(_) => Err(invalid(long_name(of), text)),
+    }
+}
+
+fn numeric((value, scale): decimal::Decimal) -> ScalarValue {
+    ScalarValue::Decimal128(Some(value), decimal::DIGITS_MAX, scale)
+}
+
+/// `\x` and hexadecimal digits, or PostgreSQL's older escapes.
+fn bytea(text: &str) -> Option<Vec<u8>> {
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: Option<Vec<u8>> =
+            digits.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+        let digits = digits?;
+        return (digits.len() % 2 == 0)
+            .then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let first;
+        (first, rest) = match (byte, tail) {
+            (b'\\', [b'\\', tail @ ..]) => (b'\\', tail),
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), tail)
+            }
+            (b'\\', _) => return None,
+            (byte, tail) => (byte, tail),
+        };
+        bytes.push(first);
+    }
+    Some(bytes)
+}
+
+fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
+    let refuse = || {
+        let text = format!("incorrect binary data format for a value of type {}", long_name(of));
+        Report::error("22P03", text)
+    };
+    Ok(match *of {
+        Type::BOOL => match bytes[..] {
+            [byte] => ScalarValue::from(byte != 0),
+            _ => return Err(refuse()),
+        },
+        Type::INT2 => ScalarValue::Int16(Some(i16::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
+        Type::INT4 => ScalarValue::Int32(Some(i32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
+        Type::INT8 => ScalarValue::Int64(Some(i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
+        Type::OID => ScalarValue::Int64(Some(u32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).into())),
+        Type::FLOAT4 => ScalarValue::Float32(Some(f32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
+        Type::FLOAT8 => ScalarValue::Float64(Some(f64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?))),
+        Type::NUMERIC => numeric(decimal::from_binary(bytes).ok_or_else(refuse)?),
+        Type::BYTEA => ScalarValue::Binary(Some(bytes.to_vec())),
+        Type::DATE => {
+            let days = i32::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).checked_add(EPOCH_DAYS);
+            ScalarValue::Date32(Some(days.ok_or_else(refuse)?))
+        }
+        Type::TIME => {
+            ScalarValue::Time64Microsecond(Some(i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?)))
+        }
+        Type::TIMESTAMP | Type::TIMESTAMPTZ => {
+            let value = i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).checked_add(EPOCH_US);
+            let zone = (*of == Type::TIMESTAMPTZ).then(|| "+00:00".into());
+            ScalarValue::TimestampMicrosecond(Some(value.ok_or_else(refuse)?), zone)
+        }
+        Type::INTERVAL => interval(bytes).ok_or_else(refuse)?,
+        Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN => {
+            ScalarValue::from(utf8(bytes)?)
+        }
+        _ => return Err(Report::error("0A000", format!("binary parameters of type {of} are not supported"))),
+    })
+}
+
+fn fixed<const N: usize>(bytes: &Bytes) -> Option<[u8; N]> {
+    bytes[..].try_into().ok()
+}
+
+fn interval(bytes: &Bytes) -> Option<ScalarValue> {
+    let bytes: [u8; 16] = fixed(bytes)?;
+    let microseconds = i64::from_be_bytes(*bytes.first_chunk()?);
+    let days = i32::from_be_bytes(*bytes[8..].first_chunk()?);
+    let months = i32::from_be_bytes(*bytes[12..].first_chunk()?);
+    let value = IntervalMonthDayNano::new(months, days, microseconds.checked_mul(1_000)?);
+    Some(ScalarValue::IntervalMonthDayNano(Some(value)))
+}
+
+/// The type that a client is told of a parameter, if it did not say one itself.
+pub(crate) fn described(declared: u32, wanted: &DataType) -> u32 {
+    match declared {
+        0 => super::types::postgres_type(wanted).oid(),
+        // `unknown` is told what it became.
+        705 => super::types::postgres_type(wanted).oid(),
+        declared => declared,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn text(value: &str, of: Type, wanted: &DataType) -> Outcome<ScalarValue> {
+        read(Some(&Bytes::copy_from_slice(value.as_bytes())), Format::Text, of.oid(), wanted)
+    }
+
+    #[test]
+    fn text_is_read_as_its_type() {
+        let number = |text_value| text(text_value, Type::INT4, &DataType::Int32);
+        assert_eq!(number(" -7 "), Ok(ScalarValue::Int32(Some(-7))));
+        assert_eq!(number("x").unwrap_err().code, "22P02");
+        assert_eq!(number("99999999999").unwrap_err().code, "22003");
+        assert_eq!(text("t", Type::BOOL, &DataType::Boolean), Ok(ScalarValue::from(true)));
+        assert_eq!(text("of", Type::BOOL, &DataType::Boolean), Ok(ScalarValue::from(false)));
+        let date = text("2024-02-29", Type::DATE, &DataType::Date32);
+        assert_eq!(date, Ok(ScalarValue::Date32(Some(19_782))));
+        assert_eq!(text("soon", Type::DATE, &DataType::Date32).unwrap_err().code, "22007");
+        let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
+        assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));
+        assert_eq!(bytea("a\\\\b\\001"), Some(b"a\\b\x01".to_vec()));
+    }
+
+    #[test]
+    fn decimals_keep_their_digits() {
+        let wanted = DataType::Decimal128(10, 2);
+        assert_eq!(text("1.5", Type::NUMERIC, &wanted), Ok(ScalarValue::Decimal128(Some(150), 10, 2)));
+        assert_eq!(text("1.505", Type::NUMERIC, &wanted), Ok(ScalarValue::Decimal128(Some(1505), 38, 3)));
+    }
+
+    #[test]
+    fn binary_of_the_wrong_length_is_refused() {
+        for of in [Type::BOOL, Type::INT4, Type::INT8, Type::DATE, Type::NUMERIC, Type::INTERVAL] {
+            let read = read(Some(&Bytes::from_static(b"abc")), Format::Binary, of.oid(), &DataType::Utf8);
+            assert_eq!(read.unwrap_err().code, "22P03");
+        }
+        let null = read(None, Format::Binary, Type::INT4.oid(), &DataType::Int32);
+        assert_eq!(null, Ok(ScalarValue::Int32(None)));
+    }
+}

@@ -1,0 +1,52 @@
+//! A batch as DataRow messages.
+
+use bytes::{BufMut, BytesMut};
+use entresol::arrow::record_batch::RecordBatch;
+
+use super::Format;
+use super::cell::Column;
+use crate::error::{Outcome, Report};
+
+/// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; says how many.
+/// A row is written whole or not at all.
+pub(crate) fn write(
+    batch: &RecordBatch,
+    formats: &[Format],
+    from: usize,
+    rows_max: usize,
+    bytes: usize,
+    out: &mut BytesMut,
+) -> Outcome<usize> {
+    let formats = formats.iter().copied().chain(std::iter::repeat(Format::Text));
+    let columns: Outcome<Vec<Column<'_>>> =
+        batch.columns().iter().zip(formats).map(|(array, format)| Column::new(array, format)).collect();
+    let columns = columns?;
+    let last = batch.num_rows().min(from.saturating_add(rows_max));
+    for row in from..last {
+        if out.len() >= bytes {
+            return Ok(row - from);
+        }
+        let at = out.len();
+        if let Err(error) = write_row(&columns, row, out) {
+            out.truncate(at);
+            return Err(error);
+        }
+    }
+    Ok(last - from)
+}
+
+fn write_row(columns: &[Column<'_>], row: usize, out: &mut BytesMut) -> Outcome<()> {
+    let at = out.len();
+    out.put_u8(b'D');
+    out.put_u32(0);
+    let count = i16::try_from(columns.len()).map_err(|_| {
+        Report::error("54011", format!("{} columns: at most {} are possible", columns.len(), i16::MAX))
+    })?;
+    out.put_i16(count);
+    columns.iter().try_for_each(|column| column.write(row, out))?;
+    let Ok(length) = u32::try_from(out.len() - at - 1) else {
+        return Err(Report::error("54000", "a row is longer than the protocol can say"));
+    };
+    out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}

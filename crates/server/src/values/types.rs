@@ -1,0 +1,145 @@
+//! Which PostgreSQL type an Arrow type is, and back.
+
+use entresol::arrow::datatypes::{DataType, IntervalUnit, Schema, TimeUnit};
+use pgwire::api::Type;
+use pgwire::messages::data::FieldDescription;
+
+use super::Format;
+
+/// The type that clients see.
+pub(crate) fn postgres_type(arrow: &DataType) -> Type {
+    match arrow {
+        DataType::Boolean => Type::BOOL,
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 => Type::INT2,
+        DataType::Int32 | DataType::UInt16 => Type::INT4,
+        DataType::Int64 | DataType::UInt32 => Type::INT8,
+        DataType::UInt64
+        | DataType::Decimal32(..)
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => Type::NUMERIC,
+        DataType::Float16 | DataType::Float32 => Type::FLOAT4,
+        DataType::Float64 => Type::FLOAT8,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            Type::BYTEA
+        }
+        DataType::Date32 | DataType::Date64 => Type::DATE,
+        DataType::Time32(_) | DataType::Time64(_) => Type::TIME,
+        DataType::Timestamp(_, None) => Type::TIMESTAMP,
+        DataType::Timestamp(_, Some(_)) => Type::TIMESTAMPTZ,
+        DataType::Interval(_) | DataType::Duration(_) => Type::INTERVAL,
+        DataType::Dictionary(_, value) => postgres_type(value),
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            array_of(&postgres_type(field.data_type()))
+        }
+        _ => Type::TEXT,
+    }
+}
+
+/// The array of a type; arrays of arrays have the type of their elements' arrays, as in PostgreSQL.
+fn array_of(element: &Type) -> Type {
+    let pairs = [
+        (Type::BOOL, Type::BOOL_ARRAY),
+        (Type::INT2, Type::INT2_ARRAY),
+        (Type::INT4, Type::INT4_ARRAY),
+        (Type::INT8, Type::INT8_ARRAY),
+        (Type::NUMERIC, Type::NUMERIC_ARRAY),
+        (Type::FLOAT4, Type::FLOAT4_ARRAY),
+        (Type::FLOAT8, Type::FLOAT8_ARRAY),
+        (Type::BYTEA, Type::BYTEA_ARRAY),
+        (Type::DATE, Type::DATE_ARRAY),
+        (Type::TIME, Type::TIME_ARRAY),
+        (Type::TIMESTAMP, Type::TIMESTAMP_ARRAY),
+        (Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY),
+        (Type::INTERVAL, Type::INTERVAL_ARRAY),
+        (Type::TEXT, Type::TEXT_ARRAY),
+    ];
+    let found = pairs.iter().find(|(of, array)| of == element || array == element);
+    found.map_or(Type::TEXT_ARRAY, |(_, array)| array.clone())
+}
+
+/// The Arrow type of a parameter that a client declares; `None` leaves it to the planner.
+pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
+    Some(match Type::from_oid(oid)? {
+        Type::BOOL => DataType::Boolean,
+        Type::INT2 => DataType::Int16,
+        Type::INT4 => DataType::Int32,
+        Type::INT8 | Type::OID => DataType::Int64,
+        Type::FLOAT4 => DataType::Float32,
+        Type::FLOAT8 => DataType::Float64,
+        Type::BYTEA => DataType::Binary,
+        Type::DATE => DataType::Date32,
+        Type::TIME => DataType::Time64(TimeUnit::Microsecond),
+        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+        Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
+        // Drivers send strings as varchar where they do not know better: then the planner does. The same for
+        // numeric: its digits are in each value.
+        Type::TEXT | Type::BPCHAR | Type::NAME => DataType::Utf8,
+        _ => return None,
+    })
+}
+
+/// Bytes of a value in binary; -1 if they vary.
+fn size(of: &Type) -> i16 {
+    match *of {
+        Type::BOOL => 1,
+        Type::INT2 => 2,
+        Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
+        Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
+        Type::INTERVAL => 16,
+        _ => -1,
+    }
+}
+
+/// Precision and scale of a numeric, in PostgreSQL's coding.
+fn modifier(arrow: &DataType) -> i32 {
+    match *arrow {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
+            ((i32::from(precision) << 16) | (i32::from(scale) & 0x7ff)) + 4
+        }
+        _ => -1,
+    }
+}
+
+/// Columns of a result as RowDescription has them.
+pub(crate) fn describe(schema: &Schema, formats: &[Format]) -> Vec<FieldDescription> {
+    let fields = schema.fields().iter().enumerate();
+    let described = fields.map(|(at, field)| {
+        let of = postgres_type(field.data_type());
+        let format = formats.get(at).copied().unwrap_or(Format::Text);
+        let name = field.name().replace('\0', "");
+        FieldDescription::new(name, 0, 0, of.oid(), size(&of), modifier(field.data_type()), format.code())
+    });
+    described.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use entresol::arrow::datatypes::Field;
+
+    use super::*;
+
+    #[test]
+    fn declared_parameters_come_back_as_the_same_type() {
+        for of in [Type::BOOL, Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::BYTEA] {
+            assert_eq!(arrow_type(of.oid()).map(|arrow| postgres_type(&arrow)), Some(of));
+        }
+        for of in [Type::DATE, Type::TIME, Type::TIMESTAMP, Type::TIMESTAMPTZ, Type::INTERVAL, Type::TEXT] {
+            assert_eq!(arrow_type(of.oid()).map(|arrow| postgres_type(&arrow)), Some(of));
+        }
+        assert_eq!(arrow_type(0), None);
+    }
+
+    #[test]
+    fn lists_are_arrays_and_decimals_say_their_digits() {
+        let list = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
+        assert_eq!(postgres_type(&list), Type::INT8_ARRAY);
+        assert_eq!(modifier(&DataType::Decimal128(10, 3)), (10 << 16 | 3) + 4);
+    }
+}

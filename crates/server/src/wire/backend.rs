@@ -1,0 +1,147 @@
+//! Messages to clients, appended to a connection's buffer.
+//!
+//! Whole messages only: what is in the buffer can be sent at any time. Rows are written by
+//! [`crate::values::rows`], which fills in their length when they end.
+
+use bytes::{BufMut, BytesMut};
+use pgwire::messages::Message;
+use pgwire::messages::data::{FieldDescription, ParameterDescription, RowDescription};
+use pgwire::messages::response::{CommandComplete, ErrorResponse, NoticeResponse};
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
+};
+
+use crate::error::{Report, Severity};
+
+/// Where a client's session stands, as ReadyForQuery says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Idle,
+    InTransaction,
+    Failed,
+}
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: BytesMut,
+}
+
+impl Output {
+    fn message(&mut self, message: &impl Message) {
+        let before = self.bytes.len();
+        if let Err(error) = message.encode(&mut self.bytes) {
+            // Only what is longer than the protocol allows; half a message must not go out.
+            self.bytes.truncate(before);
+            tracing::error!(%error, "a message was too long to be sent");
+        }
+    }
+
+    fn bare(&mut self, kind: u8) {
+        self.bytes.put_u8(kind);
+        self.bytes.put_u32(4);
+    }
+
+    pub(crate) fn authentication(&mut self, message: Authentication) {
+        self.message(&message);
+    }
+
+    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+        self.message(&ParameterStatus::new(name.to_owned(), text(value)));
+    }
+
+    pub(crate) fn key(&mut self, pid: i32, key: SecretKey) {
+        self.message(&BackendKeyData::new(pid, key));
+    }
+
+    pub(crate) fn negotiate(&mut self, newest_minor: i32, unsupported: Vec<String>) {
+        self.message(&NegotiateProtocolVersion::new(newest_minor, unsupported));
+    }
+
+    /// One byte that answers a request for encryption.
+    pub(crate) fn encryption(&mut self, accepted: bool) {
+        self.bytes.put_u8(if accepted { b'S' } else { b'N' });
+    }
+
+    pub(crate) fn ready(&mut self, status: Status) {
+        self.bytes.put_u8(b'Z');
+        self.bytes.put_u32(5);
+        self.bytes.put_u8(match status {
+            Status::Idle => b'I',
+            Status::InTransaction => b'T',
+            Status::Failed => b'E',
+        });
+    }
+
+    pub(crate) fn report(&mut self, report: &Report) {
+        let fields = fields(report);
+        match report.severity {
+            Severity::Warning => self.message(&NoticeResponse::new(fields)),
+            Severity::Error | Severity::Fatal => self.message(&ErrorResponse::new(fields)),
+        }
+    }
+
+    pub(crate) fn complete(&mut self, tag: &str) {
+        self.message(&CommandComplete::new(tag.to_owned()));
+    }
+
+    pub(crate) fn columns(&mut self, fields: Vec<FieldDescription>) {
+        self.message(&RowDescription::new(fields));
+    }
+
+    pub(crate) fn parameters(&mut self, types: Vec<u32>) {
+        self.message(&ParameterDescription::new(types));
+    }
+
+    pub(crate) fn no_data(&mut self) {
+        self.bare(b'n');
+    }
+
+    pub(crate) fn empty_query(&mut self) {
+        self.bare(b'I');
+    }
+
+    pub(crate) fn parse_complete(&mut self) {
+        self.bare(b'1');
+    }
+
+    pub(crate) fn bind_complete(&mut self) {
+        self.bare(b'2');
+    }
+
+    pub(crate) fn close_complete(&mut self) {
+        self.bare(b'3');
+    }
+
+    pub(crate) fn portal_suspended(&mut self) {
+        self.bare(b's');
+    }
+
+    /// A row of one text.
+    pub(crate) fn text_row(&mut self, value: &str) {
+        // Values of settings are short.
+        let length = value.len() as u32;
+        self.bytes.put_u8(b'D');
+        self.bytes.put_u32(4 + 2 + 4 + length);
+        self.bytes.put_i16(1);
+        self.bytes.put_u32(length);
+        self.bytes.put_slice(value.as_bytes());
+    }
+}
+
+fn fields(report: &Report) -> Vec<(u8, String)> {
+    let severity = report.severity.name().to_owned();
+    let mut fields = vec![(b'S', severity.clone()), (b'V', severity), (b'C', report.code.to_owned())];
+    fields.push((b'M', text(&report.message)));
+    let optional = [(b'D', &report.detail), (b'H', &report.hint)];
+    fields.extend(optional.into_iter().filter_map(|(kind, value)| Some((kind, text(value.as_ref()?)))));
+    if let Some(position) = report.position {
+        fields.push((b'P', position.to_string()));
+    }
+    fields
+}
+
+/// A zero byte would end the text on the wire.
+fn text(value: &str) -> String {
+    value.replace('\0', "")
+}

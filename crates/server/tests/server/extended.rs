@@ -1,0 +1,161 @@
+//! The extended protocol: parameters, pipelines, portals, what an error skips.
+
+use futures::future::join_all;
+
+use crate::raw::{Raw, extended, message, shorts};
+use crate::support::{Served, code, one};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_statements_run_with_other_values() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR)").await.unwrap();
+    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+    for id in 0..50i32 {
+        assert_eq!(client.execute(&insert, &[&id, &format!("name {id}")]).await.unwrap(), 1);
+    }
+    let select = client.prepare("SELECT name FROM t WHERE id = $1").await.unwrap();
+    for id in [0i32, 17, 49] {
+        let row = client.query_one(&select, &[&id]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), format!("name {id}"));
+    }
+    assert!(client.query(&select, &[&50i32]).await.unwrap().is_empty());
+    let update = client.prepare("UPDATE t SET name = $2 WHERE id = $1").await.unwrap();
+    assert_eq!(client.execute(&update, &[&3i32, &"it's"]).await.unwrap(), 1);
+    assert_eq!(one(&client, "SELECT name FROM t WHERE id = 3").await, "it's");
+    let delete = client.prepare("DELETE FROM t WHERE id = $1").await.unwrap();
+    assert_eq!(client.execute(&delete, &[&3i32]).await.unwrap(), 1);
+    assert_eq!(client.execute(&delete, &[&3i32]).await.unwrap(), 0);
+    assert_eq!(code(client.execute(&insert, &[&4i32, &"x"]).await), "23505");
+    assert_eq!(code(client.prepare("SELECT * FROM missing WHERE id = $1").await), "42P01");
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelined_queries_are_answered_in_order() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)").await.unwrap();
+    let insert = client.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+    let values: Vec<(i32, i32)> = (0..300).map(|id| (id, id * id)).collect();
+    let done = join_all(values.iter().map(|(id, n)| {
+        let (client, insert) = (&client, &insert);
+        async move { client.execute(insert, &[id, n]).await }
+    }));
+    assert!(done.await.into_iter().all(|done| done.unwrap() == 1));
+    let select = client.prepare("SELECT n FROM t WHERE id = $1").await.unwrap();
+    let rows = join_all(values.iter().map(|(id, _)| {
+        let (client, select) = (&client, &select);
+        async move { client.query_one(select, &[id]).await.unwrap().get::<_, i32>(0) }
+    }));
+    assert_eq!(rows.await, values.iter().map(|(_, n)| *n).collect::<Vec<_>>());
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_between_two_syncs_is_one_transaction() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    raw.query("CREATE TABLE t (id INT PRIMARY KEY)").await;
+    let mut pipeline = extended("INSERT INTO t VALUES (1)");
+    pipeline.extend(extended("INSERT INTO t VALUES (1)"));
+    pipeline.extend(extended("INSERT INTO t VALUES (2)"));
+    pipeline.extend(message('S', b""));
+    raw.send(&pipeline).await;
+    // The third is skipped, the first is taken back.
+    let answer = shorts(&raw.until_ready().await);
+    assert_eq!(answer, ["1", "2", "C INSERT 0 1", "1", "2", "E ERROR 23505", "Z I"]);
+    assert_eq!(raw.query("SELECT * FROM t").await, ["T", "C SELECT 0", "Z I"]);
+    let mut pipeline = extended("INSERT INTO t VALUES (1)");
+    pipeline.extend(extended("INSERT INTO t VALUES (2)"));
+    pipeline.extend(message('S', b""));
+    raw.send(&pipeline).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["1", "2", "C INSERT 0 1", "1", "2", "C INSERT 0 1", "Z I"]);
+    assert_eq!(raw.query("SELECT * FROM t").await, ["T", "D", "D", "C SELECT 2", "Z I"]);
+    // An error in a block leaves it failed.
+    raw.query("BEGIN").await;
+    let mut pipeline = extended("INSERT INTO t VALUES (1)");
+    pipeline.extend(message('S', b""));
+    raw.send(&pipeline).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["1", "2", "E ERROR 23505", "Z E"]);
+    assert_eq!(raw.query("ROLLBACK").await, ["C ROLLBACK", "Z I"]);
+    drop(raw);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn portals_give_as_many_rows_as_are_asked_for() {
+    let served = Served::start().await;
+    let mut client = served.client().await;
+    client
+        .batch_execute("CREATE TABLE t AS SELECT CAST(value AS INT) AS id FROM generate_series(1, 25000)")
+        .await
+        .unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let statement = transaction.prepare("SELECT id FROM t WHERE id > $1 ORDER BY id").await.unwrap();
+    let portal = transaction.bind(&statement, &[&0i32]).await.unwrap();
+    let mut next = 1;
+    loop {
+        let rows = transaction.query_portal(&portal, 7_000).await.unwrap();
+        for row in &rows {
+            assert_eq!(row.get::<_, i32>(0), next);
+            next += 1;
+        }
+        if rows.len() < 7_000 {
+            break;
+        }
+    }
+    assert_eq!(next, 25_001);
+    // Two portals at a time, and one that is left open.
+    let (one, two) = (
+        transaction.bind(&statement, &[&0i32]).await.unwrap(),
+        transaction.bind(&statement, &[&100i32]).await.unwrap(),
+    );
+    assert_eq!(transaction.query_portal(&one, 1).await.unwrap()[0].get::<_, i32>(0), 1);
+    assert_eq!(transaction.query_portal(&two, 1).await.unwrap()[0].get::<_, i32>(0), 101);
+    assert_eq!(transaction.query_portal(&one, 1).await.unwrap()[0].get::<_, i32>(0), 2);
+    drop((portal, one, two));
+    transaction.commit().await.unwrap();
+    drop((statement, client));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_names_and_numbers_are_told() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    let sync = message('S', b"");
+    for (bytes, expected) in [
+        (message('B', b"\0nothing\0\0\0\0\0\0\0"), "E ERROR 26000"),
+        (message('E', b"nothing\0\0\0\0\0"), "E ERROR 34000"),
+        (message('D', b"Snothing\0"), "E ERROR 26000"),
+        (message('P', b"\0SELECT 1; SELECT 2\0\0\0"), "E ERROR 42601"),
+        (message('P', b"\0SELEC 1\0\0\0"), "E ERROR 42601"),
+        (message('F', b"\0\0\0\0"), "E ERROR 0A000"),
+    ] {
+        raw.send(&bytes).await;
+        if bytes[0] != b'F' {
+            raw.send(&sync).await;
+        }
+        assert_eq!(shorts(&raw.until_ready().await), [expected, "Z I"]);
+    }
+    // A parameter that is missing, and one that is no number.
+    raw.send(&message('P', b"s\0SELECT $1 + 1\0\0\x01\0\0\0\x17")).await;
+    raw.send(&message('B', b"\0s\0\0\0\0\0\0\0")).await;
+    raw.send(&sync).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["1", "E ERROR 08P01", "Z I"]);
+    raw.send(&message('B', b"\0s\0\0\0\0\x01\0\0\0\x03abc\0\0")).await;
+    raw.send(&sync).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["E ERROR 22P02", "Z I"]);
+    raw.send(&message('P', b"s\0SELECT 1\0\0\0")).await;
+    raw.send(&sync).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["E ERROR 42P05", "Z I"]);
+    let mut empty = extended("");
+    empty.extend(sync);
+    raw.send(&empty).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["1", "2", "I", "Z I"]);
+    drop(raw);
+    served.stop().await;
+}

@@ -1,0 +1,12 @@
+//! The wire as clients meet it: a real server in this process, tokio-postgres, psql, and bytes that are no protocol.
+#![allow(clippy::unwrap_used)]
+
+mod extended;
+mod hostile;
+mod limits;
+mod protocol;
+mod psql;
+mod raw;
+mod security;
+mod support;
+mod types;

@@ -1,0 +1,189 @@
+//! The simple protocol: texts, tags, states, errors.
+
+use crate::raw::{Raw, message, shorts, startup};
+use crate::support::{Served, code, one, options, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_of_statements_is_answered_one_by_one() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    let created = raw.query("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR)").await;
+    assert_eq!(created, ["C CREATE TABLE", "Z I"]);
+    let answer =
+        raw.query("INSERT INTO t VALUES (1, 'a'), (2, NULL); SELECT * FROM t; UPDATE t SET name = 'x'").await;
+    assert_eq!(answer, ["C INSERT 0 2", "T", "D", "D", "C SELECT 2", "C UPDATE 2", "Z I"]);
+    assert_eq!(raw.query("DELETE FROM t WHERE id = 1").await, ["C DELETE 1", "Z I"]);
+    assert_eq!(raw.query("").await, ["I", "Z I"]);
+    assert_eq!(raw.query(" ; -- nothing\n").await, ["I", "Z I"]);
+    assert_eq!(raw.query("SELECT 1;").await, ["T", "D", "C SELECT 1", "Z I"]);
+    assert_eq!(raw.query("CREATE TABLE u AS SELECT * FROM t").await, ["C SELECT 1", "Z I"]);
+    assert_eq!(raw.query("DROP TABLE u").await, ["C DROP TABLE", "Z I"]);
+    drop(raw);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_show_their_state() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    raw.query("CREATE TABLE t (id INT PRIMARY KEY)").await;
+    assert_eq!(raw.query("BEGIN").await, ["C BEGIN", "Z T"]);
+    assert_eq!(raw.query("INSERT INTO t VALUES (1)").await, ["C INSERT 0 1", "Z T"]);
+    assert_eq!(raw.query("SELECT nothing").await, ["E ERROR 42703", "Z E"]);
+    assert_eq!(raw.query("SELECT 1").await, ["E ERROR 25P02", "Z E"]);
+    assert_eq!(raw.query("COMMIT").await, ["C ROLLBACK", "Z I"], "a commit that did not happen says so");
+    assert_eq!(raw.query("SELECT * FROM t").await, ["T", "C SELECT 0", "Z I"]);
+    // Where PostgreSQL only warns.
+    assert_eq!(raw.query("COMMIT").await, ["N WARNING 25P01", "C COMMIT", "Z I"]);
+    assert_eq!(raw.query("ROLLBACK").await, ["N WARNING 25P01", "C ROLLBACK", "Z I"]);
+    raw.query("BEGIN").await;
+    assert_eq!(raw.query("BEGIN").await, ["N WARNING 25001", "C BEGIN", "Z T"]);
+    assert_eq!(raw.query("SAVEPOINT a").await, ["C SAVEPOINT", "Z T"]);
+    assert_eq!(raw.query("SELECT 1/0").await, ["T", "E ERROR 22012", "Z E"]);
+    assert_eq!(raw.query("ROLLBACK TO a").await, ["C ROLLBACK", "Z T"]);
+    assert_eq!(raw.query("COMMIT").await, ["C COMMIT", "Z I"]);
+    assert_eq!(served.counts().open_transactions, 0);
+    drop(raw);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_writes_of_one_text_are_one_transaction() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    let failed =
+        client.batch_execute("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)");
+    assert_eq!(code(failed.await), "23505");
+    assert_eq!(one(&client, "SELECT count(*) FROM t").await, "0");
+    client.batch_execute("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)").await.unwrap();
+    assert_eq!(one(&client, "SELECT count(*) FROM t").await, "2");
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_have_codes_and_places() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)").await.unwrap();
+    client.batch_execute("INSERT INTO t VALUES (1, 1)").await.unwrap();
+    for (sql, expected) in [
+        ("SELEC 1", "42601"),
+        ("SELECT * FROM missing", "42P01"),
+        ("SELECT missing FROM t", "42703"),
+        ("SELECT missing(1)", "42883"),
+        ("CREATE TABLE t (id INT PRIMARY KEY)", "42P07"),
+        ("INSERT INTO t VALUES (1, 1)", "23505"),
+        ("INSERT INTO t VALUES (2, NULL)", "23502"),
+        ("INSERT INTO t VALUES (99999999999, 1)", "22003"),
+        ("SELECT 1/0", "22012"),
+        ("SELECT CAST('x' AS INT)", "22P02"),
+        ("CREATE SERVER s FOREIGN DATA WRAPPER w", "0A000"),
+    ] {
+        let failed = client.simple_query(sql).await;
+        let text = format!("{sql}: {failed:?}");
+        assert_eq!(code(failed), expected, "{text}");
+    }
+    let error = client.simple_query("SELECT 1;\n SELECT )").await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.position(), Some(&tokio_postgres::error::ErrorPosition::Original(19)), "{error:?}");
+    let error = client.simple_query("INSERT INTO t VALUES (1, 1)").await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");
+    assert!(error.detail().unwrap().contains('1'));
+    drop(client);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_told_what_it_has_come_to() {
+    let served = Served::start().await;
+    let mut raw = Raw::open(served.address).await;
+    raw.send(&startup(&[("user", "anna"), ("application_name", "it"), ("client_encoding", "UTF8")])).await;
+    let messages = raw.until_ready().await;
+    let values: Vec<String> = messages
+        .iter()
+        .filter(|(kind, _)| *kind == 'S')
+        .map(|(_, body)| String::from_utf8_lossy(body).replace('\0', "="))
+        .collect();
+    for expected in
+        ["server_version=16.", "client_encoding=UTF8=", "integer_datetimes=on=", "DateStyle=ISO, MDY="]
+    {
+        assert!(values.iter().any(|value| value.starts_with(expected)), "{expected} in {values:?}");
+    }
+    assert!(values.contains(&"application_name=it=".to_owned()), "{values:?}");
+    assert!(values.iter().any(|value| value.contains("(Entresol ")), "{values:?}");
+    assert!(messages.iter().any(|(kind, body)| *kind == 'K' && body.len() == 8));
+    assert_eq!(raw.query("SET application_name = 'other'").await, ["S", "C SET", "Z I"]);
+    assert_eq!(raw.query("SHOW application_name").await, ["T", "D", "C SHOW", "Z I"]);
+    // A newer minor version is talked down.
+    let mut newer = Raw::open(served.address).await;
+    let mut bytes = startup(&[("user", "anna"), ("_pq_.new", "1")]);
+    bytes[7] = 9;
+    newer.send(&bytes).await;
+    assert_eq!(newer.until_ready().await[0].0, 'v');
+    // No user, no session.
+    let mut nobody = Raw::open(served.address).await;
+    nobody.send(&startup(&[("database", "x")])).await;
+    assert_eq!(shorts(&nobody.until_ready().await), ["E FATAL 28000"]);
+    drop((raw, newer, nobody));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_sent_while_they_are_computed() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    // A hundred million rows: what is not read is not computed.
+    raw.send(&message('Q', b"SELECT value FROM generate_series(1, 100000000)\0")).await;
+    assert_eq!(raw.next().await.unwrap().0, 'T');
+    let first = raw.next().await.unwrap();
+    assert_eq!(first, ('D', b"\0\x01\0\0\0\x011".to_vec()));
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    // Socket buffers on both sides hold a few megabytes.
+    let sent = served.metric("entresol_bytes_sent_total").await;
+    assert!(sent < 64e6, "{sent} bytes were sent to a client that does not read");
+    drop(raw);
+    served.eventually("the client is gone", |counts| counts.connections == 0).await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_see_each_others_commits() {
+    let served = Served::start().await;
+    let (one_client, two) = (served.client().await, served.client().await);
+    one_client
+        .batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 0)")
+        .await
+        .unwrap();
+    one_client.batch_execute("BEGIN").await.unwrap();
+    one_client.batch_execute("UPDATE t SET n = 1").await.unwrap();
+    assert_eq!(texts(&two, "SELECT n FROM t").await, [[Some("0".to_owned())]]);
+    two.batch_execute("UPDATE t SET n = 2").await.unwrap();
+    let conflict = one_client.batch_execute("COMMIT").await.unwrap_err();
+    assert_eq!(conflict.code().unwrap().code(), "40001");
+    assert_eq!(one(&two, "SELECT n FROM t").await, "2");
+    assert_eq!(served.metric("entresol_conflicts_total").await, 1.0);
+    drop((one_client, two));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_metrics_are_served() {
+    let served = Served::with(options()).await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    client.batch_execute("INSERT INTO t VALUES (1)").await.unwrap();
+    let _ = client.batch_execute("INSERT INTO t VALUES (1)").await;
+    assert!(served.http("/healthz").await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(served.http("/other").await.starts_with("HTTP/1.1 404"));
+    let text = served.http("/metrics").await;
+    assert!(text.contains("entresol_statements_total{kind=\"write\",sqlstate=\"00000\"} 1\n"), "{text}");
+    assert!(text.contains("entresol_statements_total{kind=\"write\",sqlstate=\"23505\"} 1\n"), "{text}");
+    assert!(text.contains("entresol_statement_seconds_bucket{le=\"+Inf\"} 3\n"), "{text}");
+    assert_eq!(served.metric("entresol_connections").await, 1.0);
+    assert_eq!(served.metric("entresol_commits_total").await, 1.0);
+    drop(client);
+    served.stop().await;
+}

@@ -1,0 +1,79 @@
+//! The real psql, if it is installed.
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+
+use crate::support::Served;
+
+pub(crate) fn installed() -> bool {
+    let found = Command::new("psql").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("skipped: psql is not installed");
+    }
+    found
+}
+
+/// psql with nothing of its environment.
+pub(crate) fn command(address: SocketAddr) -> Command {
+    let mut command = Command::new("psql");
+    command.env("PGHOST", address.ip().to_string()).env("PGPORT", address.port().to_string());
+    command.env("PGUSER", "test").env("PGDATABASE", "test").env("PGCONNECT_TIMEOUT", "20");
+    command.env("LC_ALL", "C.UTF-8").args(["-X", "-v", "VERBOSITY=verbose"]);
+    command
+}
+
+async fn psql(address: SocketAddr, arguments: &[&str]) -> Output {
+    let mut command = command(address);
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_runs_commands_and_scripts() {
+    if !installed() {
+        return;
+    }
+    let served = Served::start().await;
+    let address = served.address;
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("script.sql");
+    std::fs::write(
+        &script,
+        "CREATE TABLE meter (id INT PRIMARY KEY, place VARCHAR, kwh DECIMAL(10,3));\n\
+         BEGIN;\n\
+         INSERT INTO meter VALUES (1, 'cellar', 17.5), (2, 'roof; or so', -3.25);\n\
+         INSERT INTO meter VALUES (3, NULL, NULL);\n\
+         COMMIT;\n\
+         SELECT * FROM meter ORDER BY id;\n",
+    )
+    .unwrap();
+    let output = psql(address, &["-v", "ON_ERROR_STOP=1", "-f", script.to_str().unwrap()]).await;
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = "CREATE TABLE\nBEGIN\nINSERT 0 2\nINSERT 0 1\nCOMMIT\n id |    place    |  kwh   \n\
+                    ----+-------------+--------\n  1 | cellar      | 17.500\n  2 | roof; or so | -3.250\n\
+                    \x20 3 |             |       \n(3 rows)\n\n";
+    assert_eq!(text, expected);
+    let output = psql(address, &["-Atc", "SELECT count(*), sum(kwh) FROM meter"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3|14.250\n");
+    // Rows in parts, through a cursor or portal of psql's own.
+    let output = psql(address, &["-At", "-c", "SELECT value FROM generate_series(1, 5000)"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 5000);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_shows_errors_as_it_does_with_postgresql() {
+    if !installed() {
+        return;
+    }
+    let served = Served::start().await;
+    let output = psql(served.address, &["-c", "SELECT * FROM nothing"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.starts_with("ERROR:  42P01: relation \"nothing\" does not exist\n"), "{text}");
+    let output = psql(served.address, &["-c", "SELECT )"]).await;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("42601") && text.contains("LINE 1: SELECT )"), "{text}");
+    served.stop().await;
+}

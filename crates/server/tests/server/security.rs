@@ -1,0 +1,164 @@
+//! Passwords, privileges, encryption.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use entresol::{Database, Options};
+use entresol_server::roles::{self, Access, Role};
+use entresol_server::{Server, ServerOptions, TlsOptions};
+
+use crate::raw::{Raw, shorts, startup};
+use crate::support::{Served, code, one, options};
+
+fn role(name: &str, grants: &[(&str, Access)]) -> Role {
+    let grants = grants.iter().map(|(table, access)| ((*table).to_owned(), *access)).collect();
+    Role { name: name.to_owned(), administrator: grants_nothing(&grants), grants }
+}
+
+fn grants_nothing(grants: &std::collections::BTreeMap<String, Access>) -> bool {
+    grants.is_empty()
+}
+
+fn database() -> Database {
+    let db = Database::volatile(Options::default().worker_threads(2)).unwrap();
+    let mut session = db.session().unwrap();
+    session.execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)").unwrap();
+    session.execute("CREATE TABLE c (id INT PRIMARY KEY)").unwrap();
+    roles::create(&db, &role("admin", &[]), "top secret").unwrap();
+    let anna = role("anna", &[("a", Access::Read), ("b", Access::Write)]);
+    roles::create(&db, &anna, "p\u{e4}ssword").unwrap();
+    db
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn passwords_are_asked_for_and_checked() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("anna").password("p\u{e4}ssword");
+    drop(served.connect(&config).await.unwrap());
+    config.password("password");
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    config.user("nobody");
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    assert_eq!(served.metric("entresol_authentication_failures_total").await, 2.0);
+    // The stored verifier is none of the password.
+    let (user, password) = ("admin", "top secret");
+    config.user(user).password(password);
+    let admin = served.connect(&config).await.unwrap();
+    let stored = one(&admin, "SELECT verifier FROM entresol_roles WHERE name = 'admin'").await;
+    assert!(stored.starts_with("SCRAM-SHA-256$4096:") && !stored.contains("secret"), "{stored}");
+    // Without an answer nobody gets in.
+    let mut raw = Raw::open(served.address).await;
+    raw.send(&startup(&[("user", "admin")])).await;
+    assert_eq!(shorts(&[raw.next().await.unwrap()]), ["R"]);
+    raw.send(&crate::raw::message('Q', b"SELECT 1\0")).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["E FATAL 08P01"]);
+    drop((admin, raw));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_do_what_they_were_granted() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("anna").password("p\u{e4}ssword");
+    let anna = served.connect(&config).await.unwrap();
+    anna.batch_execute("SELECT * FROM a; BEGIN; INSERT INTO b SELECT id FROM a; COMMIT").await.unwrap();
+    anna.execute("INSERT INTO b VALUES ($1)", &[&1i32]).await.unwrap();
+    for sql in [
+        "SELECT * FROM c",
+        "INSERT INTO a VALUES (1)",
+        "SELECT verifier FROM entresol_roles",
+        "UPDATE entresol_roles SET administrator = true",
+        "CREATE TABLE d (id INT PRIMARY KEY)",
+        "DROP TABLE b",
+        "BACKUP TO '/tmp/never'",
+    ] {
+        assert_eq!(code(anna.batch_execute(sql).await), "42501", "{sql}");
+        assert_eq!(code(anna.query(sql, &[]).await), "42501", "{sql}");
+    }
+    // A new grant holds for new connections.
+    roles::grant(&served.db, "anna", Access::Read, &["c".to_owned()]).unwrap();
+    let again = served.connect(&config).await.unwrap();
+    again.batch_execute("SELECT * FROM c").await.unwrap();
+    roles::drop_role(&served.db, "anna").unwrap();
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    assert!(matches!(roles::drop_role(&served.db, "anna"), Err(roles::Error::Missing(_))));
+    assert!(matches!(roles::create(&served.db, &role("admin", &[]), "x"), Err(roles::Error::Exists(_))));
+    drop((anna, again));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_addresses_need_roles() {
+    let any = ServerOptions { listen: SocketAddr::from(([0, 0, 0, 0], 0)), ..options() };
+    let open = Database::volatile(Options::default()).unwrap();
+    let refused = Server::bind(open, any.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("role"), "{refused}");
+    Server::bind(database(), any).await.unwrap();
+}
+
+/// A certificate for 127.0.0.1 that signs itself; `None` if there is no openssl here.
+fn certificate(dir: &std::path::Path) -> Option<TlsOptions> {
+    let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    match made {
+        Ok(output) if output.status.success() => Some(TlsOptions { certificate, key, required: true }),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cleartext_is_refused_where_encryption_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(tls) = certificate(dir.path()) else {
+        eprintln!("skipped: openssl is not installed");
+        return;
+    };
+    let root = tls.certificate.clone();
+    let served = Served::on(database(), ServerOptions { tls: Some(tls), ..options() }).await;
+    assert_eq!(code(served.connect(&served.config()).await), "28000");
+    // Cleartext behind the request for encryption could come from somebody in between.
+    let mut raw = Raw::open(served.address).await;
+    let mut bytes = vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+    bytes.extend(startup(&[("user", "admin")]));
+    raw.send(&bytes).await;
+    let mut answer = [0];
+    tokio::io::AsyncReadExt::read_exact(&mut raw.socket, &mut answer).await.unwrap();
+    assert_eq!(answer, *b"S");
+    assert_eq!(shorts(&raw.until_ready().await), ["E FATAL 08P01"]);
+    if crate::psql::installed() {
+        let address = served.address;
+        let psql = move |mode: &str| {
+            let mut command = crate::psql::command(address);
+            command.env("PGSSLMODE", mode).env("PGSSLROOTCERT", &root);
+            command.env("PGUSER", "admin").env("PGPASSWORD", "top secret");
+            command.args(["-Atc", "SELECT 40 + 2"]).output().unwrap()
+        };
+        let psql =
+            tokio::task::spawn_blocking(move || (psql("disable"), psql("require"), psql("verify-full")));
+        let (clear, encrypted, verified) = psql.await.unwrap();
+        assert!(String::from_utf8_lossy(&clear.stderr).contains("accepts encrypted connections only"));
+        assert_eq!(String::from_utf8_lossy(&encrypted.stdout), "42\n", "{encrypted:?}");
+        assert_eq!(String::from_utf8_lossy(&verified.stdout), "42\n", "{verified:?}");
+    }
+    drop(raw);
+    served.stop().await;
+}
