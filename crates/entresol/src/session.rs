@@ -100,7 +100,9 @@ impl Session {
                 Ok(0) => break,
                 Ok(read) => copy.push(&buffer[..read])?,
                 Err(error) if error.kind() == IoErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::new(ErrorKind::Io, format!("cannot read what is copied: {error}"))),
+                Err(error) => {
+                    return Err(Error::new(ErrorKind::Io, format!("cannot read what is copied: {error}")));
+                }
             }
         }
         Ok(self.shared.0.block_on(copy.finish())?)
@@ -112,7 +114,9 @@ impl Session {
         let mut copy = self.shared.0.block_on(self.inner.copy_out(&statement))?;
         while let Some(lines) = self.shared.0.block_on(copy.next()) {
             let written = target.write_all(&lines?);
-            written.map_err(|error| Error::new(ErrorKind::Io, format!("cannot write what is copied: {error}")))?;
+            written.map_err(|error| {
+                Error::new(ErrorKind::Io, format!("cannot write what is copied: {error}"))
+            })?;
         }
         Ok(copy.rows())
     }

@@ -42,7 +42,8 @@ impl Bench {
         };
         let mut session = Session::new(Arc::clone(&catalog), options);
         session.execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT, s VARCHAR)").await?;
-        let fill = format!("INSERT INTO t SELECT value, value, 'row ' || value FROM generate_series(1, {ROWS})");
+        let fill =
+            format!("INSERT INTO t SELECT value, value, 'row ' || value FROM generate_series(1, {ROWS})");
         session.execute(&fill).await?;
         let table = catalog.table("t")?;
         Ok(Bench { session, catalog, table, next: 1 })

@@ -53,7 +53,8 @@ pub fn run(shell: &mut Shell, line: &str, out: &mut dyn Write) -> Result<()> {
 
 /// `\copy`: a COPY whose STDIN or STDOUT is a file.
 fn run_copy(shell: &mut Shell, text: &str, out: &mut dyn Write) -> Result<()> {
-    let usage = || Error::Invalid(r"\copy: the file is missing: FROM 'FILE' or TO 'FILE' (\? for help)".to_string());
+    let usage =
+        || Error::Invalid(r"\copy: the file is missing: FROM 'FILE' or TO 'FILE' (\? for help)".to_string());
     let (source, from, path, after) = copied_file(text).ok_or_else(usage)?;
     let (direction, stream) = if from { ("FROM", "STDIN") } else { ("TO", "STDOUT") };
     let sql = format!("COPY {source} {direction} {stream}{after}");
