@@ -16,11 +16,11 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use crate::engine;
 use crate::error::{Error, Result};
 use crate::session::{Session, StatementResult};
 use crate::statement::{Command, column_name, parse, single_table, table_name};
 use crate::types::arrow_type;
-use crate::engine;
 
 /// A statement that can be run again and again with other values.
 #[derive(Debug)]
@@ -90,9 +90,11 @@ impl Session {
                 }
                 Some(std::sync::Arc::clone(frame.schema().inner()))
             }
-            Command::ShowDurability => Some(std::sync::Arc::new(datafusion::arrow::datatypes::Schema::new(vec![
-                datafusion::arrow::datatypes::Field::new("durability", ArrowType::Utf8, false),
-            ]))),
+            Command::ShowDurability => {
+                Some(std::sync::Arc::new(datafusion::arrow::datatypes::Schema::new(vec![
+                    datafusion::arrow::datatypes::Field::new("durability", ArrowType::Utf8, false),
+                ])))
+            }
             command => {
                 self.assigned_types(command, &mut types)?;
                 None
@@ -137,7 +139,8 @@ impl Session {
                     Some(name) => table.schema().column_index(name),
                     None => listed.is_empty().then_some(at),
                 };
-                let Some(SetExpr::Values(rows)) = insert.source.as_ref().map(|query| query.body.as_ref()) else {
+                let Some(SetExpr::Values(rows)) = insert.source.as_ref().map(|query| query.body.as_ref())
+                else {
                     return Ok(());
                 };
                 for row in &rows.rows {
@@ -210,7 +213,9 @@ fn placeholder(expr: &Expr) -> Option<String> {
 
 fn number(name: &str) -> Result<usize> {
     let number = name.strip_prefix('$').and_then(|number| number.parse().ok());
-    number.filter(|number| (1..=65_535).contains(number)).ok_or_else(|| Error::Invalid(format!("there is no parameter {name}")))
+    number
+        .filter(|number| (1..=65_535).contains(number))
+        .ok_or_else(|| Error::Invalid(format!("there is no parameter {name}")))
 }
 
 fn infer(types: &mut Vec<Option<ArrowType>>, name: &str, of: Option<ArrowType>) -> Result<()> {
@@ -281,6 +286,7 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
         ScalarValue::Utf8(Some(text)) => format!("CAST('{}' AS {of})", text.replace('\'', "''")),
         _ => format!("CAST(NULL AS {of})"),
     };
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql).and_then(|mut parser| parser.parse_expr());
+    let parsed =
+        Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql).and_then(|mut parser| parser.parse_expr());
     parsed.map_err(|error| Error::Internal(format!("a parameter's literal: {error}")))
 }
