@@ -14,6 +14,15 @@ use crate::error::{Error, Result};
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{refuse, table_name};
 
+/// What a statement of this module does, as command tags begin.
+pub(crate) fn verb(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::CreateIndex(_) => "CREATE INDEX",
+        Statement::AlterTable(_) => "ALTER TABLE",
+        _ => "DROP INDEX",
+    }
+}
+
 /// Runs a statement of this module.
 pub(crate) async fn run(session: &Session, statement: &Statement) -> Result<StatementResult> {
     match statement {

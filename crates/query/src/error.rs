@@ -38,14 +38,6 @@ pub enum Error {
         /// The type of the column.
         expected: String,
     },
-    /// What PostgreSQL has a code of its own for (SQLSTATE), worded as there.
-    #[error("{message}")]
-    Coded {
-        /// The SQLSTATE.
-        sqlstate: &'static str,
-        /// What is wrong.
-        message: String,
-    },
     /// A statement of this transaction failed: only ROLLBACK (or ROLLBACK TO a savepoint) is possible now.
     #[error("current transaction is aborted: end it with ROLLBACK (an earlier statement failed: {0})")]
     TransactionAborted(String),
@@ -107,6 +99,7 @@ impl Error {
             Error::NoSuchTable(_) => "42P01",
             Error::Assignment { .. } => "22000",
             Error::Coded { sqlstate, .. } => sqlstate,
+            Error::Copy { error, .. } => error.sqlstate(),
             Error::TransactionAborted(_) => "25P02",
             Error::RolledBack(_) => "40000",
             Error::MemoryLimit(_) => "53200",

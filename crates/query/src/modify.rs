@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Update};
 use entresol_tables::{Catalog, Row, Table, Value};
@@ -25,7 +25,7 @@ use crate::conflict::OnConflict;
 use crate::defaults::{self, Defaults};
 use crate::engine::{self, query_statement};
 use crate::error::Result;
-use crate::expressions::Scope;
+use crate::expressions::{Computed, Scope};
 use crate::session::{Session, StatementResult};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::types::visible_schema;
@@ -84,7 +84,7 @@ async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut In
     };
     let mut query = query.clone();
     defaults::spell_out(&mut query, table, &source.targets)?;
-    if let Some(mut rows) = literals::rows(source, &query) {
+    if let Some(mut rows) = literals::rows(source, &query, &[]) {
         let given = &source.targets[..width(&query)];
         Defaults::new(state, table, given)?.fill(&mut rows)?;
         return inserter.insert(rows);
@@ -193,8 +193,7 @@ fn result(
     let columns = table.schema().visible_columns();
     let schema = visible_schema(table.schema());
     let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
-    let fields: Vec<_> = computed.iter().map(|computed| computed.field.clone()).collect();
-    let schema_returned = Arc::new(ArrowSchema::new(fields));
+    let schema_returned = fields_of(&computed);
     // Rows from INSERT may lack what rows from a scan have: the hidden key.
     returned.iter_mut().for_each(|row| row.resize(columns.len(), Value::Null));
     let batch = rows::batch(&schema, columns, &returned)?;
@@ -202,4 +201,21 @@ fn result(
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&schema_returned), arrays?, &options)?;
     Ok(StatementResult::Returned { verb, rows: count, schema: schema_returned, batches: vec![batch] })
+}
+
+/// The columns that RETURNING gives, if there is one.
+pub(crate) fn returned_columns(
+    session: &Session,
+    table: &Table,
+    name: &str,
+    returning: Option<&[SelectItem]>,
+) -> Result<Option<SchemaRef>> {
+    let Some(items) = returning else { return Ok(None) };
+    let schema = visible_schema(table.schema());
+    let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
+    Ok(Some(fields_of(&computed)))
+}
+
+fn fields_of(computed: &[Computed]) -> SchemaRef {
+    Arc::new(ArrowSchema::new(computed.iter().map(|computed| computed.field.clone()).collect::<Vec<_>>()))
 }

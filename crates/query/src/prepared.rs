@@ -44,7 +44,7 @@ use crate::provider::{Current, EntresolTable};
 use crate::session::{Session, StatementResult, commit};
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
-use crate::{engine, literals};
+use crate::{defaults, engine, literals, modify};
 
 /// What running a prepared statement gave.
 pub enum Outcome {
@@ -109,6 +109,9 @@ impl From<StatementResult> for Outcome {
             StatementResult::Rows { schema, batches } => Outcome::Rows(stream_of(schema, batches)),
             StatementResult::Count { verb, rows } => Outcome::Count { verb, rows },
             StatementResult::Done { verb } => Outcome::Done { verb },
+            StatementResult::Returned { verb, rows, schema, batches } => {
+                Outcome::Returned { verb, rows, schema, batches }
+            }
         }
     }
 }
@@ -269,11 +272,16 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let source = source::insert(&self.catalog, insert)?;
-                // Neither looks at rows that are there already.
-                let plain = insert.on.is_none() && insert.returning.is_none();
+                let source = source::any_insert(&self.catalog, insert)?;
+                // What concerns nothing but the rows themselves.
+                let plain = !modify::concerns_insert(&self.catalog, insert)?;
                 let mut short = source.query.is_some() && plain;
+                let returning = insert.returning.as_deref();
+                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
                 if let Some(query) = &source.query {
+                    let mut query = query.clone();
+                    defaults::spell_out(&mut query, &source.table, &source.targets)?;
+                    let query = &query;
                     let columns = source.table.schema().columns();
                     let values = parameters::assigned_values(query, &source.targets, columns);
                     types.of_assigned(values.into_iter());
@@ -285,20 +293,25 @@ impl Session {
                         types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                     }
                 }
-                (if short { Work::Insert(source) } else { Work::Text }, None)
+                (if short { Work::Insert(source) } else { Work::Text }, returned)
             }
             Command::Update(update) => {
-                let source = source::update(&self.catalog, update)?;
+                let source = source::any_update(&self.catalog, update)?;
+                let returning = update.returning.as_deref();
+                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 types.of_assigned(update.assignments.iter().map(|assignment| &assignment.value).zip(columns));
                 let query = engine::query_statement(source.query);
                 types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
-                (Work::Text, None)
+                (Work::Text, returned)
             }
             Command::Delete(delete) => {
-                let query = engine::query_statement(source::delete(&self.catalog, delete)?.query);
+                let source = source::any_delete(&self.catalog, delete)?;
+                let returning = delete.returning.as_deref();
+                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
+                let query = engine::query_statement(source.query);
                 types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
-                (Work::Text, None)
+                (Work::Text, returned)
             }
             other => (Work::Text, self.columns_of(other)),
         };

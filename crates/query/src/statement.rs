@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use crate::backup::{self, Part};
 use crate::copy::CopyStatement;
 use crate::cursor::{self, FetchRows};
+use crate::define;
 use crate::error::{Error, Result};
 use crate::parameters;
 use crate::schemas::{CATALOG, SCHEMA};
@@ -110,6 +111,7 @@ impl Command {
             Command::CreateTable(create) if create.query.is_some() => "CREATE TABLE AS",
             Command::CreateTable(_) => "CREATE TABLE",
             Command::DropTable { .. } => "DROP TABLE",
+            Command::Define(statement) => define::verb(statement),
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
