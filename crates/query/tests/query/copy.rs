@@ -89,8 +89,8 @@ async fn errors_name_line_and_column_and_leave_nothing() {
     let csv = copy_in(&mut session, "COPY t FROM STDIN CSV", b"1,1,\"open\n2,2,x\n", 100).await.unwrap_err();
     assert!(csv.to_string().contains("unterminated CSV quoted field (COPY t, line 1)"), "{csv}");
     for (bytes, expected) in [
-        ("1\t1\tx\n9\t1\tx\n", "a row with key 9 exists already (COPY t, line 2)"),
-        ("1\t1\tx\n2\t1\tx\n1\t1\tx\n", "a row with key 1 exists already (COPY t, line 3)"),
+        ("1\t1\tx\n9\t1\tx\n", "a row with key (9) exists already (COPY t, line 2)"),
+        ("1\t1\tx\n2\t1\tx\n1\t1\tx\n", "a row with key (1) exists already (COPY t, line 3)"),
         ("\\N\t1\tx\n", "NULL in a NOT NULL column (COPY t, line 1)"),
     ] {
         let error = copy_in(&mut session, "COPY t FROM STDIN", bytes.as_bytes(), 100).await.unwrap_err();
@@ -152,7 +152,7 @@ fn what_is_no_copy_of_this_kind_is_refused() {
         ("COPY t FROM STDIN WITH (DELIMITER 'x')", "COPY delimiter cannot be \"x\""),
         ("COPY t FROM STDIN WITH (DELIMITER ';', NULL 'a;b')", "must not appear in the NULL specification"),
         ("COPY t FROM STDIN WITH (FORMAT csv, FORMAT text)", "conflicting or redundant options"),
-        ("COPY t FROM STDIN WITH (DELIMITER 'ä')", "single one-byte character"),
+        ("COPY t FROM STDIN WITH (DELIMITER 'ab')", "syntax error"),
         ("COPY FROM STDIN", "syntax error"),
     ] {
         let error = CopyStatement::parse(sql).unwrap_err().to_string();

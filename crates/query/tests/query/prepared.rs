@@ -118,7 +118,7 @@ async fn values_go_where_the_parameters_are() {
         assert_eq!(given(&mut session, &insert, &values).await.unwrap(), "INSERT 1");
     }
     let error = given(&mut session, &insert, &[int(3), text("x"), null.clone(), ScalarValue::Float64(None)]).await;
-    assert!(error.unwrap_err().to_string().contains("a row with key 3 exists already"));
+    assert!(error.unwrap_err().to_string().contains("a row with key (3) exists already"));
     let point = prepared(&mut session, "SELECT place, power FROM meters WHERE id = $1").await;
     assert_eq!(given(&mut session, &point, &[int(1)]).await.unwrap(), "cellar 10");
     assert_eq!(given(&mut session, &point, &[int(3)]).await.unwrap(), "hall NULL");
