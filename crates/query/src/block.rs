@@ -106,13 +106,7 @@ impl Block {
     /// Opens a block.
     pub(crate) fn new(catalog: &Catalog, modes: Modes) -> Result<Block> {
         let transaction = catalog.begin_at(modes.isolation)?;
-        Ok(Block {
-            transaction,
-            modes,
-            has_run: false,
-            failure: Arc::default(),
-            savepoints: Vec::new(),
-        })
+        Ok(Block { transaction, modes, has_run: false, failure: Arc::default(), savepoints: Vec::new() })
     }
 
     /// How it runs.
@@ -154,7 +148,9 @@ impl Block {
     pub(crate) fn check(&self, writes: bool) -> Result<()> {
         match self.failure.get() {
             Some(message) => Err(Error::TransactionAborted(message)),
-            None if writes && self.modes.read_only => Err(Error::Invalid("the transaction is READ ONLY".into())),
+            None if writes && self.modes.read_only => {
+                Err(Error::Invalid("the transaction is READ ONLY".into()))
+            }
             None => Ok(()),
         }
     }

@@ -43,9 +43,10 @@ impl Session {
             let message = format!("at most {STATEMENTS_MAX} statements may be prepared: use DEALLOCATE");
             return Err(Error::coded("53000", message));
         }
-        let declared = types.iter().enumerate().map(|(at, declared)| {
-            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?)))
-        });
+        let declared = types
+            .iter()
+            .enumerate()
+            .map(|(at, declared)| Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?))));
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
         let prepared = self.prepare_command(Some(command), &declared).await?;
         self.statements.insert(name.to_owned(), prepared);
@@ -77,7 +78,8 @@ impl Session {
         let query = query_of(&format!("SELECT {}", renamed(&texts)))?;
         let batches = engine::plan_query(self, query).await?.collect().await?;
         let one = batches.iter().find(|batch| batch.num_rows() == 1);
-        let row = one.ok_or_else(|| Error::Invalid("the arguments of EXECUTE are one row of values".into()))?;
+        let row =
+            one.ok_or_else(|| Error::Invalid("the arguments of EXECUTE are one row of values".into()))?;
         Ok(row
             .columns()
             .iter()
@@ -94,7 +96,8 @@ impl Session {
             None => self.statements.clear(),
             Some(name) => {
                 if self.statements.remove(name).is_none() {
-                    let error = Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
+                    let error =
+                        Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
                     return Err(self.failing(error));
                 }
             }

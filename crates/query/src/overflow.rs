@@ -154,10 +154,7 @@ fn checked_group(group: &PhysicalGroupBy, schema: &Schema) -> EngineResult<Optio
     Ok(changed.then(rebuilt))
 }
 
-fn checked(
-    expr: Arc<dyn PhysicalExpr>,
-    schema: &Schema,
-) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+fn checked(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
     expr.transform_up(|node| {
         if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
             let data_type = negative.arg().data_type(schema)?;

@@ -315,10 +315,9 @@ fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
             DataType::Int => SqlType::Int(None),
             DataType::BigInt => SqlType::BigInt(None),
             DataType::Double => SqlType::Double(ExactNumberInfo::None),
-            DataType::Decimal { precision, scale } => SqlType::Decimal(ExactNumberInfo::PrecisionAndScale(
-                u64::from(precision),
-                i64::from(scale),
-            )),
+            DataType::Decimal { precision, scale } => {
+                SqlType::Decimal(ExactNumberInfo::PrecisionAndScale(u64::from(precision), i64::from(scale)))
+            }
             DataType::Date => SqlType::Date,
             DataType::Timestamp => SqlType::Timestamp(None, TimezoneInfo::None),
             DataType::Varchar => SqlType::Varchar(None),
@@ -339,9 +338,9 @@ pub(crate) fn column_value(scalar: &ScalarValue) -> Option<Value> {
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(*value),
         ScalarValue::Date32(Some(value)) => Value::Date(*value),
         ScalarValue::TimestampMicrosecond(Some(value), None) => Value::Timestamp(*value),
-        ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)) => {
-            Value::varchar(text.as_str())
-        }
+        ScalarValue::Utf8(Some(text))
+        | ScalarValue::LargeUtf8(Some(text))
+        | ScalarValue::Utf8View(Some(text)) => Value::varchar(text.as_str()),
         _ => return None,
     })
 }

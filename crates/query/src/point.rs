@@ -25,9 +25,9 @@ use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select,
-    SelectFlavor, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update,
-    Value as Literal, WildcardAdditionalOptions,
+    AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
+    WildcardAdditionalOptions,
 };
 use entresol_tables::{Catalog, DataType, Row, Table, Value};
 use entresol_transactions::Transaction;
@@ -384,9 +384,10 @@ impl Operand {
 
 fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
     let scales_differ = match (scalar, data_type) {
-        (ScalarValue::Decimal128(Some(value), _, scale), DataType::Decimal { precision, scale: expected }) => {
-            i16::from(*scale) != i16::from(expected) || !entresol_tables::decimal::fits(*value, precision)
-        }
+        (
+            ScalarValue::Decimal128(Some(value), _, scale),
+            DataType::Decimal { precision, scale: expected },
+        ) => i16::from(*scale) != i16::from(expected) || !entresol_tables::decimal::fits(*value, precision),
         _ => false,
     };
     match (column_value(scalar)?, data_type) {
@@ -469,7 +470,13 @@ impl Point {
         Some(keys)
     }
 
-    fn read(&self, tx: &Transaction, keys: Vec<Row>, projection: &[usize], schema: &SchemaRef) -> Result<Given> {
+    fn read(
+        &self,
+        tx: &Transaction,
+        keys: Vec<Row>,
+        projection: &[usize],
+        schema: &SchemaRef,
+    ) -> Result<Given> {
         let mut columns = Columns::new(self.table.schema(), projection, Arc::clone(schema), keys.len());
         match keys.as_slice() {
             [key] => {

@@ -213,7 +213,9 @@ impl Session {
     /// or text. Errors are those of the statement; inside of a block they fail it.
     pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
         let prepared = match parse(sql) {
-            Ok(mut commands) if commands.len() <= 1 => self.prepare_command(commands.pop(), parameter_types).await,
+            Ok(mut commands) if commands.len() <= 1 => {
+                self.prepare_command(commands.pop(), parameter_types).await
+            }
             Ok(_) => Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement")),
             Err(error) => Err(error),
         };
@@ -374,7 +376,8 @@ impl Session {
             Work::Insert(source) => {
                 let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
                 let guard = self.block.is_some().then(|| StatementGuard::new(transaction));
-                let count = rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
+                let count =
+                    rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
                 guard.into_iter().for_each(StatementGuard::keep);
                 count.map(|count| Given::Count("INSERT", count))
             }

@@ -58,7 +58,8 @@ impl Session {
         if let (Err(error), Some(block)) = (&result, &mut self.block) {
             block.fail(error);
         }
-        result.map(|()| StatementResult::Done { verb: if value.is_none() && !local { "RESET" } else { "SET" } })
+        result
+            .map(|()| StatementResult::Done { verb: if value.is_none() && !local { "RESET" } else { "SET" } })
     }
 
     fn try_set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<()> {

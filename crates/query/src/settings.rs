@@ -47,12 +47,7 @@ pub(crate) struct Setting {
     pub(crate) help: &'static str,
 }
 
-const fn setting(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-) -> Setting {
+const fn setting(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
     Setting { name, kind, default, help }
 }
 
@@ -95,8 +90,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server_encoding", Kind::ReadOnly, "UTF8", "The encoding of stored texts."),
     setting("server_version", Kind::ReadOnly, SERVER_VERSION, "The version that clients are told."),
     setting("server_version_num", Kind::ReadOnly, "160000", "The same as a number."),
-    setting("standard_conforming_strings", Kind::Always(&["on", "true", "yes", "1"]), "on", "Backslashes are plain in '…'."),
-    setting("statement_timeout", Kind::Milliseconds, "0", "How long a statement may take; 0: as long as it likes."),
+    setting(
+        "standard_conforming_strings",
+        Kind::Always(&["on", "true", "yes", "1"]),
+        "on",
+        "Backslashes are plain in '…'.",
+    ),
+    setting(
+        "statement_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long a statement may take; 0: as long as it likes.",
+    ),
     setting("synchronize_seqscans", Kind::Boolean, "on", "No effect: scans begin at the first row."),
     setting("TimeZone", Kind::Text, "UTC", "The zone of timestamps with one."),
     setting("transaction_isolation", Kind::Isolation, "repeatable read", "The level of the open block."),
@@ -140,9 +145,7 @@ impl Setting {
     fn checked(&self, value: &str) -> Option<String> {
         let is = |choice: &&&str| choice.eq_ignore_ascii_case(value);
         match self.kind {
-            Kind::Text => {
-                (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned())
-            }
+            Kind::Text => (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned()),
             Kind::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
             Kind::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
             Kind::Always(choices) => choices.iter().find(is).map(|_| choices[0].to_owned()),
@@ -173,7 +176,8 @@ fn boolean(value: &str) -> Option<bool> {
 }
 
 /// The units of times, from the longest.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
 /// A time such as `5s` in milliseconds; at most what PostgreSQL takes.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {

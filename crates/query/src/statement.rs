@@ -6,11 +6,13 @@
 use std::path::PathBuf;
 
 use datafusion::common::ScalarValue;
-use datafusion::sql::parser::{DFParserBuilder, ExplainStatement, ResetStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{
+    DFParserBuilder, ExplainStatement, ResetStatement, Statement as EngineStatement,
+};
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, FromTable, Ident, Insert, ObjectName,
-    ObjectNamePart, ObjectType, Query, Set, Statement, TableFactor, TableWithJoins, TransactionMode, Update,
-    Value as Literal,
+    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, FromTable,
+    Ident, Insert, ObjectName, ObjectNamePart, ObjectType, Query, Set, Statement, TableFactor,
+    TableWithJoins, TransactionMode, Update, Value as Literal,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
@@ -127,7 +129,9 @@ impl Command {
             Command::ExplainWrite { .. } => "EXPLAIN",
             Command::Query(statement) => match statement.as_ref() {
                 EngineStatement::Explain(_) => "EXPLAIN",
-                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => "SELECT",
+                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => {
+                    "SELECT"
+                }
                 _ => "SHOW",
             },
         }
@@ -215,7 +219,9 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
         )));
     }
     if CopyStatement::parse(sql)?.is_some() {
-        return Err(Error::unsupported("COPY of STDIN or STDOUT where there is none: use \\copy, or a client's COPY"));
+        return Err(Error::unsupported(
+            "COPY of STDIN or STDOUT where there is none: use \\copy, or a client's COPY",
+        ));
     }
     let Some(parts) = backup::cut(sql)? else {
         return parse_engine(sql)?.into_iter().map(classify).collect();
@@ -249,7 +255,10 @@ fn classify(statement: EngineStatement) -> Result<Command> {
             if explain.options.analyze {
                 let command = classify((*explain.statement).clone())?;
                 if command.writes_rows() {
-                    return Ok(Command::ExplainWrite { explain: Box::new(explain), command: Box::new(command) });
+                    return Ok(Command::ExplainWrite {
+                        explain: Box::new(explain),
+                        command: Box::new(command),
+                    });
                 }
             }
             Ok(Command::Query(Box::new(EngineStatement::Explain(explain))))
@@ -316,7 +325,9 @@ fn classify_sql(statement: Statement) -> Result<Command> {
             Command::Fetch { name: identifier(&name), rows: cursor::fetch_rows(&direction)? }
         }
         Statement::Close { cursor: CloseCursor::All } => Command::Close(None),
-        Statement::Close { cursor: CloseCursor::Specific { name } } => Command::Close(Some(identifier(&name))),
+        Statement::Close { cursor: CloseCursor::Specific { name } } => {
+            Command::Close(Some(identifier(&name)))
+        }
         query @ (Statement::Query(_)
         | Statement::ShowTables { .. }
         | Statement::ShowColumns { .. }
@@ -386,12 +397,12 @@ fn classify_set(set: Set) -> Result<Command> {
             let default = value.eq_ignore_ascii_case("default") || value.eq_ignore_ascii_case("local");
             Ok(Command::Set { name: "TimeZone".into(), value: (!default).then_some(value), local })
         }
-        Set::SetNames { charset_name, collation_name: None } => Ok(Command::Set {
-            name: "client_encoding".into(),
-            value: Some(charset_name.value),
-            local: false,
-        }),
-        Set::SetTransaction { modes, snapshot: None, session } => Ok(Command::SetTransaction { modes, session }),
+        Set::SetNames { charset_name, collation_name: None } => {
+            Ok(Command::Set { name: "client_encoding".into(), value: Some(charset_name.value), local: false })
+        }
+        Set::SetTransaction { modes, snapshot: None, session } => {
+            Ok(Command::SetTransaction { modes, session })
+        }
         other => Err(unsupported(&Statement::Set(other))),
     }
 }

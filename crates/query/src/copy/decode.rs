@@ -48,7 +48,11 @@ impl Decoder {
     }
 
     /// Takes bytes and gives the fields of each line that is whole now to `f`.
-    pub(super) fn push(&mut self, bytes: &[u8], mut f: impl FnMut(u64, Vec<Field>) -> Result<()>) -> Result<()> {
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut f: impl FnMut(u64, Vec<Field>) -> Result<()>,
+    ) -> Result<()> {
         if self.ended {
             return Ok(());
         }

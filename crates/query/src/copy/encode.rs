@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
-    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type, Schema,
-    TimeUnit, TimestampMicrosecondType,
+    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type,
+    Schema, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -58,7 +58,8 @@ fn value(options: &Options, text: &str, single: bool, out: &mut Vec<u8>) {
     match options.format {
         Format::Text => escape(text, options.delimiter, out),
         Format::Csv { quote, escape } => {
-            let special = |byte: u8| byte == options.delimiter || byte == quote || matches!(byte, b'\n' | b'\r');
+            let special =
+                |byte: u8| byte == options.delimiter || byte == quote || matches!(byte, b'\n' | b'\r');
             let needs_quotes = text == options.null || text.bytes().any(special) || (single && text == "\\.");
             if !needs_quotes {
                 out.extend_from_slice(text.as_bytes());

@@ -44,7 +44,10 @@ struct Target {
 enum Within {
     Alone(Durability),
     /// The guard takes back what was written, unless the COPY succeeds.
-    Block { guard: Option<StatementGuard>, failure: Arc<Failure> },
+    Block {
+        guard: Option<StatementGuard>,
+        failure: Arc<Failure>,
+    },
 }
 
 impl Session {
@@ -212,7 +215,11 @@ impl Target {
         // None of them was written: one after the other shows which is wrong.
         for (line, row) in lines.iter().zip(&rows) {
             if let Err(error) = engine::insert_rows(tx, &self.table, std::slice::from_ref(row)) {
-                return Err(Error::Copy { table: self.table.name().to_owned(), line: *line, error: Box::new(error) });
+                return Err(Error::Copy {
+                    table: self.table.name().to_owned(),
+                    line: *line,
+                    error: Box::new(error),
+                });
             }
         }
         Err(error)

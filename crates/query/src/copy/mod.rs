@@ -74,7 +74,8 @@ impl CopyStatement {
             return Err(Error::unsupported("COPY beside other statements in one text"));
         }
         let mut parser = Parser::new(&dialect).with_tokens(tokens);
-        let statement = parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
+        let statement =
+            parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
         if parser.peek_token().token != Token::EOF {
             let found = parser.peek_token().token;
             return Err(Error::Syntax(format!("syntax error at or near \"{found}\"")));
@@ -104,4 +105,3 @@ impl CopyStatement {
         self.from
     }
 }
-

@@ -49,9 +49,7 @@ impl Session {
             return Err(Error::Invalid("the statement is COPY FROM: use copy_in".into()));
         }
         match &statement.source {
-            Source::Query(query) => {
-                Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone()))))
-            }
+            Source::Query(query) => Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone())))),
             Source::Table { name, columns } => {
                 let table = self.catalog.table(&table_name(name)?)?;
                 let visible = table.schema().visible_columns();
@@ -59,7 +57,8 @@ impl Session {
                     true => (0..visible.len()).collect(),
                     false => source::columns_named(&table, columns)?,
                 };
-                let names: Vec<String> = columns.iter().map(|&column| quoted(&visible[column].name)).collect();
+                let names: Vec<String> =
+                    columns.iter().map(|&column| quoted(&visible[column].name)).collect();
                 query_of(&format!("SELECT {} FROM public.{}", names.join(", "), quoted(table.name())))
             }
         }

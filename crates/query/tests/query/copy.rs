@@ -61,7 +61,9 @@ async fn lines_become_rows_and_rows_lines() {
     assert_eq!(copy_in(&mut session, csv, lines, 2).await.unwrap(), 4);
     assert_eq!(one(&mut session, "SELECT s = 'a;\"b\"\nc' FROM t WHERE id = 5").await, "true");
     assert_eq!(one(&mut session, "SELECT s FROM t WHERE id > 5").await, "NULL;nil;");
-    let out = copy_out(&mut session, "COPY (SELECT s, id FROM t WHERE id > 4 ORDER BY id) TO STDOUT CSV HEADER").await;
+    let out =
+        copy_out(&mut session, "COPY (SELECT s, id FROM t WHERE id > 4 ORDER BY id) TO STDOUT CSV HEADER")
+            .await;
     assert_eq!(String::from_utf8(out.unwrap()).unwrap(), "s,id\n\"a;\"\"b\"\"\nc\",5\n,6\nnil,7\n\"\",8\n");
     let out = copy_out(&mut session, "COPY public.t (v) TO STDOUT (DELIMITER '|', NULL '-')").await.unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "10\n-\n-5\n0\n-\n-\n-\n-\n");
@@ -75,13 +77,19 @@ async fn errors_name_line_and_column_and_leave_nothing() {
         ("1\t1\tx\n2\t2\n", "22P04", "missing data for column \"s\" (COPY t, line 2)"),
         ("1\t1\tx\tmore\n", "22P04", "extra data after last expected column (COPY t, line 1)"),
         ("1\tten\tx\n", "22P02", "invalid input syntax for type BIGINT: \"ten\" (COPY t, line 1, column v)"),
-        ("1\t1\tx\n3000000000\t1\tx\n", "22003", "value \"3000000000\" is out of range for type INT (COPY t, line 2, column id)"),
+        (
+            "1\t1\tx\n3000000000\t1\tx\n",
+            "22003",
+            "value \"3000000000\" is out of range for type INT (COPY t, line 2, column id)",
+        ),
         ("1\t1\ta\rb\n", "22P04", "literal carriage return found in data (COPY t, line 1)"),
         ("1\t1\ta\r\n2\t2\tb\n", "22P04", "literal newline found in data (COPY t, line 2)"),
         ("1\t1\t\\xff\n", "22021", "invalid byte sequence for encoding \"UTF8\" (COPY t, line 1)"),
     ] {
         match copy_in(&mut session, "COPY t FROM STDIN", bytes.as_bytes(), 7).await.unwrap_err() {
-            Error::Coded { sqlstate, message } => assert_eq!((sqlstate, message.as_str()), (expected_code, expected)),
+            Error::Coded { sqlstate, message } => {
+                assert_eq!((sqlstate, message.as_str()), (expected_code, expected))
+            }
             other => panic!("{other:?}"),
         }
         assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "1");
@@ -163,14 +171,25 @@ fn what_is_no_copy_of_this_kind_is_refused() {
 /// A row: every column type, as SQL literals.
 fn row() -> impl Strategy<Value = Vec<String>> {
     let null = || Just("NULL".to_owned());
-    let text = prop_oneof!["[ -~\\n\\r\\t\\\\\"',;|]{0,12}", "\\PC{0,6}", Just("\\.".to_owned()), Just("\\N".to_owned())];
+    let text = prop_oneof![
+        "[ -~\\n\\r\\t\\\\\"',;|]{0,12}",
+        "\\PC{0,6}",
+        Just("\\.".to_owned()),
+        Just("\\N".to_owned())
+    ];
     (
         prop_oneof![null(), any::<bool>().prop_map(|value| value.to_string())],
         prop_oneof![null(), any::<i32>().prop_map(|value| format!("CAST('{value}' AS INT)"))],
         prop_oneof![null(), any::<i64>().prop_map(|value| format!("CAST('{value}' AS BIGINT)"))],
         prop_oneof![null(), any::<f64>().prop_map(|value| format!("CAST('{value:e}' AS DOUBLE)"))],
-        prop_oneof![null(), any::<i32>().prop_map(|value| format!("{}.{:02}", value / 100, (value % 100).abs()))],
-        prop_oneof![null(), (1i32..9999, 1u32..13, 1u32..29).prop_map(|(y, m, d)| format!("'{y:04}-{m:02}-{d:02}'"))],
+        prop_oneof![
+            null(),
+            any::<i32>().prop_map(|value| format!("{}.{:02}", value / 100, (value % 100).abs()))
+        ],
+        prop_oneof![
+            null(),
+            (1i32..9999, 1u32..13, 1u32..29).prop_map(|(y, m, d)| format!("'{y:04}-{m:02}-{d:02}'"))
+        ],
         prop_oneof![
             null(),
             (1i32..9999, 0u32..86_400, 0u32..1_000_000).prop_map(|(year, second, micro)| {
@@ -192,7 +211,8 @@ fn every_type_comes_back_as_it_was() {
         " WITH (FORMAT csv, HEADER, DELIMITER '|', QUOTE '''', ESCAPE '\\', NULL 'null')",
         " WITH (DELIMITER ',', NULL '')",
     ];
-    let cases = (proptest::collection::vec(row(), 1..20), proptest::sample::select(formats.to_vec()), 1usize..64);
+    let cases =
+        (proptest::collection::vec(row(), 1..20), proptest::sample::select(formats.to_vec()), 1usize..64);
     let mut runner = TestRunner::new(Config { cases: 24, failure_persistence: None, ..Config::default() });
     let run_all = runner.run(&cases, |(rows, format, piece)| {
         runtime.block_on(async {

@@ -44,7 +44,11 @@ fn text(value: &str) -> ScalarValue {
 async fn meters() -> (TestDatabase, Session) {
     let database = TestDatabase::volatile();
     let mut session = database.session();
-    run(&mut session, "CREATE TABLE meters (id INT PRIMARY KEY, place VARCHAR NOT NULL, power BIGINT, d DOUBLE)").await;
+    run(
+        &mut session,
+        "CREATE TABLE meters (id INT PRIMARY KEY, place VARCHAR NOT NULL, power BIGINT, d DOUBLE)",
+    )
+    .await;
     run(&mut session, "INSERT INTO meters VALUES (1, 'cellar', 10, 0.5), (2, 'roof', 20, NULL)").await;
     (database, session)
 }
@@ -101,7 +105,8 @@ async fn columns_are_known_before_the_first_run() {
     ] {
         let statement = prepared(&mut session, sql).await;
         let columns = statement.columns().map(|schema| {
-            let columns = schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+            let columns =
+                schema.fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
             columns.collect::<Vec<_>>().join(",")
         });
         assert_eq!(columns.as_deref(), expected, "{sql}");
@@ -117,7 +122,8 @@ async fn values_go_where_the_parameters_are() {
         let values = [int(id), text("hall"), null.clone(), ScalarValue::from(f64::from(id))];
         assert_eq!(given(&mut session, &insert, &values).await.unwrap(), "INSERT 1");
     }
-    let error = given(&mut session, &insert, &[int(3), text("x"), null.clone(), ScalarValue::Float64(None)]).await;
+    let error =
+        given(&mut session, &insert, &[int(3), text("x"), null.clone(), ScalarValue::Float64(None)]).await;
     assert!(error.unwrap_err().to_string().contains("a row with key (3) exists already"));
     let point = prepared(&mut session, "SELECT place, power FROM meters WHERE id = $1").await;
     assert_eq!(given(&mut session, &point, &[int(1)]).await.unwrap(), "cellar 10");
@@ -142,7 +148,9 @@ async fn values_go_where_the_parameters_are() {
     assert_eq!(given(&mut session, &all, &[]).await.unwrap(), expected);
     let limited = prepared(&mut session, "SELECT id FROM meters ORDER BY id LIMIT $1 OFFSET $2").await;
     assert_eq!(given(&mut session, &limited, &[bigint(2), bigint(1)]).await.unwrap(), "2;3");
-    let every = prepared(&mut session, "SELECT $1 = 'x', $2::int + 1, $3::date, $4::timestamp, $5::decimal(6,2)").await;
+    let every =
+        prepared(&mut session, "SELECT $1 = 'x', $2::int + 1, $3::date, $4::timestamp, $5::decimal(6,2)")
+            .await;
     let values = [text("x"), int(41), text("2024-02-29"), text("2024-02-29 10:00:00"), text("1.5")];
     let given = given(&mut session, &every, &values).await.unwrap();
     assert_eq!(given, "true 42 2024-02-29 2024-02-29T10:00:00 1.50");
@@ -159,11 +167,16 @@ async fn values_of_other_types_are_converted_or_refused() {
     {
         assert_eq!(code(&given(&mut session, &point, &values).await.unwrap_err()), expected, "{values:?}");
     }
-    for (sql, expected) in [("SELECT 1; SELECT 2", "42601"), ("SELECT $0", "42P02"), ("SELECT $99999", "42P02")] {
+    for (sql, expected) in
+        [("SELECT 1; SELECT 2", "42601"), ("SELECT $0", "42P02"), ("SELECT $99999", "42P02")]
+    {
         assert_eq!(code(&session.prepare(sql, &[]).await.unwrap_err()), expected, "{sql}");
     }
     assert!(matches!(session.prepare("SELEC 1", &[]).await.unwrap_err(), Error::Syntax(_)));
-    assert!(matches!(session.prepare("SELECT 1 FROM nothing", &[]).await.unwrap_err(), Error::NoSuchTable(_)));
+    assert!(matches!(
+        session.prepare("SELECT 1 FROM nothing", &[]).await.unwrap_err(),
+        Error::NoSuchTable(_)
+    ));
     session.prepare("UPDATE meters SET nothing = $1", &[]).await.unwrap_err();
     session.prepare("DELETE FROM meters WHERE nothing = $1", &[]).await.unwrap_err();
 }
@@ -184,7 +197,10 @@ async fn a_changed_catalog_is_planned_again() {
     assert_eq!(given(&mut session, &count, &[]).await.unwrap(), "1");
     run(&mut session, "DROP TABLE meters; CREATE TABLE meters (id INT PRIMARY KEY, place INT)").await;
     let error = given(&mut session, &point, &[int(1)]).await.unwrap_err();
-    assert_eq!((code(&error), error.to_string().as_str()), ("0A000", "cached plan must not change result type"));
+    assert_eq!(
+        (code(&error), error.to_string().as_str()),
+        ("0A000", "cached plan must not change result type")
+    );
     assert_eq!(given(&mut session, &count, &[]).await.unwrap(), "0");
 }
 
@@ -213,7 +229,8 @@ async fn prepared_statements_run_in_blocks() {
         let sum = prepared(&mut a, "SELECT sum(power) FROM meters").await;
         let add = prepared(&mut a, "UPDATE meters SET power = power + $1 WHERE id = $2").await;
         let commit = prepared(&mut a, "COMMIT").await;
-        run(&mut b, "UPDATE meters SET power = 10 WHERE id = 1; UPDATE meters SET power = 20 WHERE id = 2").await;
+        run(&mut b, "UPDATE meters SET power = 10 WHERE id = 1; UPDATE meters SET power = 20 WHERE id = 2")
+            .await;
         assert_eq!(given(&mut a, &begin, &[]).await.unwrap(), "BEGIN");
         assert_eq!(given(&mut a, &read, &[int(1)]).await.unwrap(), "10");
         assert_eq!(given(&mut a, &add, &[bigint(1), int(1)]).await.unwrap(), "UPDATE 1");

@@ -29,7 +29,9 @@ fn columns(batches: &[RecordBatch], schema: &entresol_query::arrow::datatypes::S
 async fn text(session: &mut Session, sql: &str) -> Did {
     match session.execute(sql).await {
         Ok(mut results) => match results.pop().unwrap() {
-            StatementResult::Rows { schema, batches } => Did::Rows(columns(&batches, &schema), rows(&batches)),
+            StatementResult::Rows { schema, batches } => {
+                Did::Rows(columns(&batches, &schema), rows(&batches))
+            }
             StatementResult::Count { verb, rows } => Did::Count(format!("{verb} {rows}")),
             other => panic!("{other:?}"),
         },
@@ -63,7 +65,8 @@ const NUMBERS: [&str; 9] =
 const TEXTS: [&str; 5] = ["'a'", "'b'", "''", "'it''s'", "NULL"];
 const OTHERS: [&str; 10] =
     ["NULL", "7", "-7", "1.5", "'7'", "true", "'x'", "2147483647", "DEFAULT", "DATE '2024-01-01'"];
-const SUMS: [&str; 8] = ["i + 1", "i - 2147483647", "l + 9223372036854775807", "l - 5", "d + 0.25", "d - 3", "l - -1", "i + l"];
+const SUMS: [&str; 8] =
+    ["i + 1", "i - 2147483647", "l + 9223372036854775807", "l - 5", "d + 0.25", "d - 3", "l - -1", "i + l"];
 
 fn number() -> impl Strategy<Value = String> {
     proptest::sample::select(NUMBERS.to_vec()).prop_map(str::to_owned)
@@ -98,7 +101,8 @@ fn assignment() -> impl Strategy<Value = String> {
     let column = proptest::sample::select(vec!["i", "l", "d", "x", "n"]);
     prop_oneof![
         (column.clone(), other()).prop_map(|(column, value)| format!("{column} = {value}")),
-        (column, proptest::sample::select(SUMS.to_vec())).prop_map(|(column, sum)| format!("{column} = {sum}")),
+        (column, proptest::sample::select(SUMS.to_vec()))
+            .prop_map(|(column, sum)| format!("{column} = {sum}")),
     ]
 }
 
@@ -150,7 +154,8 @@ fn both_ways_do_the_same() {
             for (statement, in_block) in history {
                 let short_sql = statement.replace("{long}", "").replace("{insert}", "");
                 // A condition that is always true, and VALUES under a query: not for the short way.
-                let long_sql = statement.replace("{long}", " AND (n IS NULL OR n IS NOT NULL)").replace("{insert}", "");
+                let long_sql =
+                    statement.replace("{long}", " AND (n IS NULL OR n IS NOT NULL)").replace("{insert}", "");
                 let long_sql = match long_sql.contains("DEFAULT") {
                     true => long_sql,
                     false => long_sql.replace("VALUES (", "VALUES (0 + "),
@@ -176,7 +181,12 @@ fn both_ways_do_the_same() {
                     session.execute(end).await.unwrap();
                 }
                 let all = "SELECT * FROM t ORDER BY a, b";
-                prop_assert_eq!(text(&mut short, all).await, text(&mut long, all).await, "after {}", short_sql);
+                prop_assert_eq!(
+                    text(&mut short, all).await,
+                    text(&mut long, all).await,
+                    "after {}",
+                    short_sql
+                );
             }
             Ok(())
         })
@@ -210,13 +220,29 @@ fn values_of_parameters_do_what_literals_do() {
             let (_one_database, mut one) = database().await;
             let (_other_database, mut other) = database().await;
             for (sql, literal, values) in [
-                ("UPDATE t SET l = l + $1 WHERE a = $2 AND b = $3", vec![&l_text, &a_text, &b_text], vec![&l, &a, &b]),
-                ("UPDATE t SET l = $1, d = $4 WHERE a = $2 AND b = $3", vec![&l_text, &a_text, &b_text, &d_text], vec![&l, &a, &b, &d]),
+                (
+                    "UPDATE t SET l = l + $1 WHERE a = $2 AND b = $3",
+                    vec![&l_text, &a_text, &b_text],
+                    vec![&l, &a, &b],
+                ),
+                (
+                    "UPDATE t SET l = $1, d = $4 WHERE a = $2 AND b = $3",
+                    vec![&l_text, &a_text, &b_text, &d_text],
+                    vec![&l, &a, &b, &d],
+                ),
                 ("SELECT * FROM t WHERE a = $1 AND b = $2", vec![&a_text, &b_text], vec![&a, &b]),
                 ("SELECT * FROM t WHERE b = $2 AND a IN ($1, 2)", vec![&a_text, &b_text], vec![&a, &b]),
-                ("SELECT * FROM t WHERE l = $1 OR d > $2 ORDER BY a, b", vec![&l_text, &d_text], vec![&l, &d]),
+                (
+                    "SELECT * FROM t WHERE l = $1 OR d > $2 ORDER BY a, b",
+                    vec![&l_text, &d_text],
+                    vec![&l, &d],
+                ),
                 ("DELETE FROM t WHERE a = $1 AND b = $2", vec![&a_text, &b_text], vec![&a, &b]),
-                ("INSERT INTO t (a, b, l, d, n) VALUES ($1, $2, $3, $4, 1)", vec![&a_text, &b_text, &l_text, &d_text], vec![&a, &b, &l, &d]),
+                (
+                    "INSERT INTO t (a, b, l, d, n) VALUES ($1, $2, $3, $4, 1)",
+                    vec![&a_text, &b_text, &l_text, &d_text],
+                    vec![&a, &b, &l, &d],
+                ),
                 ("DELETE FROM t WHERE d > $1 OR l < $2", vec![&d_text, &l_text], vec![&d, &l]),
             ] {
                 let values: Vec<ScalarValue> = values.into_iter().cloned().collect();
