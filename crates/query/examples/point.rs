@@ -1,7 +1,7 @@
 //! What statements on single rows cost on their ways: prepared and as text, short and through the engine, beside the
 //! table's own interface without any SQL.
 //!
-//! `cargo run --profile demo -p entresol-query --example point`. Medians of rounds, in turns; durability none, one
+//! `cargo run -p entresol-query --example point`. Medians of rounds, in turns; durability none, one
 //! session, one thread; on a volatile pool and on the journal.
 
 use std::sync::Arc;
@@ -42,8 +42,9 @@ impl Bench {
         };
         let mut session = Session::new(Arc::clone(&catalog), options);
         session.execute("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT, s VARCHAR)").await?;
-        let fill =
-            format!("INSERT INTO t SELECT value, value, 'row ' || value FROM generate_series(1, {ROWS})");
+        let fill = format!(
+            "INSERT INTO t SELECT value AS a, value AS b, 'row ' || value FROM generate_series(1, {ROWS})"
+        );
         session.execute(&fill).await?;
         let table = catalog.table("t")?;
         Ok(Bench { session, catalog, table, next: 1 })

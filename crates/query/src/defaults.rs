@@ -18,16 +18,16 @@ use crate::expressions::{self, Computed, Scope};
 use crate::source::is_default;
 
 /// The defaults of some columns of a table, ready to be computed.
-pub(crate) struct Defaults<'t> {
-    table: &'t Table,
+pub(crate) struct Defaults {
+    table: Arc<Table>,
     /// Only columns that have one.
     columns: Vec<usize>,
     computed: Vec<Computed>,
 }
 
-impl<'t> Defaults<'t> {
+impl Defaults {
     /// Of all columns but the `given` ones.
-    pub(crate) fn new(state: SessionState, table: &'t Table, given: &[usize]) -> Result<Defaults<'t>> {
+    pub(crate) fn new(state: SessionState, table: &Arc<Table>, given: &[usize]) -> Result<Defaults> {
         let scope = Scope::new(state, &[])?;
         let (mut columns, mut computed) = (Vec::new(), Vec::new());
         for (column, default) in table.definition().defaults.iter().enumerate() {
@@ -36,7 +36,7 @@ impl<'t> Defaults<'t> {
                 computed.push(scope.plan("DEFAULT", &expressions::parse(default)?)?);
             }
         }
-        Ok(Defaults { table, columns, computed })
+        Ok(Defaults { table: Arc::clone(table), columns, computed })
     }
 
     /// Puts them into rows.
@@ -45,7 +45,7 @@ impl<'t> Defaults<'t> {
             return Ok(());
         }
         let batch = values(&self.computed, rows.len())?;
-        for (row, mut values) in rows.iter_mut().zip(assignment::rows(self.table, &self.columns, &batch)?) {
+        for (row, mut values) in rows.iter_mut().zip(assignment::rows(&self.table, &self.columns, &batch)?) {
             for &column in &self.columns {
                 row[column] = std::mem::replace(&mut values[column], Value::Null);
             }

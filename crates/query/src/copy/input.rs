@@ -9,6 +9,8 @@ use entresol_transactions::Transaction;
 use super::decode::{Decoder, Field};
 use super::{CopyStatement, Source};
 use crate::block::{Failure, StatementGuard};
+use crate::checks::Checks;
+use crate::defaults::Defaults;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::session::{Session, commit};
@@ -33,10 +35,17 @@ pub struct CopyIn {
 }
 
 /// What its rows go into.
-#[derive(Debug)]
 struct Target {
     table: Arc<Table>,
     columns: Vec<usize>,
+    defaults: Defaults,
+    checks: Checks,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("table", &self.table).field("columns", &self.columns).finish()
+    }
 }
 
 /// The transaction that it is a part of, or is.
@@ -84,8 +93,11 @@ impl Session {
             Some(transaction) => transaction,
             None => self.catalog.begin()?,
         };
+        let state = self.context.state();
+        let defaults = Defaults::new(state.clone(), &table, &columns)?;
+        let checks = Checks::new(state, &table)?;
         Ok(CopyIn {
-            target: Target { table, columns },
+            target: Target { table, columns, defaults, checks },
             decoder: Decoder::new(statement.options.clone()),
             batch: Vec::new(),
             copied: 0,
@@ -205,16 +217,22 @@ impl Target {
         Ok(row)
     }
 
+    fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
+        self.checks.check(rows)?;
+        engine::insert_rows(tx, &self.table, rows)
+    }
+
     /// Writes the rows of a batch; an error names the line of the first that is wrong.
     fn write(&self, tx: &Transaction, batch: &mut Vec<(u64, Row)>) -> Result<u64> {
-        let (lines, rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
+        let (lines, mut rows): (Vec<u64>, Vec<Row>) = std::mem::take(batch).into_iter().unzip();
         if rows.is_empty() {
             return Ok(0);
         }
-        let Err(error) = engine::insert_rows(tx, &self.table, &rows) else { return Ok(rows.len() as u64) };
+        self.defaults.fill(&mut rows)?;
+        let Err(error) = self.insert(tx, &rows) else { return Ok(rows.len() as u64) };
         // None of them was written: one after the other shows which is wrong.
         for (line, row) in lines.iter().zip(&rows) {
-            if let Err(error) = engine::insert_rows(tx, &self.table, std::slice::from_ref(row)) {
+            if let Err(error) = self.insert(tx, std::slice::from_ref(row)) {
                 return Err(Error::Copy {
                     table: self.table.name().to_owned(),
                     line: *line,
