@@ -53,7 +53,7 @@ pub use options::{Options, QUERY_MEMORY_BYTES_MAX};
 pub use session::{AsyncSession, Session};
 
 pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};
-pub use entresol_query::StatementResult;
+pub use entresol_query::{CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
 pub use entresol_query::arrow;
 pub use entresol_streams::{Topology, TopologyBuilder};
 pub use entresol_tables::{

@@ -3,15 +3,21 @@
 //! Both are the same session of [`crate::query`]: a statement outside of BEGIN … COMMIT is a transaction of its
 //! own; a statement that fails inside fails the block until ROLLBACK. Dropping a session aborts its transaction.
 
+use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::sync::Arc;
 
 use entresol_memory::Durability;
-use entresol_query::StatementResult;
+use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
+use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::datafusion::execution::SendableRecordBatchStream;
+use entresol_query::{CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
 
 use crate::database::Shared;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How much of a COPY is read at once.
+const COPY_BYTES: usize = 64 << 10;
 
 /// A session that blocks its thread while a statement runs. It may be used in async code too, but then blocks a
 /// thread of that runtime; [`AsyncSession`] does not.
@@ -53,6 +59,64 @@ impl Session {
         Ok(self.shared.0.block_on(self.inner.query(sql))?)
     }
 
+    /// Prepares a statement with parameters `$1`, `$2`, …; types that are not given are inferred. Keep it and run it
+    /// with [`Session::run_prepared`], in this session: it is planned once.
+    ///
+    /// ```
+    /// use entresol::{Database, Options, Outcome, query::datafusion::common::ScalarValue};
+    ///
+    /// let database = Database::volatile(Options::default())?;
+    /// let mut session = database.session()?;
+    /// session.execute("CREATE TABLE meters (id INT PRIMARY KEY, power DOUBLE)")?;
+    /// let insert = session.prepare("INSERT INTO meters VALUES ($1, $2)", &[])?;
+    /// for id in 0..3 {
+    ///     session.run_prepared(&insert, &[ScalarValue::from(id), ScalarValue::from(0.5)])?;
+    /// }
+    /// assert_eq!(session.query("SELECT count(*) FROM meters")?[0].num_rows(), 1);
+    /// # drop(session);
+    /// # database.close()?;
+    /// # Ok::<(), entresol::Error>(())
+    /// ```
+    pub fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+        Ok(self.shared.0.block_on(self.inner.prepare(sql, parameter_types))?)
+    }
+
+    /// Runs a statement that this session prepared, with values for its parameters. Rows are collected.
+    pub fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<StatementResult> {
+        let inner = &mut self.inner;
+        let collected = self.shared.0.block_on(async move {
+            let outcome = inner.run_prepared(statement, values).await?;
+            outcome.collect().await
+        });
+        Ok(collected?)
+    }
+
+    /// Runs a COPY FROM STDIN with the bytes of `source` until its end; returns the number of rows.
+    pub fn copy_in(&mut self, sql: &str, source: &mut dyn Read) -> Result<u64> {
+        let mut copy = self.inner.copy_in(&copy_statement(sql)?)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        loop {
+            match source.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => copy.push(&buffer[..read])?,
+                Err(error) if error.kind() == IoErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::new(ErrorKind::Io, format!("cannot read what is copied: {error}"))),
+            }
+        }
+        Ok(self.shared.0.block_on(copy.finish())?)
+    }
+
+    /// Runs a COPY TO STDOUT and writes its bytes to `target`; returns the number of rows.
+    pub fn copy_out(&mut self, sql: &str, target: &mut dyn Write) -> Result<u64> {
+        let statement = copy_statement(sql)?;
+        let mut copy = self.shared.0.block_on(self.inner.copy_out(&statement))?;
+        while let Some(lines) = self.shared.0.block_on(copy.next()) {
+            let written = target.write_all(&lines?);
+            written.map_err(|error| Error::new(ErrorKind::Io, format!("cannot write what is copied: {error}")))?;
+        }
+        Ok(copy.rows())
+    }
+
     /// True between BEGIN and COMMIT or ROLLBACK.
     pub fn in_transaction(&self) -> bool {
         self.inner.in_transaction()
@@ -62,6 +126,11 @@ impl Session {
     pub fn durability(&self) -> Durability {
         self.inner.durability()
     }
+}
+
+fn copy_statement(sql: &str) -> Result<CopyStatement> {
+    let statement = CopyStatement::parse(sql)?;
+    statement.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{sql} is no COPY")))
 }
 
 impl AsyncSession {
@@ -77,6 +146,26 @@ impl AsyncSession {
     /// Runs statements and returns the rows of the last one, which must be a query.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
         Ok(self.inner.query(sql).await?)
+    }
+
+    /// Prepares a statement with parameters; see [`Session::prepare`].
+    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+        Ok(self.inner.prepare(sql, parameter_types).await?)
+    }
+
+    /// Runs a statement that this session prepared; rows are handed out as they are computed.
+    pub async fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+        Ok(self.inner.run_prepared(statement, values).await?)
+    }
+
+    /// Begins a COPY FROM STDIN: push bytes, then finish.
+    pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn> {
+        Ok(self.inner.copy_in(&copy_statement(sql)?)?)
+    }
+
+    /// Begins a COPY TO STDOUT.
+    pub async fn copy_out(&mut self, sql: &str) -> Result<CopyOut> {
+        Ok(self.inner.copy_out(&copy_statement(sql)?).await?)
     }
 
     /// Runs one query and hands its rows out as they are computed; they all come from one snapshot.

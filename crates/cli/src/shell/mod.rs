@@ -70,6 +70,11 @@ impl Shell {
         Ok(out.flush()?)
     }
 
+    /// For `\copy`.
+    pub fn session_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
     /// True after `\q`.
     pub fn is_finished(&self) -> bool {
         self.finished
