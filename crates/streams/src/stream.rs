@@ -238,8 +238,13 @@ impl Stream {
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
             let table = made.catalog.table(&target)?;
-            let mapping = Mapping::new(&target, table.schema(), &columns)
-                .map_err(|reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason })?;
+            let invalid = |reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason };
+            if !table.is_plain() {
+                return Err(invalid(format!(
+                    "table {target} has defaults or checks, which streams do not compute yet"
+                )));
+            }
+            let mapping = Mapping::new(&target, table.schema(), &columns).map_err(invalid)?;
             Ok(Box::new(ToTableOperator { name, table, mapping, insert, delete_when, emits: made.emits }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });

@@ -411,7 +411,7 @@ fn serializable_histories_replay_in_commit_order() {
 #[test]
 fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
     for level in LEVELS {
-        let bench = bench();
+        let bench = bench(Protocol::MvccInPlace);
         let (cut, reader, elsewhere) = (bench.begin(level), bench.begin(level), bench.begin(level));
         bench.put(&cut, 1, 11);
         elsewhere.write(&bench.other, &key(1), Some(b"x")).unwrap();

@@ -55,7 +55,7 @@ impl Tree {
     pub(crate) fn apply(&self, seed: u64, step: u64) -> Result<(), Failure> {
         let change = tree_change(seed, step);
         let key = change.key.to_be_bytes();
-        let old = self.index.get(&key);
+        let old = self.index.get(&key)?;
         let mut with = self.pool.publication();
         if let Some(old) = old.filter(|old| is_object(*old)) {
             with.free(old);
@@ -116,9 +116,9 @@ impl Tree {
         let mut own = BTreeSet::new();
         self.index.check(|offset| own.extend([offset]))?;
         let mut entries = Vec::new();
-        let mut next = self.index.scan_batch(Bound::Unbounded, &mut entries);
+        let mut next = self.index.scan_batch(Bound::Unbounded, &mut entries)?;
         while let Some(from) = next {
-            next = self.index.scan_batch(Bound::Included(&from), &mut entries);
+            next = self.index.scan_batch(Bound::Included(&from), &mut entries)?;
         }
         let mut content = Content::new();
         for (key, value) in entries {
