@@ -23,6 +23,7 @@ use entresol_tables::{Catalog, Error as TableError, Row, Table, TableDefinition,
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
+use crate::cooperation::JoinsGiveWay;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
@@ -69,7 +70,8 @@ pub(crate) fn context(
         .with_default_features()
         .with_analyzer_rules(analyzer)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
-        .with_physical_optimizer_rule(Arc::new(CheckedArithmetic));
+        .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
+        .with_physical_optimizer_rule(Arc::new(JoinsGiveWay));
     if let Some(runtime) = &options.runtime {
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }

@@ -10,7 +10,9 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
 use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ExprWithAlias, SelectItem};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -113,12 +115,19 @@ impl Scope {
         let LogicalPlan::Projection(projection) = plan else {
             return Err(Error::Internal("an analysed projection is none".into()));
         };
+        // Puts the time of the statement into now().
+        let context = SimplifyContext::builder()
+            .with_schema(Arc::new(self.schema.clone()))
+            .with_config_options(Arc::clone(self.state.config_options()))
+            .with_current_time()
+            .build();
+        let simplifier = ExprSimplifier::new(context);
         let computed = projection.expr.into_iter().zip(names).map(|(expr, name)| {
             let expr = expr.unalias();
             let (_, field) = expr.to_field(&self.schema)?;
             let (data_type, nullable) = (field.data_type().clone(), field.is_nullable());
             let is_volatile = expr.is_volatile();
-            let expr = self.state.create_physical_expr(expr, &self.schema)?;
+            let expr = self.state.create_physical_expr(simplifier.simplify(expr)?, &self.schema)?;
             let expr = overflow::checked(expr, self.schema.as_arrow())?.data;
             Ok(Computed { expr, field: Field::new(name, data_type, nullable), is_volatile })
         });

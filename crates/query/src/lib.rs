@@ -39,6 +39,7 @@ mod block;
 mod checks;
 mod columns;
 mod conflict;
+mod cooperation;
 mod copy;
 mod cursor;
 mod defaults;

@@ -204,7 +204,12 @@ impl Prepared {
         }
         let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match value.cast_to(data_type) {
             Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
-            _ => Err(Error::coded("22P02", format!("a parameter of type {data_type} cannot be {value}"))),
+            // A text is malformed; a number is too large.
+            _ => {
+                let is_text = value.data_type().is_string();
+                let sqlstate = if is_text { "22P02" } else { "22003" };
+                Err(Error::coded(sqlstate, format!("a parameter of type {data_type} cannot be {value}")))
+            }
         };
         values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)
     }

@@ -106,7 +106,7 @@ impl From<QueryError> for Report {
             QueryError::Invalid(_) => Report::error(by_words(&message, "42000"), message),
             QueryError::Execution(_) => Report::error(by_words(&message, "22000"), message),
             QueryError::Internal(_) => Report::error(by_words(&message, "XX000"), message),
-            _ => Report::error(by_words(&message, "XX000"), message),
+            other => Report::error(other.sqlstate(), message),
         }
     }
 }
@@ -164,7 +164,7 @@ fn tables(error: TableError) -> Report {
         TableError::Corrupt { .. } => Report::error("XX001", message),
         TableError::Transactions(error) => transactions(&error),
         TableError::Memory(error) => memory(&error),
-        _ => Report::error(by_words(&message, "XX000"), message),
+        other => Report::error(other.sqlstate(), message),
     }
 }
 

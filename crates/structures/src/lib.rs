@@ -25,7 +25,7 @@
 //! publication.publish()?;
 //! let index = OrderedIndex::open(&pool, root)?;
 //! index.insert(&7u64.to_be_bytes(), 49, pool.publication())?;
-//! assert_eq!(index.get(&7u64.to_be_bytes()), Some(49));
+//! assert_eq!(index.get(&7u64.to_be_bytes())?, Some(49));
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 //!

@@ -184,7 +184,6 @@ async fn slow_starts_are_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "fails: a join that computes without an await holds the threads that clients are served on"]
 async fn shutting_down_waits_for_statements_and_not_for_ever() {
     let served = Served::with(limited(|limits| limits.shutdown = Duration::from_millis(800))).await;
     let mut idle = Raw::start(served.address).await;
