@@ -105,7 +105,7 @@ impl Scope {
     fn physical(&self, exprs: Vec<Expr>) -> Result<Vec<Computed>> {
         let schema = Arc::new(self.schema.clone());
         let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema });
-        let names: Vec<String> = exprs.iter().map(|expr| name_of(expr)).collect();
+        let names: Vec<String> = exprs.iter().map(name_of).collect();
         // Distinct names, whatever the expressions are.
         let numbered =
             exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));

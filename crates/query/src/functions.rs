@@ -64,7 +64,8 @@ impl Session {
 /// Makes the functions known to the engine.
 pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
     let user: fn(&Facts) -> String = |facts| facts.client.lock().user.clone();
-    let texts: [(&str, &'static str, fn(&Facts) -> String); 8] = [
+    type Text = fn(&Facts) -> String;
+    let texts: [(&str, &'static str, Text); 8] = [
         ("version", "pg_catalog.version", |_| format!("PostgreSQL {SERVER_VERSION}")),
         ("current_database", "pg_catalog.current_database", |_| CATALOG.to_owned()),
         ("current_catalog", "pg_catalog.current_catalog", |_| CATALOG.to_owned()),

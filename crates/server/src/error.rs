@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// The same, and the connection ends.
-    pub(crate) fn as_fatal(self) -> Report {
+    pub(crate) fn into_fatal(self) -> Report {
         Report { severity: Severity::Fatal, ..self }
     }
 

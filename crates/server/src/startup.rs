@@ -210,8 +210,8 @@ async fn authenticated(
             }
             // There is one database, whatever the client calls it.
             "database" | "replication" => {}
-            "options" => settings.start_options(&value).map_err(|report| End::Fatal(report.as_fatal()))?,
-            name => settings.start(name, &value).map_err(|report| End::Fatal(report.as_fatal()))?,
+            "options" => settings.start_options(&value).map_err(|report| End::Fatal(report.into_fatal()))?,
+            name => settings.start(name, &value).map_err(|report| End::Fatal(report.into_fatal()))?,
         }
     }
     let user = user.filter(|user| !user.is_empty());
@@ -224,7 +224,7 @@ async fn authenticated(
         false => Role { name: user, administrator: true, grants: Default::default() },
     };
     let session = shared.db.server_session(shared.limits.statement_memory_bytes);
-    let session = session.map_err(|error| End::Fatal(Report::from(error).as_fatal()))?;
+    let session = session.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
     let registered = shared.clients.register();
     let registered =
         registered.ok_or_else(|| fatal("XX000", "the system has no random numbers".to_owned()))?;

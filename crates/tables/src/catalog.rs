@@ -240,8 +240,8 @@ impl Catalog {
         self.tables.write().remove(name);
         self.changed();
         self.context.drop_state(table.state().id())?;
-        let sound = table.indexes().iter().filter(|index| index.damage().is_none());
-        sound.map(|index| Ok(self.context.drop_state(index.state_id())?)).collect()
+        let mut sound = table.indexes().iter().filter(|index| index.damage().is_none());
+        sound.try_for_each(|index| Ok(self.context.drop_state(index.state_id())?))
     }
 
     /// The table of this name.

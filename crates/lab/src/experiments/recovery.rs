@@ -91,7 +91,7 @@ struct Times {
 }
 
 impl Times {
-    fn to_first_answer(&self) -> f64 {
+    fn first_answer_ms(&self) -> f64 {
         self.pool + self.context + self.query
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         for (number, end) in End::ALL.into_iter().enumerate() {
             let times = (0..sizes.rounds).map(|_| bench.round(end)).collect::<Result<Vec<_>, _>>()?;
             let of = |get: fn(&Times) -> f64| median(&times.iter().map(get).collect::<Vec<_>>());
-            let (total, rest) = (of(Times::to_first_answer), of(|times| times.rest));
+            let (total, rest) = (of(Times::first_answer_ms), of(|times| times.rest));
             totals[number][size] = total;
             let label = format!("{} {}", short(tuples), end.name());
             let values = [of(|times| times.pool), of(|times| times.context), of(|times| times.query), total];
@@ -123,7 +123,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                 "context_ms": values[1],
                 "first_read_ms": values[2],
                 "to_first_answer_ms": total,
-                "longest_ms": times.iter().map(Times::to_first_answer).fold(0.0, f64::max),
+                "longest_ms": times.iter().map(Times::first_answer_ms).fold(0.0, f64::max),
                 "index_parts_left": parts,
                 "rest_of_index_ms": rest,
             }));

@@ -54,6 +54,9 @@ pub(super) struct SparseIndex<K: TreeKey> {
     key: PhantomData<K>,
 }
 
+/// The entries of a tree.
+type EntriesOf<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
+
 impl<K: TreeKey> SparseIndex<K> {
     const ENTRY_WORDS: usize = 1 + K::WORDS;
     const ENTRIES: usize = (PAGE_WORDS - 1) / Self::ENTRY_WORDS;
@@ -63,7 +66,7 @@ impl<K: TreeKey> SparseIndex<K> {
         pool: &Pool,
         header: u64,
         page_entries_max: usize,
-    ) -> Result<(SparseIndex<K>, Vec<SparseEntry<K::Stored>>)> {
+    ) -> Result<(SparseIndex<K>, EntriesOf<K>)> {
         let (mut free, mut entries) = (Vec::new(), Vec::new());
         Self::for_each_page(pool, header, |page, words| {
             for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {

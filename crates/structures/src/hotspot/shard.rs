@@ -13,7 +13,7 @@ use super::sync::{AtomicU64, Relaxed, SeqCst};
 
 /// Entries for which a bucket is counted, of keys of so many words: two thirds of its slots, so that few are too full.
 pub(super) const fn entries_per_bucket(key_words: usize) -> usize {
-    bucket::slots(key_words) * 2 / 3 + (bucket::slots(key_words) * 2 % 3 != 0) as usize
+    (bucket::slots(key_words) * 2).div_ceil(3)
 }
 
 /// The words of a key and their hash.
