@@ -100,7 +100,12 @@ impl Work {
     fn run(&self) {
         let began = Instant::now();
         for state in &self.states {
-            while !self.stop.load(Ordering::Acquire) && self.step(state) {}
+            loop {
+                let stopped = self.stop.load(Ordering::Acquire);
+                if stopped || !self.step(state) {
+                    break;
+                }
+            }
         }
         // The last one says that all is done.
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
