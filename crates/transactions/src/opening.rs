@@ -101,7 +101,8 @@ impl Work {
         let began = Instant::now();
         for state in &self.states {
             loop {
-                if self.stop.load(Ordering::Acquire) || !self.step(state) {
+                let stopped = self.stop.load(Ordering::Acquire);
+                if stopped || !self.step(state) {
                     break;
                 }
             }

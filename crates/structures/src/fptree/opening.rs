@@ -14,7 +14,7 @@
 //! nobody has done so meanwhile.
 
 use super::inner::{Child, Inner};
-use super::sparse::{SparseEntry, SparseIndex, same};
+use super::sparse::{Entries, SparseEntry, SparseIndex, same};
 use super::structure::Path;
 use super::{FpTree, Structure};
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ enum Purpose {
 
 impl<K: TreeKey> FpTree<K> {
     /// Builds the inner nodes above the segments, and those of the segments too if these are few.
-    pub(super) fn build(&self, mut entries: Vec<SparseEntry<K::Stored>>) -> Result<()> {
+    pub(super) fn build(&self, mut entries: Entries<K>) -> Result<()> {
         entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.low, b.low));
         if let Some(pair) = entries.windows(2).find(|pair| !self.ascend(pair[0].low, pair[1].low)) {
             let what = format!("the sparse index has the low key of {:#x} a second time", pair[0].leaf);

@@ -46,6 +46,9 @@ pub(super) struct SparseEntry<S> {
     pub(super) place: u64,
 }
 
+/// The entries of a tree that count, in no order.
+pub(super) type Entries<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
+
 /// The entries that are free, of an open tree. Under the tree's structure lock.
 pub(super) struct SparseIndex<K: TreeKey> {
     free: Vec<u64>,
@@ -53,9 +56,6 @@ pub(super) struct SparseIndex<K: TreeKey> {
     page_entries_max: usize,
     key: PhantomData<K>,
 }
-
-/// The entries of a tree.
-type EntriesOf<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
 
 impl<K: TreeKey> SparseIndex<K> {
     const ENTRY_WORDS: usize = 1 + K::WORDS;
@@ -66,7 +66,7 @@ impl<K: TreeKey> SparseIndex<K> {
         pool: &Pool,
         header: u64,
         page_entries_max: usize,
-    ) -> Result<(SparseIndex<K>, EntriesOf<K>)> {
+    ) -> Result<(SparseIndex<K>, Entries<K>)> {
         let (mut free, mut entries) = (Vec::new(), Vec::new());
         Self::for_each_page(pool, header, |page, words| {
             for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {

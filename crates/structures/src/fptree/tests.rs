@@ -1,4 +1,4 @@
-//! Trees with inner nodes of few children and pages of few entries, so that small histories reach all of the sparse
+//! Trees with inner nodes of few children and pages of one entry, so that small histories reach all of the sparse
 //! index, and trees that are opened part by part.
 
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 3 };
+const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1 };
 
 /// A tree whose inner nodes have up to three children, and whose segments are opened by whoever comes first.
 struct Narrow<K: TreeKey>(FpTree<K>);
@@ -220,7 +220,7 @@ fn no_flipped_bit_of_the_sparse_index_leads_to_a_wrong_answer() {
                 Err(other) => panic!("{other}"),
                 Ok(tree) => {
                     for key in (0..2 * keys).step_by(if index % 8 == 0 { 1 } else { 7 }) {
-                        let right = (key % 2 == 0).then_some(key ^ 1);
+                        let right = key.is_multiple_of(2).then_some(key ^ 1);
                         match tree.get(key) {
                             Ok(found) => assert_eq!(found, right, "bit {bit} of {word:#x}, key {key}"),
                             Err(Error::Corrupt { .. }) => failed = true,
