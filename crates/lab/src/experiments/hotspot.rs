@@ -54,7 +54,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     } else {
         (
             Sizes { keys: 100_000, operations: 60_000, moves: 3 },
-            Sizes { keys: 500_000, operations: 200_000, moves: 3 },
+            Sizes { keys: 500_000, operations: 300_000, moves: 3 },
         )
     };
     for (operation, figures) in PAPER {
