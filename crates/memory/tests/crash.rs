@@ -317,14 +317,14 @@ fn check_forced_failure(in_recovery: bool) -> Result<CrashReport> {
 }
 
 #[test]
-#[ignore = "fails; a_failing_state_is_replayed_alone runs it"]
+#[ignore = "made to fail: a_failing_state_is_replayed_alone runs it, in a process of its own"]
 fn forced_failure() {
     let error = check_forced_failure(false).unwrap_err();
     println!("{} judged; {error}", JUDGED.load(Ordering::Acquire));
 }
 
 #[test]
-#[ignore = "fails; a_failing_state_is_replayed_alone runs it"]
+#[ignore = "made to fail: a_failing_state_is_replayed_alone runs it, in a process of its own"]
 fn forced_failure_in_recovery() {
     let error = check_forced_failure(true).unwrap_err();
     println!("{} judged; {error}", JUDGED.load(Ordering::Acquire));
