@@ -67,6 +67,17 @@ race: setup ## Race our structures against RocksDB, LMDB, redb and fjall, which 
 	CXXFLAGS="$${CXXFLAGS:--march=native}" $(CARGO) run --profile demo -p entresol-lab --no-default-features --features peers \
 		--bin lab -- run race-kv $(RACE_ARGS)
 
+# Its checker is a program of its own, kept with the other things that are made once.
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/tools
+HISTORIES_ARGS ?=
+.PHONY: histories checker
+histories: checker ## Kill random transactions again and again; an independent checker judges what they saw.
+	$(CARGO) run --profile demo -p entresol-lab --no-default-features --bin lab -- run histories $(HISTORIES_ARGS)
+
+checker: setup
+	@command -v adya >/dev/null || [ -x $(TOOLS)/bin/adya ] || env -u CARGO_TARGET_DIR \
+		$(CARGO) install adya --version 0.1.0 --locked --no-default-features --features postgres --root $(TOOLS)
+
 # A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
 .PHONY: setup
 setup:

@@ -9,6 +9,7 @@ mod calibrate;
 mod chapter3;
 mod crash_states;
 mod flush_cost;
+pub mod histories;
 mod hotspot;
 mod journal_commit;
 mod lsm;
@@ -116,6 +117,11 @@ pub const ALL: &[Experiment] = &[
         name: "abort-rate",
         about: "dissertation, figure 5.13: restarts under each protocol over the skew",
         run: protocols::abort_rate,
+    },
+    Experiment {
+        name: "histories",
+        about: "random transactions under each protocol and level, killed again and again, judged by a checker",
+        run: histories::run,
     },
     Experiment {
         name: "race-kv",

@@ -22,6 +22,8 @@ pub struct RunOptions {
     pub dir: Option<PathBuf>,
     /// Where an experiment that makes a file puts it; none: it is only looked at.
     pub out: Option<PathBuf>,
+    /// The program `lab`: experiments that kill start it as a process of their own.
+    pub program: PathBuf,
 }
 
 impl RunOptions {

@@ -1,6 +1,7 @@
 //! `lab`: the experiments, each one command.
 
 use clap::{Parser, Subcommand};
+use entresol_lab::experiments::histories::worker::{self, Life};
 use entresol_lab::{Error, RunOptions, experiments, report::Report};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,9 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// The process that `histories` starts and kills.
+    #[command(hide = true)]
+    HistoryWorker(Life),
 }
 
 fn main() -> ExitCode {
@@ -55,18 +59,26 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<bool, Error> {
-    let Command::Run { names, quick, json, plot, dir, out, seed } = command else {
-        for experiment in experiments::ALL {
-            println!("{:22} {}", experiment.name, experiment.about);
+    let (names, quick, json, plot, dir, out, seed) = match command {
+        Command::Run { names, quick, json, plot, dir, out, seed } => {
+            (names, quick, json, plot, dir, out, seed)
         }
-        return Ok(true);
+        Command::List => {
+            for experiment in experiments::ALL {
+                println!("{:22} {}", experiment.name, experiment.about);
+            }
+            return Ok(true);
+        }
+        Command::HistoryWorker(life) => return worker::run(&life).map(|()| true),
     };
     if plot.is_some() && names.len() > 1 {
         return Err(Error::Invalid("--plot draws one experiment; run them one by one".to_string()));
     }
     // A wrong name is found before the first experiment has run for minutes.
     let chosen = names.iter().map(|name| experiments::find(name)).collect::<Result<Vec<_>, _>>()?;
-    let options = RunOptions { quick, seed, dir, out };
+    let program = std::env::current_exe()
+        .map_err(|error| Error::Io { what: "find this program".to_string(), error })?;
+    let options = RunOptions { quick, seed, dir, out, program };
     let mut reports = Vec::new();
     for experiment in chosen {
         let mut report = Report::new(experiment.name, quick);

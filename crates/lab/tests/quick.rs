@@ -8,7 +8,8 @@ use entresol_lab::{RunOptions, experiments, report::Report};
 fn every_experiment_holds_at_its_small_size() {
     for experiment in experiments::ALL {
         let mut report = Report::new(experiment.name, true);
-        let options = RunOptions { quick: true, seed: 7, dir: None, out: None };
+        let program = env!("CARGO_BIN_EXE_lab").into();
+        let options = RunOptions { quick: true, seed: 7, dir: None, out: None, program };
         (experiment.run)(&options, &mut report).unwrap();
         assert!(report.passed(), "{report}");
         let json = report.to_json();

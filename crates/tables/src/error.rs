@@ -274,7 +274,7 @@ pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static s
     match error {
         E::Conflict { .. } | E::ReadConflict { .. } | E::VotedAbort(_) => "40001",
         E::Busy(_) => "53300",
-        E::Finished => "25000",
+        E::Finished | E::Followed => "25000",
         E::NoSuchState(_) | E::NoSuchGroup(_) => "42P01",
         E::Full { .. } | E::WriteSetFull { .. } | E::KeyLength { .. } | E::ValueLength { .. } => "54000",
         E::OutcomeUnknown { .. } => "08007",

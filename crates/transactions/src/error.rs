@@ -73,6 +73,9 @@ pub enum Error {
     /// The transaction has been committed or aborted already.
     #[error("the transaction is already finished")]
     Finished,
+    /// The transaction went on with its next statement, which is the one to write and to commit.
+    #[error("the transaction went on with a later statement; write and commit with that one")]
+    Followed,
     /// There is no such state, or it was dropped.
     #[error("{0} does not exist or was dropped")]
     NoSuchState(StateId),

@@ -142,8 +142,8 @@ impl Transaction {
     }
 
     /// The transaction for its next statement. At [`Isolation::ReadCommitted`] that is a new one with a new
-    /// snapshot and all that was written so far; this one can still be read, without what it wrote, and commits
-    /// nothing. An error, with everything as it was, if a key that was written has been committed by somebody else
+    /// snapshot and all that was written so far; this one can still be read, without what it wrote, but neither
+    /// written nor committed. An error, with everything as it was, if a key that was written has been committed by somebody else
     /// meanwhile. At the other levels it is this one.
     pub fn next_statement(self: &Arc<Self>) -> Result<Arc<Transaction>> {
         if self.isolation != Isolation::ReadCommitted {
@@ -237,6 +237,11 @@ impl Transaction {
 
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_open() { Ok(()) } else { Err(Error::Finished) }
+    }
+
+    /// The flag is set while `pending` is held.
+    fn check_not_followed(&self) -> Result<()> {
+        if self.followed.load(Ordering::Acquire) { Err(Error::Followed) } else { Ok(()) }
     }
 
     /// Checks that what was copied before was protected by the registered snapshot until now.
@@ -382,6 +387,7 @@ impl Transaction {
         }
         let mut pending = self.pending.write();
         self.check_readable(state)?;
+        self.check_not_followed()?;
         pending.writes.put(state, key, value.map(Box::from))?;
         self.has_writes.store(true, Ordering::Release);
         Ok(())
@@ -421,6 +427,10 @@ impl Transaction {
     pub fn commit(&self, durability: Durability) -> Result<Commit> {
         let mut pending = self.pending.write();
         self.check_open()?;
+        if let Err(error) = self.check_not_followed() {
+            self.finish();
+            return Err(error);
+        }
         let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
         let result = match aborted {
             Some(state) => Err(Error::VotedAbort(state)),
