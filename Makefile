@@ -55,8 +55,8 @@ bench: setup ## Measure the floors, each figure beside what is asked of it.
 	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run $(BENCH) $(BENCH_ARGS)
 
 # `-march=native` is how RocksDB's own makefile builds it. Its binding is generated from headers, by libclang.
-.PHONY: race
-race: setup ## Race our structures against RocksDB, LMDB, redb and fjall, which are built first.
+.PHONY: race race-tsp
+race race-tsp: setup ## Race our structures, or two states under transactions, against RocksDB, LMDB, redb, fjall, SQLite.
 	@if [ -z "$${LIBCLANG_PATH:-}" ] && ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null \
 			&& ! compgen -G '/usr/lib/*/libclang*.so*' >/dev/null; then \
 		echo "installing libclang-dev"; \
@@ -65,7 +65,7 @@ race: setup ## Race our structures against RocksDB, LMDB, redb and fjall, which 
 		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends libclang-dev; \
 	fi
 	CXXFLAGS="$${CXXFLAGS:--march=native}" $(CARGO) run --profile demo -p entresol-lab --no-default-features --features peers \
-		--bin lab -- run race-kv $(RACE_ARGS)
+		--bin lab -- run $(if $(filter race-tsp,$@),race-tsp,race-kv) $(RACE_ARGS)
 
 # Its checker is a program of its own, kept with the other things that are made once.
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/tools

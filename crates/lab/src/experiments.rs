@@ -16,6 +16,7 @@ mod lsm;
 mod protocols;
 mod race_kv;
 mod race_trees;
+mod race_tsp;
 mod recovery;
 
 use crate::report::Report;
@@ -132,6 +133,11 @@ pub const ALL: &[Experiment] = &[
         name: "race-trees",
         about: "every tree and the hash table beside BTreeMap and the published C++ figures",
         run: race_trees::run,
+    },
+    Experiment {
+        name: "race-tsp",
+        about: "two states under one writer and one reader, beside RocksDB, SQLite, LMDB and redb (`make race-tsp`)",
+        run: race_tsp::run,
     },
     Experiment {
         name: "recovery",

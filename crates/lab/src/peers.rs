@@ -10,12 +10,12 @@ mod btree_map;
 mod fjall;
 pub mod indexes;
 #[cfg(feature = "peers")]
-mod lmdb;
+pub(crate) mod lmdb;
 pub mod ours;
 #[cfg(feature = "peers")]
 mod redb;
 #[cfg(feature = "peers")]
-mod rocksdb;
+pub(crate) mod rocksdb;
 
 use crate::Error;
 use crate::workload::{Op, Tally};
@@ -166,7 +166,7 @@ fn peers() -> Vec<Contender> {
 
 /// An error of a peer.
 #[cfg(feature = "peers")]
-fn peer_error<E: std::fmt::Display>(peer: &'static str) -> impl Fn(E) -> Error {
+pub(crate) fn peer_error<E: std::fmt::Display>(peer: &'static str) -> impl Fn(E) -> Error {
     move |error| Error::Peer { peer, error: error.to_string() }
 }
 

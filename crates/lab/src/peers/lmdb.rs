@@ -30,9 +30,10 @@ fn failed<E: std::fmt::Display>(error: E) -> Error {
     peer_error("LMDB")(error)
 }
 
-pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
+/// An environment with the settings above and room for named databases.
+pub(crate) fn environment(dir: &Path, class: Class, databases: u32) -> Result<Env, Error> {
     let mut options = EnvOpenOptions::new();
-    options.map_size(MAP_BYTES).max_readers(16);
+    options.map_size(MAP_BYTES).max_readers(16).max_dbs(databases);
     if class != Class::Sync {
         let flags = EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC | EnvFlags::WRITE_MAP | EnvFlags::MAP_ASYNC;
         // SAFETY: these flags risk the file in a power failure, not memory: nothing else writes to the map, since
@@ -40,7 +41,11 @@ pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
         unsafe { options.flags(flags) };
     }
     // SAFETY: the file is in a temporary directory of this process: nobody else changes it while it is mapped.
-    let env = unsafe { options.open(dir) }.map_err(failed)?;
+    unsafe { options.open(dir) }.map_err(failed)
+}
+
+pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
+    let env = environment(dir, class, 0)?;
     let transaction = env.write_txn().map_err(failed)?;
     let database = env
         .create_databases_and_commit(transaction, |opener, transaction| {

@@ -30,9 +30,11 @@ fn failed<E: std::fmt::Display>(error: E) -> Error {
     peer_error("RocksDB")(error)
 }
 
-fn options(class: Class) -> Options {
+/// The settings above.
+pub(crate) fn options(class: Class) -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
+    options.create_missing_column_families(true);
     options.increase_parallelism(std::thread::available_parallelism().map_or(2, usize::from) as i32);
     options.optimize_level_style_compaction(MEMTABLE_BYTES);
     options.set_compression_per_level(&[rocksdb::DBCompressionType::None; 7]);
