@@ -108,6 +108,12 @@ fn every_form_survives_crashes_with_buckets() {
 }
 
 #[test]
+fn every_form_survives_crashes_with_buckets_in_order() {
+    map_tests::survives_crashes::<SortedBuckets>(2, 200, 120, 10_000);
+    map_tests::survives_crashes::<IndirectionBuckets>(2, 250, 120, 10_000);
+}
+
+#[test]
 fn two_writers_survive_crashes() {
     map_tests::two_writers_survive_crashes::<PairSkipList<u64>>(3, 60, 3000);
     map_tests::two_writers_survive_crashes::<SmallHybridBuckets<u64>>(3, 60, 1000);
