@@ -12,7 +12,7 @@ use entresol_structures::skiplist::{
     BucketSkipList, Content, HybridBucketSkipList, HybridPairSkipList, PairSkipList, SkipList, Towers,
 };
 use entresol_structures::trie::{Patricia, Scan, Trie};
-use entresol_structures::{FpTree, KeyWidth, OrderedIndex, WordKey};
+use entresol_structures::{FpTree, KeyWidth, OrderedIndex, Scan as _, WordKey};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;

@@ -12,7 +12,7 @@
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_structures::btree::instances::FpLikeTree;
 use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
-use entresol_structures::{FpTree, WordKey};
+use entresol_structures::{FpTree, Scan, WordKey};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;

@@ -15,7 +15,7 @@ use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::btree::instances::*;
 use entresol_structures::btree::{BTree, Placement};
 use entresol_structures::node::Layout;
-use entresol_structures::{FpTree, WordKey};
+use entresol_structures::{FpTree, Scan, WordKey};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::hint::black_box;

@@ -9,10 +9,12 @@ use crate::node::{Entries, FixedKey, Layout};
 use crate::range::{Range, Scan, cut};
 use std::ops::RangeInclusive;
 
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P> {
+    type Key = K;
+
     /// Appends the entries of a range in ascending order, a leaf at a time until there are at least `enough`. Returns
     /// the range that is left, if any. Cost: one descent, then the leaves in a row.
-    pub fn scan(
+    fn scan(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -74,8 +76,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(None)
     }
 
-    /// As [`BTree::scan`], in descending order. Cost: a descent for every leaf.
-    pub fn scan_back(
+    /// As [`Scan::scan`], in descending order. Cost: a descent for every leaf.
+    fn scan_back(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -106,31 +108,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
         Ok(None)
     }
+}
 
+impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Iterates over a range, from either end (not both).
     pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, BTree<K, L, I, P>> {
         Range::new(self, range)
-    }
-}
-
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P> {
-    type Key = K;
-
-    fn scan(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        BTree::scan(self, range, enough, entries)
-    }
-
-    fn scan_back(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        BTree::scan_back(self, range, enough, entries)
     }
 }

@@ -12,10 +12,12 @@ use crate::range::{Range, Scan};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-impl<K: FixedKey> LsmTree<K> {
+impl<K: FixedKey> Scan for LsmTree<K> {
+    type Key = K;
+
     /// Appends the first `enough` entries of a range, ascending. Returns the range that is left, if any. Cost: a
     /// search in each run and buffer, then a comparison with each for an entry.
-    pub fn scan(
+    fn scan(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -25,8 +27,8 @@ impl<K: FixedKey> LsmTree<K> {
         Ok(last.and_then(K::next).filter(|from| from <= range.end()).map(|from| from..=*range.end()))
     }
 
-    /// As [`LsmTree::scan`], in descending order.
-    pub fn scan_back(
+    /// As [`Scan::scan`], in descending order.
+    fn scan_back(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -35,7 +37,9 @@ impl<K: FixedKey> LsmTree<K> {
         let last = self.collect::<false>(&range, enough, entries)?;
         Ok(last.and_then(K::previous).filter(|to| to >= range.start()).map(|to| *range.start()..=to))
     }
+}
 
+impl<K: FixedKey> LsmTree<K> {
     /// Appends entries; returns the last key if there may be more behind it.
     fn collect<const FORWARD: bool>(
         &self,
@@ -99,26 +103,4 @@ fn sources<'v, K: FixedKey, const FORWARD: bool>(
         sources.push(Source::Run(cursor));
     }
     Ok(sources)
-}
-
-impl<K: FixedKey> Scan for LsmTree<K> {
-    type Key = K;
-
-    fn scan(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        LsmTree::scan(self, range, enough, entries)
-    }
-
-    fn scan_back(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        LsmTree::scan_back(self, range, enough, entries)
-    }
 }

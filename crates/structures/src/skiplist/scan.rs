@@ -10,10 +10,12 @@ use crate::range::{Range, Scan, cut};
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 
-impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
+impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
+    type Key = K;
+
     /// Appends the entries of a range in ascending order, a node at a time until there are at least `enough`. Returns
     /// the range that is left, if any. Cost: one descent, then the nodes in a row.
-    pub fn scan(
+    fn scan(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -67,8 +69,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(None)
     }
 
-    /// As [`SkipList::scan`], in descending order. Cost: a descent for every node.
-    pub fn scan_back(
+    /// As [`Scan::scan`], in descending order. Cost: a descent for every node.
+    fn scan_back(
         &self,
         range: RangeInclusive<K>,
         enough: usize,
@@ -101,7 +103,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         Ok(None)
     }
+}
 
+impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Iterates over a range, from either end (not both).
     pub fn range(&self, range: RangeInclusive<K>) -> Range<'_, SkipList<K, C, T>> {
         Range::new(self, range)
@@ -120,27 +124,5 @@ impl<'t, K: FixedKey, C: Content, T: Towers> IntoIterator for &'t SkipList<K, C,
 
     fn into_iter(self) -> Range<'t, SkipList<K, C, T>> {
         self.iter()
-    }
-}
-
-impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
-    type Key = K;
-
-    fn scan(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        SkipList::scan(self, range, enough, entries)
-    }
-
-    fn scan_back(
-        &self,
-        range: RangeInclusive<K>,
-        enough: usize,
-        entries: &mut Entries<K>,
-    ) -> Result<Option<RangeInclusive<K>>> {
-        SkipList::scan_back(self, range, enough, entries)
     }
 }

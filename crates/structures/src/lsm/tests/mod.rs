@@ -8,6 +8,7 @@ mod power_failure;
 
 use super::{LsmOptions, LsmShape, LsmTree, Maintenance};
 use crate::node::FixedKey;
+use crate::range::Scan;
 use entresol_memory::Pool;
 use entresol_memory::crash::MapOperation;
 use std::collections::{BTreeMap, BTreeSet};
