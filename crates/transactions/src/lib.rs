@@ -77,6 +77,7 @@ mod state;
 mod timestamp;
 mod transaction;
 mod vacuum;
+mod value_buffer;
 mod write_set;
 mod write_sets;
 
