@@ -61,9 +61,9 @@ pub(crate) struct Version<'p> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pruned {
     /// Pointers to change: offset of the word, value.
-    relinked: SmallVec<[(u64, u64); 2]>,
+    relinked: SmallVec<[(u64, u64); 1]>,
     /// Versions that nothing leads to then.
-    freed: SmallVec<[u64; 4]>,
+    freed: SmallVec<[u64; 2]>,
 }
 
 impl Pruned {

@@ -291,7 +291,7 @@ impl Transaction {
         let key = state.normalise(key)?;
         let pending = self.pending.read();
         let own = pending.writes.get(state.id, &key);
-        Ok(own.map(|value| value.as_deref().map(ValueBuffer::from_slice)))
+        Ok(own.map(|value| value.map(ValueBuffer::from_slice)))
     }
 
     /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the snapshot sees.
@@ -409,7 +409,7 @@ impl Transaction {
         }
         let mut pending = self.pending.write();
         self.check_readable(state)?;
-        pending.writes.put(state, key, value.map(Box::from))?;
+        pending.writes.put(state, key, value)?;
         self.has_writes.store(true, Ordering::Release);
         Ok(())
     }
@@ -469,7 +469,7 @@ impl Transaction {
         match &result {
             // The write set stays for `changes`.
             Ok(commit) if commit.keys > 0 => {
-                let groups: Vec<_> = commit::groups(&pending.writes);
+                let groups = commit::groups(&pending.writes);
                 drop(pending);
                 self.context.tidy(&groups, commit.keys);
             }
@@ -500,7 +500,7 @@ impl Transaction {
     pub fn changes(&self, state: StateId) -> Vec<(KeyBytes, Option<Vec<u8>>)> {
         let pending = self.pending.read();
         let Some(writes) = pending.writes.states.get(&state) else { return Vec::new() };
-        writes.keys.iter().map(|(key, value)| (key.clone(), value.as_deref().map(<[u8]>::to_vec))).collect()
+        writes.keys.iter().map(|(key, value)| (key.clone(), value.map(<[u8]>::to_vec))).collect()
     }
 
     /// The states that the transaction wrote.
