@@ -148,6 +148,7 @@ impl Mapping {
     }
 
     /// How far it is mapped.
+    #[inline]
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes.load(Ordering::Acquire)
     }

@@ -6,7 +6,7 @@
 //!            finished                       ...      (TRANSACTIONS_MAX, claimed by CAS)
 //! ```
 //!
-//! Invariants (all operations on these words are SeqCst, so they have one total order):
+//! Invariants (all operations on these words but the release of a slot are SeqCst, so they have one total order):
 //! - A registered snapshot was equal to `visible` *after* it had been stored. A scan reads `visible` (the
 //!   *horizon*) before the slots; a transaction whose final snapshot the scan misses stored it after the scan read
 //!   its slot, and so re-read `visible` after the horizon was read: its snapshot is >= the horizon.
@@ -18,7 +18,8 @@
 //!
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_utils::{Backoff, CachePadded};
@@ -36,8 +37,13 @@ const FREE: u64 = u64::MAX;
 const NO_COMMIT: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
 
+thread_local! {
+    /// The slot that this thread claimed last, of whatever context: a hint.
+    static LAST_SLOT: Cell<usize> = const { Cell::new(0) };
+}
+
 struct Slot {
-    /// The snapshot; `FREE` when nobody owns the slot, 0 while it is being claimed.
+    /// The snapshot; `FREE` when nobody owns the slot.
     snapshot: AtomicU64,
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
     commit: AtomicU64,
@@ -103,8 +109,8 @@ impl ActiveTransactions {
     /// Registers a transaction at the newest snapshot. Waits a bounded time for a free slot.
     pub(crate) fn claim(&self) -> Result<(usize, Timestamp)> {
         for attempt in 0..CLAIM_ATTEMPTS_MAX {
-            if let Some(slot) = self.try_claim() {
-                return Ok((slot, self.register(slot)));
+            if let Some(claimed) = self.try_claim() {
+                return Ok(claimed);
             }
             if attempt > 0 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -113,28 +119,41 @@ impl ActiveTransactions {
         Err(Error::Busy("all transaction slots are taken"))
     }
 
-    fn try_claim(&self) -> Option<usize> {
-        self.slots.iter().enumerate().find_map(|(index, slot)| {
-            if slot.snapshot.load(SeqCst) != FREE {
-                return None;
-            }
-            // Before the claim, so that a scan that misses the slot comes before the snapshot is stored.
-            self.slots_used.fetch_max(index + 1, SeqCst);
-            slot.snapshot.compare_exchange(FREE, 0, SeqCst, SeqCst).ok().map(|_| index)
-        })
+    fn try_claim(&self) -> Option<(usize, Timestamp)> {
+        // The slot that this thread had last lies in its cache; the others' slots are being written.
+        let last = LAST_SLOT.get();
+        let again = (last < self.slots_used.load(SeqCst)).then(|| self.try_claim_slot(last)).flatten();
+        let claimed = again.or_else(|| (0..TRANSACTIONS_MAX).find_map(|slot| self.try_claim_slot(slot)))?;
+        LAST_SLOT.set(claimed.0);
+        Some(claimed)
     }
 
-    fn register(&self, slot: usize) -> Timestamp {
-        let mut snapshot = self.visible.load(SeqCst);
+    fn try_claim_slot(&self, index: usize) -> Option<(usize, Timestamp)> {
+        let slot = &self.slots[index];
+        if slot.snapshot.load(SeqCst) != FREE {
+            return None;
+        }
+        // Before the claim, so that a scan that misses the slot comes before the snapshot is stored. It only grows.
+        if self.slots_used.load(SeqCst) <= index {
+            self.slots_used.fetch_max(index + 1, SeqCst);
+        }
+        let snapshot = self.visible.load(SeqCst);
+        interleave::point();
+        slot.snapshot.compare_exchange(FREE, snapshot, SeqCst, SeqCst).ok()?;
+        Some((index, self.register(index, snapshot)))
+    }
+
+    /// Moves a snapshot that was stored on to one that was the newest after it had been stored.
+    fn register(&self, slot: usize, mut snapshot: Timestamp) -> Timestamp {
         loop {
-            interleave::point();
-            self.slots[slot].snapshot.store(snapshot, SeqCst);
             interleave::point();
             let now = self.visible.load(SeqCst);
             if now == snapshot {
                 return snapshot;
             }
             snapshot = now;
+            interleave::point();
+            self.slots[slot].snapshot.store(snapshot, SeqCst);
         }
     }
 
@@ -142,8 +161,10 @@ impl ActiveTransactions {
     pub(crate) fn release(&self, slot: usize) {
         let slot = &self.slots[slot];
         assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
-        let before = slot.snapshot.swap(FREE, SeqCst);
-        assert_ne!(before, FREE, "a slot is released twice");
+        // Only its owner changes a claimed slot. A scan that still sees the snapshot keeps too much for a moment; one
+        // that does not comes after all that the owner read.
+        assert_ne!(slot.snapshot.load(Relaxed), FREE, "a slot is released twice");
+        slot.snapshot.store(FREE, Release);
     }
 
     /// The newest timestamp at which all commits are finished.

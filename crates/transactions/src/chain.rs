@@ -27,7 +27,8 @@ use smallvec::SmallVec;
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
-use crate::object::{VALUE_BYTES_MAX, ValueBuffer};
+use crate::object::VALUE_BYTES_MAX;
+use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
 
 const NEXT: usize = 0;
@@ -60,9 +61,9 @@ pub(crate) struct Version<'p> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pruned {
     /// Pointers to change: offset of the word, value.
-    relinked: SmallVec<[(u64, u64); 2]>,
+    relinked: SmallVec<[(u64, u64); 1]>,
     /// Versions that nothing leads to then.
-    freed: SmallVec<[u64; 4]>,
+    freed: SmallVec<[u64; 2]>,
 }
 
 impl Pruned {
@@ -142,13 +143,8 @@ impl<'p> Version<'p> {
     }
 
     fn copy_value(&self, buffer: &mut ValueBuffer) {
-        buffer.clear();
-        let bytes = (self.length() as usize).min(8 * (self.words.len() - VALUE));
-        buffer.resize(8 * (self.words.len() - VALUE), 0);
-        for (chunk, word) in buffer.chunks_exact_mut(8).zip(&self.words[VALUE..]) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        buffer.truncate(bytes);
+        let words = &self.words[VALUE..];
+        buffer.copy_words(words, (self.length() as usize).min(8 * words.len()));
     }
 }
 

@@ -63,20 +63,27 @@ pub struct Commit {
     pub keys: usize,
 }
 
-/// The groups of a write set, by number, each once.
-pub(crate) fn groups(writes: &WriteSet) -> Vec<Arc<Group>> {
+/// Groups, by number, each once.
+pub(crate) type Groups = SmallVec<[Arc<Group>; 4]>;
+
+/// The groups of a write set.
+pub(crate) fn groups(writes: &WriteSet) -> Groups {
     let written = writes.states.values().filter(|writes| !writes.keys.is_empty());
-    let mut groups: Vec<_> = written.map(|writes| Arc::clone(&writes.state.group)).collect();
-    groups.sort_by_key(|group| group.id);
-    groups.dedup_by_key(|group| group.id);
-    groups
+    each_once(written.map(|writes| &writes.state.group))
 }
 
 /// The same, and the groups that were read.
-fn with_read_groups(written: &[Arc<Group>], reads: &ReadSet) -> Vec<Arc<Group>> {
-    let mut groups: Vec<_> = written.iter().chain(reads.groups()).cloned().collect();
-    groups.sort_by_key(|group| group.id);
-    groups.dedup_by_key(|group| group.id);
+fn with_read_groups(written: &[Arc<Group>], reads: &ReadSet) -> Groups {
+    each_once(written.iter().chain(reads.groups()))
+}
+
+fn each_once<'g>(all: impl Iterator<Item = &'g Arc<Group>>) -> Groups {
+    let mut groups = Groups::new();
+    for group in all {
+        if let Err(place) = groups.binary_search_by_key(&group.id, |group| group.id) {
+            groups.insert(place, Arc::clone(group));
+        }
+    }
     groups
 }
 
@@ -102,13 +109,14 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
     }
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
-    let groups_touched = reads.map_or_else(|| groups.clone(), |reads| with_read_groups(&groups, reads));
+    let with_read = reads.map(|reads| with_read_groups(&groups, reads));
+    let groups_touched = with_read.as_ref().unwrap_or(&groups);
     context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let held = Held::acquire(&groups_touched, writes, reads);
+        let held = Held::acquire(groups_touched, writes, reads);
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
         let planned = plan(context.pool(), snapshot, writes, &context.active.snapshots(), context.options());
@@ -299,7 +307,7 @@ impl<'c> Execution<'c> {
                 Step::Delete { object, current, .. } => object.end(*current, cts),
                 Step::Build { value, reservation, shape, replaced, .. } => {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
-                    object.build(replaced.as_ref().map(|(old, census)| (old, census)), Some((cts, value)));
+                    object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
                 Step::Chain { value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
@@ -329,7 +337,7 @@ impl<'c> Execution<'c> {
                     if active("object-published-before-its-key") {
                         std::mem::replace(&mut publication, self.pool.publication()).publish()?;
                     }
-                    let Some((old, _)) = replaced else {
+                    let Some((old, _)) = replaced.as_deref() else {
                         match state.index.insert(key, offset, publication)? {
                             Inserted::New => continue,
                             Inserted::Exists(other) => return Err(unexpected(state.id, offset, Some(other))),

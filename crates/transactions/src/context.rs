@@ -120,6 +120,7 @@ impl StateContext {
     }
 
     /// The pool that everything lies in.
+    #[inline]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }

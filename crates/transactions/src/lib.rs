@@ -77,8 +77,10 @@ mod state;
 mod timestamp;
 mod transaction;
 mod vacuum;
+mod value_buffer;
 mod write_set;
 mod write_sets;
+mod writes;
 
 pub use active::TRANSACTIONS_MAX;
 pub use check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};

@@ -10,8 +10,9 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crate::active::ActiveTransactions;
-use crate::object::{ValueBuffer, VersionedObject};
+use crate::object::VersionedObject;
 use crate::state::{Found, State};
+use crate::value_buffer::ValueBuffer;
 use crate::{Result, Timestamp};
 
 impl State {

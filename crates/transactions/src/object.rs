@@ -28,11 +28,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use entresol_memory::mutants::{active, intact};
 use entresol_memory::{OBJECT_BYTES_MAX, Pool, STREAM_BYTES_MIN};
-use smallvec::SmallVec;
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
 use crate::protocol::VERSION_SLOTS_MIN;
+use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
 
 /// How many versions of one key can exist at a time: one bit each in a word.
@@ -44,9 +44,6 @@ const _: () = assert!(3 * (VALUE_BYTES_MAX as u64 + 64) < OBJECT_BYTES_MAX);
 const BITMAP: usize = 0;
 const SHAPE: usize = 1;
 const HEADERS: usize = 2;
-
-/// A value copied out of an object. Short ones stay on the stack.
-pub(crate) type ValueBuffer = SmallVec<[u8; 256]>;
 
 /// How many slots, and how long a value can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +91,12 @@ impl Shape {
         Shape { capacity: (8 * value_words).clamp(self.capacity, VALUE_BYTES_MAX.max(self.capacity)), ..self }
     }
 
+    #[inline]
     fn value_words(self) -> usize {
         1 + self.capacity / 8
     }
 
+    #[inline]
     fn words(self) -> usize {
         HEADERS + self.slots * (2 + self.value_words())
     }
@@ -220,6 +219,7 @@ impl<'p> VersionedObject<'p> {
     }
 
     /// Bits of slots that are not there would be damage; nobody may follow them.
+    #[inline]
     fn bitmap(&self) -> u64 {
         let all = if self.shape.slots == 64 { u64::MAX } else { (1 << self.shape.slots) - 1 };
         self.words[BITMAP].load(Ordering::Acquire) & all
@@ -235,6 +235,7 @@ impl<'p> VersionedObject<'p> {
         (cts, dts)
     }
 
+    #[inline]
     fn value_at(&self, slot: usize) -> usize {
         HEADERS + 2 * self.shape.slots + slot * self.shape.value_words()
     }
@@ -251,6 +252,7 @@ impl<'p> VersionedObject<'p> {
     /// Copies the value of a slot. Returns false, with the buffer empty, for a length that does not fit: possible
     /// only for a reader whose transaction was finished meanwhile.
     #[must_use]
+    #[inline]
     pub(crate) fn copy_value(&self, slot: usize, buffer: &mut ValueBuffer) -> bool {
         buffer.clear();
         let at = self.value_at(slot);
@@ -260,11 +262,7 @@ impl<'p> VersionedObject<'p> {
         }
         let words = &self.words[at + 1..at + 1 + bytes.div_ceil(8)];
         interleave::point();
-        buffer.resize(8 * words.len(), 0);
-        for (chunk, word) in buffer.chunks_exact_mut(8).zip(words) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-        }
-        buffer.truncate(bytes);
+        buffer.copy_words(words, bytes);
         true
     }
 

@@ -19,7 +19,7 @@ use entresol_structures::KeyBytes;
 use parking_lot::RwLock;
 
 use crate::active::Snapshots;
-use crate::object::ValueBuffer;
+use crate::value_buffer::ValueBuffer;
 use crate::{Error, Result, StateId, Timestamp};
 
 /// What a version costs beside its value and key.
@@ -114,8 +114,7 @@ impl OldVersions {
         let kept = versions.get(&(state, KeyBytes::from_slice(key)));
         let seen = kept.and_then(|kept| kept.iter().find(|v| v.cts <= snapshot && snapshot < v.dts));
         if let Some(seen) = seen {
-            value.clear();
-            value.extend_from_slice(&seen.value);
+            value.set(&seen.value);
         }
         seen.is_some()
     }

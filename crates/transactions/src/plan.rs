@@ -14,7 +14,7 @@ use crate::chain::{self, Chain, Pruned};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
 use crate::state::{LINE_BYTES, State};
-use crate::write_set::{StateWrites, WriteSet, Written};
+use crate::write_set::{StateWrites, WriteSet};
 use crate::{Error, Protocol, Result, Timestamp};
 
 /// How many keys are looked up together.
@@ -40,7 +40,7 @@ pub(crate) enum Step<'a, 'p> {
         value: &'a [u8],
         reservation: Reservation<'p>,
         shape: Shape,
-        replaced: Option<(VersionedObject<'p>, Census)>,
+        replaced: Option<Replaced<'p>>,
     },
     /// Put a version (None: a deletion) in front of the chain of the key, if there is one, and take out what nobody needs.
     Chain {
@@ -52,11 +52,21 @@ pub(crate) enum Step<'a, 'p> {
     },
 }
 
-/// The plan for one key.
-enum KeyPlan<'a, 'p> {
-    Nothing,
-    Step(Step<'a, 'p>),
+/// An object that gives way to another one; boxed, so that the steps of updates stay small.
+type Replaced<'p> = Box<(VersionedObject<'p>, Census)>;
+
+/// Whether a key was planned.
+#[derive(PartialEq, Eq)]
+enum Planned {
+    Yes,
     TooManyVersions,
+}
+
+/// What the keys of a state are looked up with; used again for the next one.
+struct Lookup<'a> {
+    keys: Vec<&'a KeyBytes>,
+    values: Vec<Option<&'a [u8]>>,
+    offsets: Vec<Option<u64>>,
 }
 
 /// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: others are
@@ -69,7 +79,14 @@ pub(crate) fn plan<'a, 'p>(
     options: &ContextOptions,
 ) -> Result<Option<Vec<Step<'a, 'p>>>> {
     let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
-    let mut steps = Vec::with_capacity(writes.keys());
+    let keys = writes.keys();
+    let mut steps = Vec::with_capacity(keys);
+    let room = keys.min(LOOKUP_KEYS);
+    let mut lookup = Lookup {
+        keys: Vec::with_capacity(room),
+        values: Vec::with_capacity(room),
+        offsets: Vec::with_capacity(room),
+    };
     // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
         writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
@@ -78,7 +95,7 @@ pub(crate) fn plan<'a, 'p>(
         if writes.state.is_dropped() {
             return Err(Error::NoSuchState(writes.state.id));
         }
-        if !planner.plan_state(writes, &mut steps)? {
+        if planner.plan_state(writes, &mut lookup, &mut steps)? == Planned::TooManyVersions {
             return Ok(None);
         }
     }
@@ -95,32 +112,33 @@ struct Planner<'s, 'p> {
 }
 
 impl<'p> Planner<'_, 'p> {
-    fn plan_state<'a>(&self, writes: &'a StateWrites, steps: &mut Vec<Step<'a, 'p>>) -> Result<bool> {
-        let mut offsets = Vec::with_capacity(LOOKUP_KEYS);
-        let mut keys: Vec<&'a KeyBytes> = Vec::with_capacity(LOOKUP_KEYS);
+    fn plan_state<'a>(
+        &self,
+        writes: &'a StateWrites,
+        Lookup { keys, values, offsets }: &mut Lookup<'a>,
+        steps: &mut Vec<Step<'a, 'p>>,
+    ) -> Result<Planned> {
         let mut remaining = writes.keys.iter();
         loop {
-            let mut values: smallvec::SmallVec<[&'a Written; LOOKUP_KEYS]> = smallvec::SmallVec::new();
             keys.clear();
+            values.clear();
             for (key, value) in remaining.by_ref().take(LOOKUP_KEYS) {
                 keys.push(key);
                 values.push(value);
             }
             if keys.is_empty() {
-                return Ok(true);
+                return Ok(Planned::Yes);
             }
-            writes.state.index.get_many(&keys, &mut offsets)?;
+            writes.state.index.get_many(keys, offsets)?;
             assert_eq!(offsets.len(), keys.len(), "the index answers every key");
             for &offset in offsets.iter().flatten() {
                 self.pool.prefetch(offset);
                 // Most values are short, and lie there.
                 self.pool.prefetch(offset + LINE_BYTES);
             }
-            for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {
-                match self.plan_key(&writes.state, key, value.as_deref(), *offset)? {
-                    KeyPlan::Nothing => (),
-                    KeyPlan::Step(step) => steps.push(step),
-                    KeyPlan::TooManyVersions => return Ok(false),
+            for ((&key, &value), offset) in keys.iter().zip(&*values).zip(&*offsets) {
+                if self.plan_key(&writes.state, key, value, *offset, steps)? == Planned::TooManyVersions {
+                    return Ok(Planned::TooManyVersions);
                 }
             }
         }
@@ -132,15 +150,16 @@ impl<'p> Planner<'_, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         offset: Option<u64>,
-    ) -> Result<KeyPlan<'a, 'p>> {
+        steps: &mut Vec<Step<'a, 'p>>,
+    ) -> Result<Planned> {
         if state.is_chained() {
-            return self.plan_chained(state, key, value, offset);
+            return self.plan_chained(state, key, value, offset, steps);
         }
         let Some(offset) = offset else {
             let shape = |value: &[u8]| Shape::for_new(value.len(), self.options.version_slots);
             return match value {
-                Some(value) => self.build(state, key, value, shape(value), None),
-                None => Ok(KeyPlan::Nothing),
+                Some(value) => self.build(state, key, value, (shape(value), None), steps),
+                None => Ok(Planned::Yes),
             };
         };
         let Some(object) = VersionedObject::try_open(self.pool, offset) else {
@@ -150,28 +169,22 @@ impl<'p> Planner<'_, 'p> {
         let census = object.census(&state.group.invalid, snapshots);
         self.first_committer_wins(state, key, census.newest)?;
         let Some(value) = value else {
-            return Ok(match census.current {
-                Some(current) => KeyPlan::Step(Step::Delete { object, current, state, key }),
-                None => KeyPlan::Nothing,
-            });
+            steps.extend(census.current.map(|current| Step::Delete { object, current, state, key }));
+            return Ok(Planned::Yes);
         };
         if active("version-written-over-the-current")
             && let Some(slot) = census.current
             && object.holds(value.len())
         {
-            return Ok(KeyPlan::Step(Step::Update {
-                object,
-                dead: 1 << slot,
-                slot,
-                superseded: None,
-                value,
-            }));
+            steps.push(Step::Update { object, dead: 1 << slot, slot, superseded: None, value });
+            return Ok(Planned::Yes);
         }
         if let Some(slot) = object.free_slot(&census)
             && object.holds(value.len())
         {
             let superseded = census.current;
-            return Ok(KeyPlan::Step(Step::Update { object, dead: census.dead, slot, superseded, value }));
+            steps.push(Step::Update { object, dead: census.dead, slot, superseded, value });
+            return Ok(Planned::Yes);
         }
         let slots_max = match state.protocol() {
             // Commits in work may supersede each other before any of them is visible.
@@ -181,14 +194,15 @@ impl<'p> Planner<'_, 'p> {
         let grown =
             |versions: u64| object.shape().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
         if let Some(shape) = grown(census.needed) {
-            return self.build(state, key, value, shape, Some((object, census)));
+            return self.build(state, key, value, (shape, Some(Box::new((object, census)))), steps);
         }
         let recent = census.needed & !census.old;
-        let Some(shape) = grown(recent) else { return Ok(KeyPlan::TooManyVersions) };
+        let Some(shape) = grown(recent) else { return Ok(Planned::TooManyVersions) };
         let kept = if active("old-versions-dropped") { 0 } else { census.old };
         let copies = object.copies(kept, &state.group.invalid);
         state.old_versions.keep(state.id, key, copies, snapshots)?;
-        self.build(state, key, value, shape, Some((object, Census { needed: recent, ..census })))
+        let replaced = Box::new((object, Census { needed: recent, ..census }));
+        self.build(state, key, value, (shape, Some(replaced)), steps)
     }
 
     /// At a snapshot; elsewhere locks or validation see to it that the last one to commit knew what it overwrote.
@@ -210,7 +224,8 @@ impl<'p> Planner<'_, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         offset: Option<u64>,
-    ) -> Result<KeyPlan<'a, 'p>> {
+        steps: &mut Vec<Step<'a, 'p>>,
+    ) -> Result<Planned> {
         let (mut lives, mut before) = (false, None);
         if let Some(offset) = offset {
             let census = Chain::at(self.pool, offset).census(&state.group.invalid, self.snapshots);
@@ -220,10 +235,11 @@ impl<'p> Planner<'_, 'p> {
             before = Some((offset, census.pruned));
         }
         if value.is_none() && !lives {
-            return Ok(KeyPlan::Nothing);
+            return Ok(Planned::Yes);
         }
         let reservation = self.pool.reserve(chain::version_bytes(value))?;
-        Ok(KeyPlan::Step(Step::Chain { state, key, value, reservation, before }))
+        steps.push(Step::Chain { state, key, value, reservation, before });
+        Ok(Planned::Yes)
     }
 
     fn build<'a>(
@@ -231,11 +247,12 @@ impl<'p> Planner<'_, 'p> {
         state: &'a State,
         key: &'a [u8],
         value: &'a [u8],
-        shape: Shape,
-        replaced: Option<(VersionedObject<'p>, Census)>,
-    ) -> Result<KeyPlan<'a, 'p>> {
+        (shape, replaced): (Shape, Option<Replaced<'p>>),
+        steps: &mut Vec<Step<'a, 'p>>,
+    ) -> Result<Planned> {
         let reservation = self.pool.reserve(shape.bytes())?;
         let shape = shape.filling(reservation.bytes());
-        Ok(KeyPlan::Step(Step::Build { state, key, value, reservation, shape, replaced }))
+        steps.push(Step::Build { state, key, value, reservation, shape, replaced });
+        Ok(Planned::Yes)
     }
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
 
-use crate::object::ValueBuffer;
 use crate::state::{Found, State};
 use crate::transaction::Transaction;
+use crate::value_buffer::ValueBuffer;
 use crate::write_set::is_empty_range;
 use crate::{Result, Timestamp, interleave};
 

@@ -15,8 +15,9 @@ use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use crate::chain::Chain;
 use crate::directory::StateEntry;
 use crate::group::Group;
-use crate::object::{ValueBuffer, VersionedObject};
+use crate::object::VersionedObject;
 use crate::old_versions::OldVersions;
+use crate::value_buffer::ValueBuffer;
 use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
 
 /// Bytes of a cache line.
@@ -90,6 +91,7 @@ impl State {
     }
 
     /// How its transactions are kept apart.
+    #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -231,9 +233,10 @@ impl State {
         if self.is_chained() {
             return self.copy_from_chain(offset, snapshot, value);
         }
-        // Which value is wanted says the first line only; short values lie in the second one.
-        self.pool.prefetch(offset + LINE_BYTES);
         let Some(object) = VersionedObject::try_open(&self.pool, offset) else { return Found::Damaged };
+        // Which value is wanted says the first line only; short values lie in the second one. Behind a load of the first,
+        // which the processor does not wait for here: a prefetch that finds no translation holds up what follows it.
+        self.pool.prefetch(offset + LINE_BYTES);
         match object.visible(snapshot, &self.group.invalid) {
             Some(slot) if object.copy_value(slot, value) => Found::Value,
             Some(_) => Found::Damaged,

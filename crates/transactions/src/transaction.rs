@@ -22,10 +22,11 @@ use crate::commit::{self, Commit};
 use crate::context::StateContext;
 use crate::isolation::Isolation;
 use crate::locks::{LockTable, TransactionLocks};
-use crate::object::{VALUE_BYTES_MAX, ValueBuffer};
+use crate::object::VALUE_BYTES_MAX;
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
 use crate::state::{Found, State};
+use crate::value_buffer::ValueBuffer;
 use crate::write_set::{Mark, WriteSet};
 use crate::write_sets::ValidatedReads;
 use crate::{Error, Protocol, Result, StateId, Timestamp, interleave};
@@ -69,6 +70,8 @@ pub struct Transaction {
     reads: Option<Mutex<ReadSet>>,
     /// What was read of groups that validate backwards.
     validated: Mutex<ValidatedReads>,
+    /// There is something in it.
+    has_validated: AtomicBool,
     /// Locks of groups with two-phase locking; made with the first one. Statements of a transaction share them.
     locks: OnceLock<Arc<TransactionLocks>>,
     /// When the first attempt began: what locks go by.
@@ -98,6 +101,7 @@ impl Transaction {
             pending: RwLock::new(Pending::default()),
             reads: (isolation == Isolation::Serializable).then(Mutex::default),
             validated: Mutex::default(),
+            has_validated: AtomicBool::new(false),
             locks: OnceLock::new(),
             age,
             restarts: AtomicBool::new(false),
@@ -112,8 +116,17 @@ impl Transaction {
 
     /// Fails if something that has to be validated was written since it was read.
     fn check_validated(&self) -> Result<()> {
-        let validated = self.validated.lock();
-        if validated.is_empty() { Ok(()) } else { self.context.write_sets.validate(&validated) }
+        if !self.has_validated.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.context.write_sets.validate(&self.validated.lock())
+    }
+
+    /// Notes what has to be validated, before it is read.
+    fn validated(&self, note: impl FnOnce(&mut ReadSet)) {
+        let mut validated = self.validated.lock();
+        note(validated.note(self.snapshot));
+        self.has_validated.store(true, Ordering::Release);
     }
 
     /// Takes a lock.
@@ -160,6 +173,7 @@ impl Transaction {
         }
         // Those protocols promise the same at every level.
         *next.validated.lock() = std::mem::take(&mut *self.validated.lock());
+        next.has_validated.store(self.has_validated.swap(false, Ordering::AcqRel), Ordering::Release);
         if let Some(locks) = self.locks.get() {
             next.locks.get_or_init(|| Arc::clone(locks));
         }
@@ -182,7 +196,7 @@ impl Transaction {
 
     pub(crate) fn note_range(&self, state: &Arc<State>, range: impl FnOnce() -> KeyRange) {
         match state.protocol() {
-            Protocol::Bocc => self.validated.lock().note(self.snapshot).add_range(state, range()),
+            Protocol::Bocc => self.validated(|reads| reads.add_range(state, range())),
             // It is locked.
             Protocol::S2pl => (),
             _ => self.reads.as_ref().map_or((), |reads| reads.lock().add_range(state, range())),
@@ -202,7 +216,7 @@ impl Transaction {
     fn read_newest(&self, state: &Arc<State>, key: &[u8], value: &mut ValueBuffer) -> Result<bool> {
         let key = state.normalise(key)?;
         if state.validates() {
-            self.validated.lock().note(self.snapshot).add_key(state, key.clone());
+            self.validated(|reads| reads.add_key(state, key.clone()));
         } else {
             self.lock(|locks, table| locks.read_key(table, state.id, &key))?;
         }
@@ -218,23 +232,33 @@ impl Transaction {
         Ok(found == Found::Value)
     }
 
+    #[inline]
     fn note_key(&self, state: &Arc<State>, key: &[u8]) -> Result<()> {
-        if let Some(reads) = &self.reads {
-            reads.lock().add_key(state, state.normalise(key)?);
+        match &self.reads {
+            None => Ok(()),
+            Some(reads) => Self::note_key_in(reads, state, key),
         }
+    }
+
+    #[inline(never)]
+    fn note_key_in(reads: &Mutex<ReadSet>, state: &Arc<State>, key: &[u8]) -> Result<()> {
+        reads.lock().add_key(state, state.normalise(key)?);
         Ok(())
     }
 
     /// The context that the transaction belongs to.
+    #[inline]
     pub fn context(&self) -> &Arc<StateContext> {
         &self.context
     }
 
     /// Neither committed nor aborted yet.
+    #[inline]
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_open() { Ok(()) } else { Err(Error::Finished) }
     }
@@ -262,14 +286,17 @@ impl Transaction {
     }
 
     /// What the transaction itself wrote under the key: None if nothing, Some(None) if it deleted it.
+    #[inline]
     fn own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
-        if !self.has_writes.load(Ordering::Acquire) {
-            return Ok(None);
-        }
+        if self.has_writes.load(Ordering::Acquire) { self.find_own_write(state, key) } else { Ok(None) }
+    }
+
+    #[inline(never)]
+    fn find_own_write(&self, state: &State, key: &[u8]) -> Result<Option<Option<ValueBuffer>>> {
         let key = state.normalise(key)?;
         let pending = self.pending.read();
         let own = pending.writes.get(state.id, &key);
-        Ok(own.map(|value| value.as_deref().map(ValueBuffer::from_slice)))
+        Ok(own.map(|value| value.map(ValueBuffer::from_slice)))
     }
 
     /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the snapshot sees.
@@ -388,7 +415,7 @@ impl Transaction {
         let mut pending = self.pending.write();
         self.check_readable(state)?;
         self.check_not_followed()?;
-        pending.writes.put(state, key, value.map(Box::from))?;
+        pending.writes.put(state, key, value)?;
         self.has_writes.store(true, Ordering::Release);
         Ok(())
     }
@@ -452,7 +479,7 @@ impl Transaction {
         match &result {
             // The write set stays for `changes`.
             Ok(commit) if commit.keys > 0 => {
-                let groups: Vec<_> = commit::groups(&pending.writes);
+                let groups = commit::groups(&pending.writes);
                 drop(pending);
                 self.context.tidy(&groups, commit.keys);
             }
@@ -483,7 +510,7 @@ impl Transaction {
     pub fn changes(&self, state: StateId) -> Vec<(KeyBytes, Option<Vec<u8>>)> {
         let pending = self.pending.read();
         let Some(writes) = pending.writes.states.get(&state) else { return Vec::new() };
-        writes.keys.iter().map(|(key, value)| (key.clone(), value.as_deref().map(<[u8]>::to_vec))).collect()
+        writes.keys.iter().map(|(key, value)| (key.clone(), value.map(<[u8]>::to_vec))).collect()
     }
 
     /// The states that the transaction wrote.
@@ -494,9 +521,10 @@ impl Transaction {
     }
 
     fn finish(&self) {
+        // Whoever is here is alone: it holds `pending`, or nobody else has the transaction.
+        assert!(self.open.load(Ordering::Relaxed), "a transaction is finished once");
         // In this order: who sees the snapshot gone and then rewrites a slot comes after `open` was cleared.
-        let was_open = self.open.swap(false, Ordering::SeqCst);
-        assert!(was_open, "a transaction is finished once");
+        self.open.store(false, Ordering::Release);
         self.context.active.release(self.slot);
         // Strict: what was committed is visible, or nothing was. A statement that was followed by another one leaves the
         // locks to that one.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use entresol_structures::KeyBytes;
 
 use crate::state::State;
+use crate::writes::{Writes, Written};
 use crate::{Error, Result, StateId};
 
 /// How much one transaction may have written before its commit, in bytes.
@@ -22,12 +23,9 @@ const ENTRY_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
-/// A written value; None deletes the key.
-pub(crate) type Written = Option<Box<[u8]>>;
-
 pub(crate) struct StateWrites {
     pub(crate) state: Arc<State>,
-    pub(crate) keys: BTreeMap<KeyBytes, Written>,
+    pub(crate) keys: Writes,
 }
 
 struct Undo {
@@ -45,8 +43,8 @@ pub(crate) struct WriteSet {
     bytes: usize,
 }
 
-fn value_bytes(value: &Written) -> usize {
-    value.as_ref().map_or(0, |value| value.len())
+fn value_bytes(value: Option<&[u8]>) -> usize {
+    value.map_or(0, <[u8]>::len)
 }
 
 impl WriteSet {
@@ -60,16 +58,16 @@ impl WriteSet {
 
     /// All that was written.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<State>, &KeyBytes)> {
-        self.states.values().flat_map(|writes| writes.keys.keys().map(|key| (&writes.state, key)))
+        self.states.values().flat_map(|writes| writes.keys.keys().map(move |key| (&writes.state, key)))
     }
 
     /// What was written under the key: None is nothing, Some(None) a deletion.
-    pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<&Written> {
+    pub(crate) fn get(&self, state: StateId, key: &[u8]) -> Option<Option<&[u8]>> {
         self.states.get(&state)?.keys.get(key)
     }
 
-    pub(crate) fn put(&mut self, state: &Arc<State>, key: KeyBytes, value: Written) -> Result<()> {
-        let added = ENTRY_BYTES + key.len() + value_bytes(&value);
+    pub(crate) fn put(&mut self, state: &Arc<State>, key: KeyBytes, value: Option<&[u8]>) -> Result<()> {
+        let added = ENTRY_BYTES + key.len() + value_bytes(value);
         let undo_bytes = if self.undo.is_some() { ENTRY_BYTES + key.len() } else { 0 };
         if self.bytes + added + undo_bytes > WRITE_SET_BYTES_MAX {
             return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
@@ -77,19 +75,19 @@ impl WriteSet {
         let writes = self
             .states
             .entry(state.id)
-            .or_insert_with(|| StateWrites { state: Arc::clone(state), keys: BTreeMap::new() });
+            .or_insert_with(|| StateWrites { state: Arc::clone(state), keys: Writes::new() });
         assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
         self.bytes += added + undo_bytes;
         match &mut self.undo {
             Some(undo) => {
                 // What was there is still held, by the undo entry.
-                let before = writes.keys.insert(key.clone(), value);
+                let before = writes.keys.put(key.clone(), value, |before| before.map(Box::from));
                 undo.push(Undo { state: state.id, key, before });
             }
             None => {
                 let key_bytes = key.len();
-                if let Some(before) = writes.keys.insert(key, value) {
-                    self.bytes -= ENTRY_BYTES + key_bytes + value_bytes(&before);
+                if let Some(before_bytes) = writes.keys.put(key, value, value_bytes) {
+                    self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
                 }
             }
         }
@@ -110,11 +108,11 @@ impl WriteSet {
             self.bytes -= ENTRY_BYTES + key.len();
             let key_bytes = key.len();
             let taken = match before {
-                Some(before) => writes.keys.insert(key, before),
+                Some(before) => writes.keys.put(key, before.as_deref(), value_bytes),
                 None => writes.keys.remove(&key),
             };
             let taken = taken.expect("an undo entry names a written key");
-            self.bytes -= ENTRY_BYTES + key_bytes + value_bytes(&taken);
+            self.bytes -= ENTRY_BYTES + key_bytes + taken;
         }
     }
 
@@ -130,8 +128,8 @@ impl WriteSet {
         if is_empty_range(lower, upper) {
             return Vec::new();
         }
-        let range = writes.keys.range::<[u8], _>((lower, upper));
-        range.take(max).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let range = writes.keys.range(lower, upper);
+        range.take(max).map(|(key, value)| (key.clone(), value.map(Box::from))).collect()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -7,7 +7,8 @@
 //!
 //! Committers who answer at once would so split into two halves that take turns. A leader therefore lets those of the
 //! last two rounds come back first, for at most four syncs' time, as long as that pays: after a wait in vain it
-//! does not for some rounds, twice as many each time.
+//! does not for some rounds, twice as many each time. Two or three are waited for only as long as one sync takes: if
+//! they need longer, each is better off with a sync of its own.
 //!
 //! ```text
 //!  A  append ─ lead: write, sync ───────┐ done
@@ -50,10 +51,11 @@ struct Round {
     hurried_next: u32,
 }
 
-/// Fewer committers are not worth a wait.
-const COMPANY_MIN: u32 = 4;
-/// How long company is waited for, in what a sync takes.
-const PATIENCE_SYNCS: u64 = 4;
+/// Fewer committers are few.
+const MANY_MIN: u32 = 4;
+/// How long company is waited for, in what a sync takes: few committers, many.
+const PATIENCE_SYNCS_FEW: u64 = 1;
+const PATIENCE_SYNCS_MANY: u64 = 4;
 /// The longest wait for company.
 const GATHER_NS_MAX: u64 = 500_000;
 /// The most rounds without a wait after waits in vain.
@@ -101,14 +103,15 @@ impl Rounds {
     fn gather(&self, sync_ns: u64) {
         let expected = {
             let mut round = self.state.lock();
-            if round.seen < COMPANY_MIN || round.hurried > 0 {
+            if round.seen < 2 || round.hurried > 0 {
                 round.hurried = round.hurried.saturating_sub(1);
                 return;
             }
             round.seen
         };
         let began = Instant::now();
-        let patience = Duration::from_nanos((PATIENCE_SYNCS * sync_ns).min(GATHER_NS_MAX));
+        let syncs = if expected < MANY_MIN { PATIENCE_SYNCS_FEW } else { PATIENCE_SYNCS_MANY };
+        let patience = Duration::from_nanos(sync_ns.saturating_mul(syncs).min(GATHER_NS_MAX));
         loop {
             let mut round = self.state.lock();
             let came = round.waiting[round.number % 2] + 1;
@@ -358,6 +361,25 @@ mod tests {
         let wait = waits(&rounds, 20);
         rounds.end(false);
         assert_ne!(rounds.ended[wait.parity].load(Ordering::Relaxed), wait.seen, "called to lead");
+    }
+
+    #[test]
+    fn one_other_committer_is_waited_for_and_nobody_by_who_was_alone() {
+        let rounds = Rounds::default();
+        let waits = |sync_ns: u64| {
+            let began = Instant::now();
+            rounds.gather(sync_ns);
+            began.elapsed()
+        };
+        rounds.state.lock().seen = 2;
+        assert!(waits(200_000) >= Duration::from_micros(200), "it did not come");
+        rounds.state.lock().waiting[0] = 1;
+        rounds.gather(u64::MAX);
+        assert_eq!(rounds.state.lock().hurried_next, 1, "it is there");
+        rounds.state.lock().seen = 1;
+        rounds.state.lock().waiting[0] = 0;
+        rounds.gather(u64::MAX);
+        assert_eq!(rounds.state.lock().hurried, 0, "who was alone waits for nobody");
     }
 
     #[test]
