@@ -74,7 +74,7 @@ mod types;
 mod write;
 
 pub use block::SAVEPOINTS_MAX;
-pub use copy::{CopyIn, CopyOut, CopyStatement, LINE_BYTES_MAX};
+pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.
 pub use datafusion;

@@ -36,13 +36,15 @@ pub(crate) struct Report {
     pub(crate) message: String,
     pub(crate) detail: Option<String>,
     pub(crate) hint: Option<String>,
+    /// Where it happened: the line of a COPY.
+    pub(crate) context: Option<String>,
     /// Character of the statement's text, from 1.
     pub(crate) position: Option<usize>,
 }
 
 impl Report {
     fn of(severity: Severity, code: &'static str, message: impl Into<String>) -> Report {
-        Report { severity, code, message: message.into(), detail: None, hint: None, position: None }
+        Report { severity, code, message: message.into(), detail: None, hint: None, context: None, position: None }
     }
 
     pub(crate) fn error(code: &'static str, message: impl Into<String>) -> Report {
@@ -88,6 +90,12 @@ pub(crate) fn failed_block() -> Report {
     Report::error("25P02", message)
 }
 
+/// Takes the place of a COPY out of a message, where it stands in parentheses at the end.
+fn context(message: &str) -> Option<(&str, &str)> {
+    let (message, context) = message.strip_suffix(')')?.rsplit_once(" (COPY ")?;
+    Some((message, context))
+}
+
 impl From<QueryError> for Report {
     fn from(error: QueryError) -> Report {
         let message = error.to_string();
@@ -106,6 +114,15 @@ impl From<QueryError> for Report {
             QueryError::Invalid(_) => Report::error(by_words(&message, "42000"), message),
             QueryError::Execution(_) => Report::error(by_words(&message, "22000"), message),
             QueryError::Internal(_) => Report::error(by_words(&message, "XX000"), message),
+            QueryError::Copy { table, line, error } => {
+                Report { context: Some(format!("COPY {table}, line {line}")), ..Report::from(*error) }
+            }
+            QueryError::Coded { sqlstate, message } => match context(&message) {
+                Some((message, context)) => {
+                    Report { context: Some(format!("COPY {context}")), ..Report::error(sqlstate, message) }
+                }
+                None => Report::error(sqlstate, message),
+            },
             other => Report::error(other.sqlstate(), message),
         }
     }

@@ -117,6 +117,19 @@ impl Socket {
         }
     }
 
+    /// The next packet of a statement that needs more of them, unless it is interrupted.
+    pub(crate) async fn packet_guarded(
+        &mut self,
+        guard: &mut Guard,
+        bytes_max: usize,
+    ) -> Result<Result<Packet, End>, Interrupt> {
+        tokio::select! {
+            biased;
+            packet = self.packet(bytes_max) => Ok(packet),
+            why = guard.interrupted() => Err(why),
+        }
+    }
+
     /// The type of the next packet, if it has arrived.
     pub(crate) fn next_kind(&self) -> Option<u8> {
         frontend::next_kind(&self.input, self.shared.limits.packet_bytes)

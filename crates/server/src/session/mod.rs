@@ -11,6 +11,7 @@
 //! as in PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
 //! statement needs none; it is run again after conflicts. A definition commits what was before it and runs alone.
 
+mod copy;
 mod extended;
 mod run;
 pub(crate) mod settings;

@@ -88,6 +88,10 @@ impl Connection {
             }
             other => other,
         };
+        if piece.kind == Kind::Copy {
+            let statement = self.parse_copy(piece.sql).map_err(positioned)?;
+            return self.copy(&statement).await;
+        }
         if self.answered(piece.sql, piece.kind, true).await? {
             return Ok(());
         }
