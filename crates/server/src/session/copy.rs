@@ -14,7 +14,7 @@
 //!
 //! Memory: one message, what [`CopyIn`] keeps, and the write set of the transaction.
 
-use entresol::query::{CopyIn, CopyLines, CopyStatement, Error as QueryError};
+use entresol::query::{CopyIn, CopyLines, CopyStatement};
 
 use super::{Connection, Failure};
 use crate::error::Report;
@@ -40,6 +40,7 @@ impl Connection {
 
     /// Runs a COPY, whichever way its rows go.
     pub(super) async fn copy(&mut self, statement: &CopyStatement) -> Result<(), Failure> {
+        self.socket.send_deferred(&mut self.guard).await?;
         let rows = match statement.is_in() {
             true => self.copy_in(statement).await?,
             false => self.copy_out(statement).await?,

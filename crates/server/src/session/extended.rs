@@ -7,7 +7,6 @@ use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::{CopyStatement, Prepared};
 
 use super::run::{Given, Rows, rows_tag};
-use super::settings::{self, Change};
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::options::NAMES_MAX;
@@ -33,8 +32,6 @@ pub(super) struct Statement {
 enum Work {
     /// Nothing: its text has no statement.
     Empty,
-    /// The server answers it.
-    Server,
     Copy(CopyStatement),
     Session(Prepared),
 }
@@ -145,19 +142,6 @@ impl Connection {
             let work = Work::Copy(self.parse_copy(sql).map_err(positioned)?);
             return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
         }
-        let own = match kind {
-            Kind::Setting | Kind::Show => settings::parse(sql),
-            _ => None,
-        };
-        if let Some(change) = own {
-            self.admit(sql, kind)?;
-            let columns = match change {
-                Change::Show { name } => Some(settings::column(name)),
-                _ => None,
-            };
-            let sql = sql.to_owned();
-            return Ok(Statement { sql, kind, work: Work::Server, types: Vec::new(), columns });
-        }
         let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
         let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
         let parameters = prepared.parameters().iter().enumerate();
@@ -233,7 +217,7 @@ impl Connection {
             portal.state = State::Done;
             // What the role may do was looked at when the statement was parsed.
             self.admit_now(kind)?;
-            if self.answered(&statement.sql, kind, false).await? {
+            if self.answered(&statement.sql, kind) {
                 return Ok(());
             }
             // More follows before the next Sync: then all of it is one transaction.
@@ -243,7 +227,7 @@ impl Connection {
             let prepared = match &statement.work {
                 Work::Session(prepared) => prepared,
                 Work::Copy(copy) => return self.copy(copy).await,
-                Work::Empty | Work::Server => return Ok(()),
+                Work::Empty => return Ok(()),
             };
             match self.start(prepared, kind, &portal.values).await? {
                 Given::Done(tag) => {
@@ -276,15 +260,6 @@ impl Connection {
         portal.state = State::Done;
         self.socket.out.complete(&tag);
         Ok(())
-    }
-
-    /// Answers SHOW of a setting of the server's.
-    pub(super) fn show(&mut self, name: &'static str, value: &str, describe_rows: bool) {
-        if describe_rows {
-            self.socket.out.columns(describe(&settings::column(name), &[]));
-        }
-        self.socket.out.text_row(value);
-        self.socket.out.complete("SHOW");
     }
 }
 

@@ -139,7 +139,8 @@ impl Output {
 
     pub(crate) fn copy_data(&mut self, data: &[u8]) -> Outcome<()> {
         let length = i32::try_from(data.len() + 4);
-        let length = length.map_err(|_| Report::error("54000", "a row is longer than the protocol can say"))?;
+        let length =
+            length.map_err(|_| Report::error("54000", "a row is longer than the protocol can say"))?;
         self.bytes.put_u8(b'd');
         self.bytes.put_i32(length);
         self.bytes.put_slice(data);
@@ -148,17 +149,6 @@ impl Output {
 
     pub(crate) fn copy_done(&mut self) {
         self.bare(b'c');
-    }
-
-    /// A row of one text.
-    pub(crate) fn text_row(&mut self, value: &str) {
-        // Values of settings are short.
-        let length = value.len() as u32;
-        self.bytes.put_u8(b'D');
-        self.bytes.put_u32(4 + 2 + 4 + length);
-        self.bytes.put_i16(1);
-        self.bytes.put_u32(length);
-        self.bytes.put_slice(value.as_bytes());
     }
 }
 

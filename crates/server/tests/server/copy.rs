@@ -52,7 +52,8 @@ async fn rows_come_and_go_as_text_and_csv() {
     pin_mut!(sink);
     sink.send(Bytes::from_static(b"s;id\n\"a \"\"q\"\"\nb\";4\n;5\n")).await.unwrap();
     assert_eq!(sink.finish().await.unwrap(), 2);
-    let out = client.copy_out("COPY (SELECT id, s FROM t WHERE id > 3 ORDER BY id) TO STDOUT CSV HEADER").await;
+    let out =
+        client.copy_out("COPY (SELECT id, s FROM t WHERE id > 3 ORDER BY id) TO STDOUT CSV HEADER").await;
     let lines: Vec<Bytes> = out.unwrap().try_collect().await.unwrap();
     assert_eq!(lines, [&b"id,s\n"[..], b"4,\"a \"\"q\"\"\nb\"\n", b"5,\n"]);
     assert_eq!(served.metric("entresol_rows_written_total").await, 5.0);

@@ -4,6 +4,7 @@
 mod copy;
 mod extended;
 mod hostile;
+mod isolation;
 mod limits;
 mod protocol;
 mod psql;
