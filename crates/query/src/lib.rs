@@ -74,7 +74,7 @@ mod types;
 mod write;
 
 pub use block::SAVEPOINTS_MAX;
-pub use copy::{CopyIn, CopyOut, CopyStatement, LINE_BYTES_MAX};
+pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.
 pub use datafusion;
@@ -84,7 +84,7 @@ pub use error::{Error, Result};
 pub use execute::STATEMENTS_MAX;
 pub use functions::Client;
 pub use parameters::PARAMETERS_MAX;
-pub use prepared::{Outcome, Prepared};
+pub use prepared::{Outcome, Prepared, Short};
 pub use scan::{BATCH_ROWS, EntresolScan};
 pub use schemas::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
 pub use session::{CONFLICT_RETRIES_MAX, Session, SessionOptions, StatementResult};

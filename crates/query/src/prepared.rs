@@ -32,6 +32,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{Insert, Query};
 use entresol_transactions::Transaction;
 use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -41,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
 use crate::point::{self, Given, Point};
 use crate::provider::{Current, EntresolTable};
-use crate::session::{Session, StatementResult, commit};
+use crate::session::{Session, StatementResult, commit, commit_waits};
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
 use crate::{defaults, engine, literals, modify};
@@ -161,6 +162,44 @@ enum Work {
     Text,
 }
 
+impl Work {
+    fn is_short(&self) -> bool {
+        matches!(self, Work::Point(_) | Work::Insert(_))
+    }
+
+    /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Given>> {
+        match self {
+            Work::Point(point) => point.run(transaction, values),
+            Work::Insert(source) => {
+                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
+                let count =
+                    rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
+                Ok(count.map(|count| Given::Count("INSERT", count)))
+            }
+            Work::Query { .. } | Work::Text => Ok(None),
+        }
+    }
+}
+
+/// What a short statement gave.
+#[derive(Debug)]
+pub enum Short {
+    /// Rows of a query: their columns, and the rows if there are any.
+    Rows(SchemaRef, Option<RecordBatch>),
+    /// INSERT, UPDATE or DELETE, and how many rows were changed.
+    Count(&'static str, u64),
+}
+
+impl From<Given> for Short {
+    fn from(given: Given) -> Short {
+        match given {
+            Given::Rows(schema, batch) => Short::Rows(schema, batch),
+            Given::Count(verb, rows) => Short::Count(verb, rows),
+        }
+    }
+}
+
 /// A statement as it is made ready.
 struct Ready {
     work: Work,
@@ -168,7 +207,26 @@ struct Ready {
     columns: Option<SchemaRef>,
 }
 
+/// An INSERT as far as it is known without planning.
+struct Inserting {
+    source: InsertSource,
+    /// Its query, with the defaults that it asks for.
+    spelled: Option<Box<Query>>,
+    /// Its rows are literals and parameters.
+    short: bool,
+}
+
 impl Prepared {
+    /// Whether running it takes microseconds, if the disk is not waited for: nothing is planned, and no table is
+    /// read but by its key.
+    pub fn is_short(&self) -> bool {
+        match &self.0.command {
+            None => true,
+            Some(command) if command.is_rows() => self.0.planned.lock().work.is_short(),
+            Some(command) => command.concerns_session(),
+        }
+    }
+
     /// The types of its parameters.
     pub fn parameters(&self) -> &[ArrowType] {
         &self.0.parameters
@@ -277,26 +335,12 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let source = source::any_insert(&self.catalog, insert)?;
-                // What concerns nothing but the rows themselves.
-                let plain = !modify::concerns_insert(&self.catalog, insert)?;
-                let mut short = source.query.is_some() && plain;
+                let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
                 let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
-                if let Some(query) = &source.query {
-                    let mut query = query.clone();
-                    defaults::spell_out(&mut query, &source.table, &source.targets)?;
-                    let query = &query;
-                    let columns = source.table.schema().columns();
-                    let values = parameters::assigned_values(query, &source.targets, columns);
-                    types.of_assigned(values.into_iter());
-                    // Values of the right types, whatever they are, tell whether only they decide.
-                    let sample = types.sample(count)?;
-                    short &= literals::rows(&source, query, &sample).is_some();
-                    if !short {
-                        let query = engine::query_statement(query.clone());
-                        types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
-                    }
+                if let (Some(query), false) = (spelled, short) {
+                    let query = engine::query_statement(query);
+                    types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                 }
                 (if short { Work::Insert(source) } else { Work::Text }, returned)
             }
@@ -321,6 +365,56 @@ impl Session {
             other => (Work::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// What is known of an INSERT without planning; the types of parameters that are assigned to columns are added.
+    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
+        let source = source::any_insert(&self.catalog, insert)?;
+        let mut inserting = Inserting { source, spelled: None, short: false };
+        let source = &inserting.source;
+        if let Some(query) = &source.query {
+            let mut query = query.clone();
+            defaults::spell_out(&mut query, &source.table, &source.targets)?;
+            let columns = source.table.schema().columns();
+            let values = parameters::assigned_values(&query, &source.targets, columns);
+            types.of_assigned(values.into_iter());
+            // Values of the right types, whatever they are, tell whether only they decide.
+            let sample = types.sample(count)?;
+            // What concerns nothing but the rows themselves.
+            let plain = !modify::concerns_insert(&self.catalog, insert)?;
+            inserting.short = plain && literals::rows(source, &query, &sample).is_some();
+            inserting.spelled = Some(query);
+        }
+        Ok(inserting)
+    }
+
+    /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
+    /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
+    pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
+        let version = self.catalog.version();
+        let mut commands = parse(sql).ok()?;
+        let command = commands.pop().filter(|_| commands.is_empty())?;
+        let count = command.parameters().ok()?;
+        let mut types = Types::default();
+        let (work, columns) = match (&command, point::recognise(&self.catalog, &command)) {
+            (_, Some(point)) => {
+                point.add_types(&mut types);
+                let columns = point.columns().cloned();
+                (Work::Point(point), columns)
+            }
+            (Command::Insert(insert), None) if insert.returning.is_none() => {
+                let inserting = self.inserting(insert, &mut types, count).ok()?;
+                (Work::Insert(inserting.short.then_some(inserting.source)?), None)
+            }
+            _ => return None,
+        };
+        Some(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(self.current()),
+            command: Some(command),
+            parameters: types.complete(count),
+            columns,
+            planned: Mutex::new(Planned { version, work: Arc::new(work) }),
+        })))
     }
 
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
@@ -361,6 +455,63 @@ impl Session {
         }
     }
 
+    /// Runs a short statement ([`Prepared::is_short`]) at once, if it waits for nothing: as [`Session::run_prepared`]
+    /// does, without what that needs to wait. `None` if it is for that to run, and to say what is wrong; nothing was
+    /// done then. Values are to be of just the parameters' types.
+    pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
+        let kernel = &prepared.0;
+        let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
+        let fit = values.len() == kernel.parameters.len()
+            && values.iter().zip(&kernel.parameters).all(|(value, wanted)| value.data_type() == *wanted);
+        if !fit || !Arc::ptr_eq(&kernel.owner, self.current()) {
+            return None;
+        }
+        let work = {
+            let planned = kernel.planned.lock();
+            let current = planned.version == self.catalog.version();
+            current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
+        };
+        let writes = command.writes();
+        let Some(block) = &mut self.block else {
+            let transaction = self.catalog.begin().ok()?;
+            if writes && commit_waits(&transaction, self.durability()) {
+                return None;
+            }
+            let given = match work.run(&transaction, values) {
+                Ok(given) => given?,
+                // It is run again there.
+                Err(error) if error.is_conflict() => return None,
+                Err(error) => return Some(Err(error)),
+            };
+            return match writes.then(|| transaction.commit(self.durability())) {
+                None | Some(Ok(_)) => Some(Ok(given.into())),
+                Some(Err(error)) => {
+                    let error = Error::from(error);
+                    if error.is_conflict() { None } else { Some(Err(error)) }
+                }
+            };
+        };
+        let failure = Arc::clone(block.failure());
+        let ran = match block.check(writes).and_then(|()| block.next_statement()) {
+            Ok(transaction) => {
+                let guard = writes.then(|| StatementGuard::new(&transaction));
+                let ran = work.run(&transaction, values);
+                if ran.is_ok() {
+                    guard.into_iter().for_each(StatementGuard::keep);
+                }
+                ran
+            }
+            Err(error) => return Some(Err(error)),
+        };
+        match ran {
+            Ok(given) => Some(Ok(given?.into())),
+            Err(error) => {
+                failure.set(&error);
+                Some(Err(error))
+            }
+        }
+    }
+
     async fn run_prepared_alone(
         &mut self,
         prepared: &Prepared,
@@ -384,20 +535,12 @@ impl Session {
     ) -> Result<Outcome> {
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
-            Work::Point(point) => {
+            Work::Point(_) | Work::Insert(_) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));
-                let given = point.run(transaction, values)?;
+                let given = work.run(transaction, values)?;
                 guard.into_iter().for_each(StatementGuard::keep);
                 given
-            }
-            Work::Insert(source) => {
-                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
-                let guard = self.block.is_some().then(|| StatementGuard::new(transaction));
-                let count =
-                    rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
-                guard.into_iter().for_each(StatementGuard::keep);
-                count.map(|count| Given::Count("INSERT", count))
             }
             Work::Query { plan, optimised } => {
                 let _bound = self.bind(transaction);
