@@ -83,7 +83,8 @@ impl Database {
     }
 
     fn on_pool(pool: Arc<Pool>, directory: Option<PathBuf>, options: &Options) -> Result<Database> {
-        let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
+        let context = StateContext::open_or_create_with(pool, options.concurrency)?;
+        let catalog = Catalog::open_or_create(context)?;
         let threads = options.threads();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(threads).thread_name("entresol query").enable_all();

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use entresol_memory::{DomainChoice, Durability, Env, PoolOptions};
+use entresol_transactions::ContextOptions;
 
 /// Memory of queries if nothing else is said.
 pub const QUERY_MEMORY_BYTES_MAX: usize = 1 << 30;
@@ -23,6 +24,8 @@ pub struct Options {
     pub query_memory_bytes_max: usize,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
+    /// How transactions are kept apart: the protocol of a new database, and its bounds.
+    pub concurrency: ContextOptions,
     /// Address range to reserve for the pool: the most that it can grow to. Takes no memory.
     pub address_space_bytes: u64,
     /// Clock, randomness, files: other than real in simulations.
@@ -38,6 +41,7 @@ impl Default for Options {
             create_if_missing: true,
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             worker_threads: None,
+            concurrency: ContextOptions::default(),
             address_space_bytes: pool.address_space_bytes,
             env: pool.env,
         }
@@ -72,6 +76,12 @@ impl Options {
     /// Threads for queries.
     pub fn worker_threads(mut self, threads: usize) -> Options {
         self.worker_threads = Some(threads);
+        self
+    }
+
+    /// How transactions are kept apart. The protocol is kept with the database that it was created with.
+    pub fn concurrency(mut self, concurrency: ContextOptions) -> Options {
+        self.concurrency = concurrency;
         self
     }
 

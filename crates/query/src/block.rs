@@ -26,6 +26,7 @@ use entresol_tables::Catalog;
 use entresol_transactions::{Isolation, Mark, Transaction};
 
 use crate::error::{Error, Result};
+use crate::settings::Settings;
 
 /// The most savepoints of a block.
 pub const SAVEPOINTS_MAX: usize = 1024;
@@ -99,7 +100,16 @@ pub(crate) struct Block {
     /// Whether a statement has run in it.
     has_run: bool,
     failure: Arc<Failure>,
-    savepoints: Vec<(String, Mark)>,
+    savepoints: Vec<Savepoint>,
+}
+
+/// A point of a block to go back to.
+#[derive(Debug)]
+struct Savepoint {
+    name: String,
+    mark: Mark,
+    /// As they were.
+    settings: Arc<Settings>,
 }
 
 impl Block {
@@ -166,13 +176,13 @@ impl Block {
     }
 
     /// Sets a savepoint; one of the same name is hidden until the new one is released.
-    pub(crate) fn savepoint(&mut self, name: String) -> Result<()> {
+    pub(crate) fn savepoint(&mut self, name: String, settings: Arc<Settings>) -> Result<()> {
         self.check(false)?;
         if self.savepoints.len() >= SAVEPOINTS_MAX {
             return Err(Error::Invalid(format!("savepoint {name}: at most {SAVEPOINTS_MAX} are possible")));
         }
         self.has_run = true;
-        self.savepoints.push((name, self.transaction.mark()));
+        self.savepoints.push(Savepoint { name, mark: self.transaction.mark(), settings });
         Ok(())
     }
 
@@ -181,13 +191,16 @@ impl Block {
         self.savepoints.len()
     }
 
-    /// Takes back what was written after the savepoint; it stays. A failed block is open again.
-    pub(crate) fn rollback_to(&mut self, name: &str) -> Result<()> {
+    /// Takes back what was written after the savepoint; it stays. A failed block is open again. Returns the settings
+    /// to go back to.
+    pub(crate) fn rollback_to(&mut self, name: &str) -> Result<Arc<Settings>> {
         let at = self.find(name)?;
-        self.transaction.rollback_to(self.savepoints[at].1);
+        let savepoint = &self.savepoints[at];
+        self.transaction.rollback_to(savepoint.mark);
+        let settings = Arc::clone(&savepoint.settings);
         self.savepoints.truncate(at + 1);
         self.failure.clear();
-        Ok(())
+        Ok(settings)
     }
 
     /// Forgets the savepoint and those after it.
@@ -199,7 +212,7 @@ impl Block {
     }
 
     fn find(&self, name: &str) -> Result<usize> {
-        let at = self.savepoints.iter().rposition(|(savepoint, _)| savepoint == name);
+        let at = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
         at.ok_or_else(|| Error::Invalid(format!("there is no savepoint {name}")))
     }
 }

@@ -93,18 +93,20 @@ impl Error {
     /// The code that PostgreSQL gives to such an error.
     pub fn sqlstate(&self) -> &'static str {
         match self {
+            // Too deep, not wrong.
+            Error::Syntax(message) if message.contains("recursion limit") => "54001",
             Error::Syntax(_) => "42601",
-            Error::Invalid(message) => invalid_sqlstate(message),
+            Error::Invalid(message) => by_words(message, "42000"),
             Error::Unsupported(_) => "0A000",
             Error::NoSuchTable(_) => "42P01",
-            Error::Assignment { .. } => "22000",
+            Error::Assignment { .. } => by_words(&self.to_string(), "42804"),
             Error::Coded { sqlstate, .. } => sqlstate,
             Error::Copy { error, .. } => error.sqlstate(),
             Error::TransactionAborted(_) => "25P02",
             Error::RolledBack(_) => "40000",
             Error::MemoryLimit(_) => "53200",
-            Error::Execution(message) => execution_sqlstate(message),
-            Error::Internal(_) => "XX000",
+            Error::Execution(message) => by_words(message, "22000"),
+            Error::Internal(message) => by_words(message, "XX000"),
             Error::Tables(error) => error.sqlstate(),
             Error::Transactions(error) => entresol_tables::transactions_sqlstate(error),
         }
@@ -122,34 +124,48 @@ impl Error {
     }
 }
 
-/// The planner tells most of what is wrong with names and types by message only.
-fn invalid_sqlstate(message: &str) -> &'static str {
-    let has = |part: &str| message.contains(part);
-    if has("No field named") {
-        "42703"
-    } else if has("Ambiguous reference") {
-        "42702"
-    } else if has("Invalid function") || has("No function matches") {
-        "42883"
-    } else if has("is named twice") {
-        "42701"
-    } else {
-        "42601"
-    }
-}
+/// What the planner and the engine's kernels tell in words only; the first that match count.
+const WORDS: &[(&str, &str)] = &[
+    ("No field named", "42703"),
+    ("has no column", "42703"),
+    ("there is no column", "42703"),
+    ("Ambiguous reference", "42702"),
+    ("is ambiguous", "42702"),
+    ("is named twice", "42701"),
+    ("Invalid function", "42883"),
+    ("No function matches", "42883"),
+    ("does not exist", "42704"),
+    ("Divide by zero", "22012"),
+    ("division by zero", "22012"),
+    ("out of range", "22003"),
+    ("verflow", "22003"),
+    ("too large to store", "22003"),
+    ("does not fit", "22003"),
+    ("Cannot cast string", "22P02"),
+    ("Error parsing timestamp", "22007"),
+    ("Error parsing", "22P02"),
+    ("Parser error", "22P02"),
+    ("Cannot infer common argument type", "42883"),
+    ("Cannot coerce", "42804"),
+    ("could not be coerced", "42804"),
+    ("is not of type", "42804"),
+    ("Unsupported CAST", "42846"),
+    ("must appear in the GROUP BY", "42803"),
+    ("in the SELECT list", "42803"),
+    ("must be in GROUP BY", "42803"),
+    ("a transaction is open already", "25001"),
+    ("there is no transaction", "25P01"),
+    ("READ ONLY", "25006"),
+    ("savepoint", "3B001"),
+    ("values for", "42601"),
+    ("Recursion", "54001"),
+    ("longest", "54000"),
+    ("are possible", "54000"),
+    ("NULL in a NOT NULL column", "23502"),
+];
 
-/// So do the engine's kernels.
-fn execution_sqlstate(message: &str) -> &'static str {
-    let has = |part: &str| message.contains(part);
-    if has("Divide by zero") {
-        "22012"
-    } else if has("verflow") {
-        "22003"
-    } else if has("Cannot cast string") || has("Error parsing") || has("Parser error") {
-        "22P02"
-    } else {
-        "XX000"
-    }
+fn by_words(message: &str, otherwise: &'static str) -> &'static str {
+    WORDS.iter().find(|(words, _)| message.contains(words)).map_or(otherwise, |(_, code)| code)
 }
 
 /// Wraps an error of the floors below for the way through DataFusion.
@@ -253,6 +269,16 @@ mod tests {
         assert!(matches!(Error::from(wrapped), Error::Tables(entresol_tables::Error::NoSuchTable { .. })));
         let shared = DataFusionError::Shared(Arc::new(DataFusionError::ResourcesExhausted("no room".into())));
         assert!(matches!(Error::from(shared), Error::MemoryLimit(_)));
+    }
+
+    #[test]
+    fn words_of_the_engine_have_the_codes_of_postgresql() {
+        assert_eq!(Error::Invalid("No field named x.".into()).sqlstate(), "42703");
+        assert_eq!(Error::Execution("Arrow error: Divide by zero error".into()).sqlstate(), "22012");
+        assert_eq!(Error::Execution("something else".into()).sqlstate(), "22000");
+        let copied =
+            Error::Copy { table: "t".into(), line: 2, error: Box::new(Error::MemoryLimit("m".into())) };
+        assert_eq!(copied.sqlstate(), "53200");
     }
 
     #[test]

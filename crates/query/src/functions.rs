@@ -5,6 +5,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, external};
 use crate::schemas::{CATALOG, SCHEMA};
 use crate::session::Session;
-use crate::settings::{self, SERVER_VERSION, Settings};
+use crate::settings::{self, SERVER_VERSION, Setting, Settings};
 
 /// Who uses a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,19 +30,24 @@ pub struct Client {
     pub user: String,
     /// The number of the session, `pg_backend_pid()`.
     pub process_id: i32,
+    /// Whether the user may do everything, `is_superuser`.
+    pub administrator: bool,
 }
 
 impl Default for Client {
     fn default() -> Client {
-        Client { user: CATALOG.to_owned(), process_id: 0 }
+        Client { user: CATALOG.to_owned(), process_id: 0, administrator: true }
     }
 }
 
 /// What a session shares with its functions.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    pub(crate) settings: Mutex<Settings>,
+    /// Shared with the savepoints that go back to them; who changes them has a copy of its own.
+    settings: Mutex<Arc<Settings>>,
     client: Mutex<Client>,
+    /// How often something here was changed.
+    changes: AtomicU64,
 }
 
 impl Facts {
@@ -50,7 +56,43 @@ impl Facts {
         if let Ok(setting) = settings::find("durability") {
             settings.set_initial(setting, durability.to_string());
         }
-        Arc::new(Facts { settings: Mutex::new(settings), client: Mutex::default() })
+        let settings = Mutex::new(Arc::new(settings));
+        Arc::new(Facts { settings, client: Mutex::default(), changes: AtomicU64::new(0) })
+    }
+
+    /// The settings as they are now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock())
+    }
+
+    /// Changes settings.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
+        change(Arc::make_mut(&mut self.settings.lock()));
+        self.changed();
+    }
+
+    /// Goes back to settings as they were; false if they are still the same.
+    pub(crate) fn restore(&self, before: Arc<Settings>) -> bool {
+        let mut settings = self.settings.lock();
+        if Arc::ptr_eq(&settings, &before) {
+            return false;
+        }
+        *settings = before;
+        self.changed();
+        true
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The value of a setting, but for those of the open block.
+    pub(crate) fn value(&self, setting: &Setting) -> String {
+        match setting.name {
+            "session_authorization" => self.client.lock().user.clone(),
+            "is_superuser" => if self.client.lock().administrator { "on" } else { "off" }.to_owned(),
+            _ => self.settings.lock().get(setting).to_owned(),
+        }
     }
 }
 
@@ -65,6 +107,12 @@ impl Session {
     /// Says who uses the session; for `current_user` and `pg_backend_pid()`.
     pub fn set_client(&mut self, client: Client) {
         *self.facts.client.lock() = client;
+        self.facts.changed();
+    }
+
+    /// A number that is another once a setting or the client has changed.
+    pub fn settings_version(&self) -> u64 {
+        self.facts.changes.load(Ordering::Relaxed)
     }
 }
 
@@ -145,7 +193,7 @@ impl SettingFunction {
 
     fn current(&self, name: &str, missing_ok: bool) -> EngineResult<Option<String>> {
         match settings::find(name) {
-            Ok(setting) => Ok(Some(self.facts.settings.lock().get(setting).to_owned())),
+            Ok(setting) => Ok(Some(self.facts.value(setting))),
             Err(_) if missing_ok => Ok(None),
             Err(error) => Err(external(error)),
         }
@@ -158,7 +206,7 @@ impl SettingFunction {
             let message = format!("set_config of \"{}\": use SET", setting.name);
             return Err(external(Error::coded("0A000", message)));
         }
-        self.facts.settings.lock().set(setting, Some(value.clone()), local);
+        self.facts.change(|settings| settings.set(setting, Some(value.clone()), local));
         Ok(Some(value))
     }
 }

@@ -77,7 +77,7 @@ mod write;
 pub use block::SAVEPOINTS_MAX;
 pub use catalog::is_catalog_relation;
 pub use catalog::roles::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, grant_of};
-pub use copy::{CopyIn, CopyOut, CopyStatement, LINE_BYTES_MAX};
+pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.
 pub use datafusion;

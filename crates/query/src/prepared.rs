@@ -32,6 +32,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, Volatility};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{Insert, Query};
 use entresol_transactions::Transaction;
 use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -168,7 +169,28 @@ struct Ready {
     columns: Option<SchemaRef>,
 }
 
+/// An INSERT as far as it is known without planning.
+struct Inserting {
+    source: InsertSource,
+    /// Its query, with the defaults that it asks for.
+    spelled: Option<Box<Query>>,
+    /// Its rows are literals and parameters.
+    short: bool,
+}
+
 impl Prepared {
+    /// Whether running it takes microseconds, if the disk is not waited for: nothing is planned, and no table is
+    /// read but by its key.
+    pub fn is_short(&self) -> bool {
+        match &self.0.command {
+            None => true,
+            Some(command) if command.is_rows() => {
+                matches!(*self.0.planned.lock().work, Work::Point(_) | Work::Insert(_))
+            }
+            Some(command) => command.concerns_session(),
+        }
+    }
+
     /// The types of its parameters.
     pub fn parameters(&self) -> &[ArrowType] {
         &self.0.parameters
@@ -277,26 +299,12 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let source = source::any_insert(&self.catalog, insert)?;
-                // What concerns nothing but the rows themselves.
-                let plain = !modify::concerns_insert(&self.catalog, insert)?;
-                let mut short = source.query.is_some() && plain;
+                let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
                 let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
-                if let Some(query) = &source.query {
-                    let mut query = query.clone();
-                    defaults::spell_out(&mut query, &source.table, &source.targets)?;
-                    let query = &query;
-                    let columns = source.table.schema().columns();
-                    let values = parameters::assigned_values(query, &source.targets, columns);
-                    types.of_assigned(values.into_iter());
-                    // Values of the right types, whatever they are, tell whether only they decide.
-                    let sample = types.sample(count)?;
-                    short &= literals::rows(&source, query, &sample).is_some();
-                    if !short {
-                        let query = engine::query_statement(query.clone());
-                        types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
-                    }
+                if let (Some(query), false) = (spelled, short) {
+                    let query = engine::query_statement(query);
+                    types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                 }
                 (if short { Work::Insert(source) } else { Work::Text }, returned)
             }
@@ -321,6 +329,56 @@ impl Session {
             other => (Work::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// What is known of an INSERT without planning; the types of parameters that are assigned to columns are added.
+    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
+        let source = source::any_insert(&self.catalog, insert)?;
+        let mut inserting = Inserting { source, spelled: None, short: false };
+        let source = &inserting.source;
+        if let Some(query) = &source.query {
+            let mut query = query.clone();
+            defaults::spell_out(&mut query, &source.table, &source.targets)?;
+            let columns = source.table.schema().columns();
+            let values = parameters::assigned_values(&query, &source.targets, columns);
+            types.of_assigned(values.into_iter());
+            // Values of the right types, whatever they are, tell whether only they decide.
+            let sample = types.sample(count)?;
+            // What concerns nothing but the rows themselves.
+            let plain = !modify::concerns_insert(&self.catalog, insert)?;
+            inserting.short = plain && literals::rows(source, &query, &sample).is_some();
+            inserting.spelled = Some(query);
+        }
+        Ok(inserting)
+    }
+
+    /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
+    /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
+    pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
+        let version = self.catalog.version();
+        let mut commands = parse(sql).ok()?;
+        let command = commands.pop().filter(|_| commands.is_empty())?;
+        let count = command.parameters().ok()?;
+        let mut types = Types::default();
+        let (work, columns) = match (&command, point::recognise(&self.catalog, &command)) {
+            (_, Some(point)) => {
+                point.add_types(&mut types);
+                let columns = point.columns().cloned();
+                (Work::Point(point), columns)
+            }
+            (Command::Insert(insert), None) if insert.returning.is_none() => {
+                let inserting = self.inserting(insert, &mut types, count).ok()?;
+                (Work::Insert(inserting.short.then_some(inserting.source)?), None)
+            }
+            _ => return None,
+        };
+        Some(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(self.current()),
+            command: Some(command),
+            parameters: types.complete(count),
+            columns,
+            planned: Mutex::new(Planned { version, work: Arc::new(work) }),
+        })))
     }
 
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,

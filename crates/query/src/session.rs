@@ -123,8 +123,8 @@ pub struct Session {
     pub(crate) durability: Durability,
     options: SessionOptions,
     pub(crate) facts: Arc<Facts>,
-    /// The settings before the first SET of the open block.
-    pub(crate) settings_before: Option<Settings>,
+    /// The settings before the open block.
+    pub(crate) settings_before: Option<Arc<Settings>>,
     /// What PREPARE prepared.
     pub(crate) statements: BTreeMap<String, Prepared>,
     pub(crate) cursors: Cursors,
@@ -254,14 +254,16 @@ impl Session {
             Command::Commit => self.commit_block().await,
             Command::Rollback => self.rollback_block(),
             Command::Savepoint(name) => {
-                self.block("SAVEPOINT")?.savepoint(name)?;
+                let settings = self.facts.settings();
+                self.block("SAVEPOINT")?.savepoint(name, settings)?;
                 Ok(StatementResult::Done { verb: "SAVEPOINT" })
             }
             Command::RollbackTo(name) => {
                 let block = self.block("ROLLBACK TO")?;
-                block.rollback_to(&name)?;
+                let settings = block.rollback_to(&name)?;
                 let savepoints = block.savepoints();
                 self.cursors.rollback_to(savepoints);
+                self.restore_settings(settings);
                 Ok(StatementResult::Done { verb: "ROLLBACK" })
             }
             Command::Release(name) => {
@@ -295,6 +297,7 @@ impl Session {
             return Err(error);
         }
         self.block = Some(Block::new(&self.catalog, self.default_modes().with(modes))?);
+        self.settings_before = Some(self.facts.settings());
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
 

@@ -1,10 +1,11 @@
 //! SET, RESET, SHOW and DISCARD in a session; [`crate::settings`] has the settings.
 //!
 //! - They need no transaction. Inside of a block that failed they are refused as everything else is.
-//! - A block that is rolled back, or fails to commit, takes its SETs with it. ROLLBACK TO a savepoint does not.
+//! - A block that is rolled back, or fails to commit, takes its SETs with it; ROLLBACK TO those after the savepoint.
 //! - `transaction_isolation` and `transaction_read_only` are the open block's, as SET TRANSACTION sets them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -14,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
 use crate::block::{Modes, level_named};
 use crate::error::{Error, Result};
 use crate::session::{Session, StatementResult};
-use crate::settings::{self, SETTINGS};
+use crate::settings::{self, REPORTED, SETTINGS, Settings};
 
 /// The columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
@@ -41,15 +42,27 @@ impl Session {
             ("transaction_read_only", Some(block)) => on_off(block.modes().read_only),
             ("transaction_isolation", None) => self.default_modes().level().to_owned(),
             ("transaction_read_only", None) => on_off(self.default_modes().read_only),
-            _ => self.facts.settings.lock().get(setting).to_owned(),
+            _ => self.facts.value(setting),
         })
+    }
+
+    /// The value of a setting that is a time; `None` if it is 0, which means no limit.
+    pub fn time_setting(&self, name: &str) -> Option<Duration> {
+        let value = self.setting(name).ok().and_then(|value| settings::milliseconds(&value));
+        value.filter(|&time_ms| time_ms > 0).map(Duration::from_millis)
+    }
+
+    /// The settings that clients on the wire are told about, with their values.
+    pub fn reported_settings(&self) -> Vec<(&'static str, String)> {
+        let value = |name: &&'static str| Some((*name, self.setting(name).ok()?));
+        REPORTED.iter().filter_map(value).collect()
     }
 
     /// What the session begins with and RESET goes back to: what a client said when it connected.
     pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
         let setting = settings::find(name)?;
         let value = setting.check(value)?;
-        self.facts.settings.lock().set_initial(setting, value);
+        self.facts.change(|settings| settings.set_initial(setting, value));
         self.apply_settings()
     }
 
@@ -86,8 +99,7 @@ impl Session {
         if local && self.block.is_none() {
             return Ok(());
         }
-        self.note_settings();
-        self.facts.settings.lock().set(setting, value, local);
+        self.facts.change(|settings| settings.set(setting, value, local));
         self.apply_settings()
     }
 
@@ -95,8 +107,7 @@ impl Session {
         if let Some(block) = &self.block {
             block.check(false)?;
         }
-        self.note_settings();
-        self.facts.settings.lock().reset();
+        self.facts.change(Settings::reset);
         self.apply_settings()?;
         Ok(StatementResult::Done { verb: "RESET" })
     }
@@ -123,7 +134,7 @@ impl Session {
 
     /// What BEGIN begins.
     pub(crate) fn default_modes(&self) -> Modes {
-        let settings = self.facts.settings.lock();
+        let settings = self.facts.settings();
         Modes {
             isolation: level_named(settings.value("default_transaction_isolation")),
             read_only: settings.value("default_transaction_read_only") == "on",
@@ -183,20 +194,27 @@ impl Session {
         error
     }
 
-    /// Keeps the settings as they were before the block, before the first change in it.
-    fn note_settings(&mut self) {
-        if self.block.is_some() && self.settings_before.is_none() {
-            self.settings_before = Some(self.facts.settings.lock().clone());
-        }
-    }
-
     /// The end of a block.
     pub(crate) fn end_settings(&mut self, committed: bool) {
         let Some(before) = self.settings_before.take() else { return };
         match committed {
-            true => self.facts.settings.lock().end_block(),
-            false => *self.facts.settings.lock() = before,
+            true if self.facts.settings().has_local() => {
+                self.facts.change(Settings::end_block);
+                self.apply_former_settings();
+            }
+            true => {}
+            false => self.restore_settings(before),
         }
+    }
+
+    /// Goes back to settings as they were.
+    pub(crate) fn restore_settings(&mut self, before: Arc<Settings>) {
+        if self.facts.restore(before) {
+            self.apply_former_settings();
+        }
+    }
+
+    fn apply_former_settings(&mut self) {
         if let Err(error) = self.apply_settings() {
             tracing::warn!(%error, "a setting that was there before is refused");
         }
@@ -205,7 +223,7 @@ impl Session {
     /// What the session and the engine have of the settings.
     fn apply_settings(&mut self) -> Result<()> {
         let (durability, zone) = {
-            let settings = self.facts.settings.lock();
+            let settings = self.facts.settings();
             (settings.value("durability").parse(), settings.value("TimeZone").to_owned())
         };
         self.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;

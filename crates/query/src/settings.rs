@@ -5,10 +5,13 @@
 //!   client never believes in a behaviour that is not there. Settings that only tune are taken and shown.
 //! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back takes its SETs with it.
 //! - Options of the engine (`datafusion.…`) are not kept here.
+//! - Clients on the wire are told the values of [`REPORTED`] when they connect and when they change.
 //!
 //! Memory: one text per setting that was changed, at most [`VALUE_BYTES_MAX`] long.
 
 use std::collections::BTreeMap;
+
+use datafusion::arrow::array::timezone::Tz;
 
 use crate::error::{Error, Result};
 
@@ -34,6 +37,8 @@ enum Kind {
     Durability,
     /// An isolation level.
     Isolation,
+    /// A time zone.
+    Zone,
     /// Cannot be set.
     ReadOnly,
 }
@@ -53,6 +58,8 @@ const fn setting(name: &'static str, kind: Kind, default: &'static str, help: &'
 
 const MESSAGE_LEVELS: &[&str] =
     &["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error"];
+/// Names of the zone that times are kept in.
+const UTC: [&str; 6] = ["UTC", "Etc/UTC", "GMT", "Z", "+00", "0"];
 const UTF8: &[&str] = &["UTF8", "UTF-8", "UNICODE"];
 
 /// The version of PostgreSQL that clients are told, because they decide by it what to ask for.
@@ -81,8 +88,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "0",
         "How long a server waits for the next statement of a block.",
     ),
+    setting(
+        "idle_session_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long a server waits for the next statement outside of a block.",
+    ),
+    setting("in_hot_standby", Kind::ReadOnly, "off", "There is no standby."),
     setting("integer_datetimes", Kind::ReadOnly, "on", "Timestamps are integers."),
     setting("IntervalStyle", Kind::Always(&["postgres"]), "postgres", "How intervals are shown."),
+    setting("is_superuser", Kind::ReadOnly, "on", "Whether the user may do everything."),
+    setting("jit", Kind::Boolean, "off", "No effect: nothing is compiled."),
     setting("lock_timeout", Kind::Milliseconds, "0", "No effect: nobody waits for locks."),
     setting("max_identifier_length", Kind::ReadOnly, "63", "The longest name of a column, in bytes."),
     setting("row_security", Kind::Boolean, "on", "No effect: there are no policies."),
@@ -90,6 +106,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server_encoding", Kind::ReadOnly, "UTF8", "The encoding of stored texts."),
     setting("server_version", Kind::ReadOnly, SERVER_VERSION, "The version that clients are told."),
     setting("server_version_num", Kind::ReadOnly, "160000", "The same as a number."),
+    setting("session_authorization", Kind::ReadOnly, "", "Who uses the session."),
     setting(
         "standard_conforming_strings",
         Kind::Always(&["on", "true", "yes", "1"]),
@@ -103,10 +120,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "How long a statement may take; 0: as long as it likes.",
     ),
     setting("synchronize_seqscans", Kind::Boolean, "on", "No effect: scans begin at the first row."),
-    setting("TimeZone", Kind::Text, "UTC", "The zone of timestamps with one."),
+    setting("TimeZone", Kind::Zone, "UTC", "The zone of timestamps with one."),
     setting("transaction_isolation", Kind::Isolation, "repeatable read", "The level of the open block."),
     setting("transaction_read_only", Kind::Boolean, "off", "Whether the open block is READ ONLY."),
     setting("xmloption", Kind::OneOf(&["content", "document"]), "content", "No effect: there is no XML."),
+];
+
+/// What clients on the wire are told.
+pub(crate) const REPORTED: &[&str] = &[
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "integer_datetimes",
+    "IntervalStyle",
+    "is_superuser",
+    "server_encoding",
+    "server_version",
+    "session_authorization",
+    "standard_conforming_strings",
+    "TimeZone",
 ];
 
 /// The setting of this name.
@@ -162,6 +196,8 @@ impl Setting {
                 let levels = ["read uncommitted", "read committed", "repeatable read", "serializable"];
                 levels.contains(&level.as_str()).then_some(level)
             }
+            Kind::Zone if UTC.iter().any(|name| name.eq_ignore_ascii_case(value)) => Some(UTC[0].to_owned()),
+            Kind::Zone => value.parse::<Tz>().is_ok().then(|| value.to_owned()),
             Kind::ReadOnly => None,
         }
     }
@@ -246,6 +282,11 @@ impl Settings {
         self.local.clear();
     }
 
+    /// Whether something lasts until the end of the block only.
+    pub(crate) fn has_local(&self) -> bool {
+        !self.local.is_empty()
+    }
+
     /// The end of a block: what was local is over.
     pub(crate) fn end_block(&mut self) {
         self.local.clear();
@@ -268,6 +309,7 @@ mod tests {
             }
             assert!(!setting.help.is_empty());
         }
+        assert!(REPORTED.iter().all(|name| find(name).is_ok_and(|setting| setting.name == *name)));
         let names: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_lowercase()).collect();
         assert!(names.is_sorted(), "{names:?}");
     }
@@ -277,6 +319,8 @@ mod tests {
         assert_eq!(checked("STATEMENT_TIMEOUT", "5000").unwrap(), "5s");
         assert_eq!(checked("statement_timeout", "1500ms").unwrap(), "1500ms");
         assert_eq!(checked("statement_timeout", "2min").unwrap(), "2min");
+        assert_eq!(checked("timezone", "etc/utc").unwrap(), "UTC");
+        assert_eq!(checked("TimeZone", "+02:00").unwrap(), "+02:00");
         assert_eq!(checked("datestyle", "iso, dmy").unwrap(), "ISO, MDY");
         assert_eq!(checked("client_encoding", "utf-8").unwrap(), "UTF8");
         assert_eq!(checked("default_transaction_read_only", "TRUE").unwrap(), "on");
@@ -287,6 +331,7 @@ mod tests {
             ("statement_timeout", "5 weeks", "22023"),
             ("statement_timeout", "99999999999999999999", "22023"),
             ("extra_float_digits", "4", "22023"),
+            ("TimeZone", "Europe/Nowhere", "22023"),
             ("standard_conforming_strings", "off", "22023"),
             ("server_version", "17", "55P02"),
             ("nothing", "1", "42704"),

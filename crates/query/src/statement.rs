@@ -163,6 +163,22 @@ impl Command {
         matches!(self, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
     }
 
+    /// Whether it is about the session and its transaction only.
+    pub(crate) fn concerns_session(&self) -> bool {
+        matches!(
+            self,
+            Command::Begin(_)
+                | Command::Commit
+                | Command::Rollback
+                | Command::Savepoint(_)
+                | Command::RollbackTo(_)
+                | Command::Release(_)
+                | Command::Set { .. }
+                | Command::SetTransaction { .. }
+                | Command::Show(_)
+        )
+    }
+
     /// How many parameters it has.
     pub(crate) fn parameters(&self) -> Result<usize> {
         match self {

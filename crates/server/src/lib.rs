@@ -34,6 +34,8 @@
 
 mod clients;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod http;
 mod metrics;
 mod options;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use entresol::Database;
 use pgwire::tokio::TlsAcceptor;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -21,6 +22,10 @@ use crate::{http, session, startup};
 
 /// Connections that are told that there are too many; beyond, they are closed without a word.
 const REFUSALS_MAX: usize = 64;
+/// After so long without a word a client is asked whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// And again so often, until the system gives it up; Linux asks nine times.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// A pause when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -221,6 +226,9 @@ async fn connection(
 ) {
     // Answers are written whole: waiting for more to send would only delay them.
     let _ = socket.set_nodelay(true);
+    // A client whose machine is gone without a word is found out, and its transaction aborted.
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let metrics = &shared.metrics;
     if place.is_none() {
         add(&metrics.refused_total, 1);

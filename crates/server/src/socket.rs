@@ -22,7 +22,7 @@ pub(crate) const READ_AHEAD_BYTES_MAX: usize = 256 << 10;
 /// Rows are sent when so many bytes are together.
 pub(crate) const SEND_BYTES: usize = 64 << 10;
 /// Room for one read.
-const READ_BYTES: usize = 8 << 10;
+const READ_BYTES: usize = 16 << 10;
 /// A buffer that once held more is given back.
 const KEPT_BYTES: usize = 1 << 20;
 /// How a client says good-bye.
@@ -85,12 +85,14 @@ pub(crate) struct Socket {
     io: MaybeTls,
     input: BytesMut,
     pub(crate) out: Output,
+    /// Answers that could have been sent wait for those of what has arrived behind them.
+    deferred: bool,
     shared: Arc<Shared>,
 }
 
 impl Socket {
     pub(crate) fn new(io: MaybeTls, input: BytesMut, shared: Arc<Shared>) -> Socket {
-        Socket { io, input, out: Output::default(), shared }
+        Socket { io, input, out: Output::default(), deferred: false, shared }
     }
 
     /// Reads what there is; false at the end.
@@ -101,7 +103,7 @@ impl Socket {
         Ok(read > 0)
     }
 
-    /// The next packet.
+    /// The next packet. Before it waits for one, it sends what was put off.
     pub(crate) async fn packet(&mut self, bytes_max: usize) -> Result<Packet, End> {
         loop {
             let packet = frontend::next_packet(&mut self.input, bytes_max);
@@ -111,15 +113,46 @@ impl Socket {
                 }
                 return Ok(packet);
             }
+            if self.deferred {
+                self.flush().await?;
+            }
             if !self.read_more().await? {
                 return Err(End::Gone);
             }
         }
     }
 
+    /// The next packet of a statement that needs more of them, unless it is interrupted.
+    pub(crate) async fn packet_guarded(
+        &mut self,
+        guard: &mut Guard,
+        bytes_max: usize,
+    ) -> Result<Result<Packet, End>, Interrupt> {
+        tokio::select! {
+            biased;
+            packet = self.packet(bytes_max) => Ok(packet),
+            why = guard.interrupted() => Err(why),
+        }
+    }
+
     /// The type of the next packet, if it has arrived.
     pub(crate) fn next_kind(&self) -> Option<u8> {
         frontend::next_kind(&self.input, self.shared.limits.packet_bytes)
+    }
+
+    /// Puts off sending what is ready, if more to do has arrived: one call of the system for many answers. Whatever may
+    /// take time sends them first ([`Socket::send_deferred`]); so does whoever waits. False if it is to be sent now.
+    pub(crate) fn defer(&mut self) -> bool {
+        self.deferred = self.out.bytes.len() < SEND_BYTES && self.next_kind().is_some();
+        self.deferred
+    }
+
+    /// Sends the answers that were put off.
+    pub(crate) async fn send_deferred(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
+        match self.deferred {
+            true => self.flush_guarded(guard).await,
+            false => Ok(()),
+        }
     }
 
     /// Sends all messages.
@@ -132,6 +165,7 @@ impl Socket {
             add(&self.shared.metrics.bytes_sent_total, sent as u64);
         }
         self.io.flush().await?;
+        self.deferred = false;
         if self.out.bytes.capacity() > KEPT_BYTES {
             self.out.bytes = BytesMut::new();
         }
@@ -163,8 +197,11 @@ impl Socket {
         }
     }
 
-    /// Waits until the client is gone, and reads ahead to see it.
+    /// Waits until the client is gone, and reads ahead to see it; sends what was put off.
     async fn gone(&mut self) {
+        if self.deferred && self.flush().await.is_err() {
+            return;
+        }
         while self.input.len() < READ_AHEAD_BYTES_MAX {
             match self.read_more().await {
                 Ok(true) => {}

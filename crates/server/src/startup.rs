@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::clients::Registered;
-use crate::error::Report;
+use crate::error::{Outcome, Report};
 use crate::metrics::add;
 use crate::security::roles::{self, Role};
 use crate::security::scram::{self, Exchange, Verifier};
 use crate::server::{Phase, Shared};
-use crate::session::settings::Settings;
+use crate::session::settings::{Settings, options};
 use crate::socket::{End, Socket, violation};
 use crate::wire::backend::{Output, Status};
 use crate::wire::frontend::{self, First, Frontend};
@@ -200,7 +200,7 @@ async fn authenticated(
         let unsupported = extensions.into_iter().map(|(name, _)| name).collect();
         socket.out.negotiate((3 << 16) | i32::from(minor.min(MINOR_MAX)), unsupported);
     }
-    let mut settings = Settings::default();
+    let mut settings = Vec::new();
     let mut user = None;
     for (name, value) in parameters {
         match name.as_str() {
@@ -210,8 +210,8 @@ async fn authenticated(
             }
             // There is one database, whatever the client calls it.
             "database" | "replication" => {}
-            "options" => settings.start_options(&value).map_err(|report| End::Fatal(report.into_fatal()))?,
-            name => settings.start(name, &value).map_err(|report| End::Fatal(report.into_fatal()))?,
+            "options" => settings.extend(options(&value)),
+            _ => settings.push((name, value)),
         }
     }
     let user = user.filter(|user| !user.is_empty());
@@ -224,19 +224,38 @@ async fn authenticated(
         false => Role { name: user, administrator: true, grants: Default::default() },
     };
     let session = shared.db.server_session(shared.limits.statement_memory_bytes);
-    let session = session.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
+    let mut session = session.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
+    for (name, value) in settings {
+        initial(&mut session, &name, &value).map_err(|report| End::Fatal(report.into_fatal()))?;
+    }
     let registered = shared.clients.register();
     let registered =
         registered.ok_or_else(|| fatal("XX000", "the system has no random numbers".to_owned()))?;
+    session.set_client(entresol::query::Client {
+        user: role.name.clone(),
+        process_id: registered.client.pid,
+        administrator: role.administrator,
+    });
     socket.out.authentication(Authentication::Ok);
-    for (name, value) in settings.reported(&role) {
-        socket.out.parameter(name, &value);
-    }
+    let mut settings = Settings::default();
+    settings.tell(&session, &mut socket.out);
     let key = Bytes::copy_from_slice(&registered.client.key);
     socket.out.key(registered.client.pid, SecretKey::Bytes(key));
     socket.out.ready(Status::Idle);
     socket.flush().await?;
     Ok((registered, role, settings, session))
+}
+
+/// What a session begins with. Names that we do not know are those of other servers, and of extensions.
+fn initial(session: &mut entresol::query::Session, name: &str, value: &str) -> Outcome<()> {
+    // Drivers send the zone of their machine; times are in UTC whatever they send, and say so.
+    if name.eq_ignore_ascii_case("TimeZone") {
+        return Ok(());
+    }
+    match session.set_initial(name, value) {
+        Err(error) if error.sqlstate() == "42704" => Ok(()),
+        set => Ok(set?),
+    }
 }
 
 /// Asks for the password.

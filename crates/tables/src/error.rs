@@ -272,11 +272,12 @@ impl Error {
 pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static str {
     use entresol_transactions::Error as E;
     match error {
-        E::Conflict { .. } | E::ReadConflict { .. } | E::VotedAbort(_) => "40001",
-        E::Busy(_) => "53300",
+        E::Conflict { .. } | E::ReadConflict { .. } | E::Restart { .. } | E::VotedAbort(_) => "40001",
+        E::Busy(_) => "53000",
         E::Finished => "25000",
         E::NoSuchState(_) | E::NoSuchGroup(_) => "42P01",
-        E::Full { .. } | E::WriteSetFull { .. } | E::KeyLength { .. } | E::ValueLength { .. } => "54000",
+        E::WriteSetFull { .. } | E::OldVersionsFull { .. } => "53200",
+        E::Full { .. } | E::KeyLength { .. } | E::ValueLength { .. } => "54000",
         E::OutcomeUnknown { .. } => "08007",
         E::Latched(_) => "58030",
         E::Corrupt(_) => "XX001",

@@ -118,10 +118,9 @@ pub(super) fn users(view: &View) -> EngineResult<Rows> {
 }
 
 pub(super) fn settings(view: &View) -> EngineResult<Rows> {
-    let values = view.facts.settings.lock();
     let built_in = Settings::default();
     let row = |setting: &'static crate::settings::Setting| {
-        let value = values.get(setting).to_owned();
+        let value = view.facts.value(setting);
         let initial = built_in.get(setting).to_owned();
         vec![
             setting.name.into(),

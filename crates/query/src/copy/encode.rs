@@ -14,11 +14,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::{calendar, decimal};
 
+use super::CopyLines;
 use super::options::{Format, Options};
 use crate::error::{Error, Result};
 
 /// The line with the names of the columns.
-pub(super) fn header(options: &Options, schema: &Schema, out: &mut Vec<u8>) {
+pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) {
+    let out = &mut lines.bytes;
     let single = schema.fields().len() == 1;
     for (at, field) in schema.fields().iter().enumerate() {
         if at > 0 {
@@ -26,14 +28,15 @@ pub(super) fn header(options: &Options, schema: &Schema, out: &mut Vec<u8>) {
         }
         value(options, field.name(), single, out);
     }
-    out.push(b'\n');
+    lines.end_line();
 }
 
 /// The lines of a batch.
-pub(super) fn lines(options: &Options, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLines) -> Result<()> {
     let printers: Vec<Printer<'_>> = batch.columns().iter().map(Printer::new).collect::<Result<_>>()?;
     let mut text = String::new();
     for row in 0..batch.num_rows() {
+        let out = &mut lines.bytes;
         for (at, printer) in printers.iter().enumerate() {
             if at > 0 {
                 out.push(options.delimiter);
@@ -48,7 +51,7 @@ pub(super) fn lines(options: &Options, batch: &RecordBatch, out: &mut Vec<u8>) -
                 .map_err(|error| Error::Execution(format!("a value that cannot be printed: {error}")))?;
             value(options, &text, printers.len() == 1, out);
         }
-        out.push(b'\n');
+        lines.end_line();
     }
     Ok(())
 }

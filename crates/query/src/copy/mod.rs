@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 pub use decode::LINE_BYTES_MAX;
 pub use input::CopyIn;
-pub use output::CopyOut;
+pub use output::{CopyLines, CopyOut};
 
 use crate::error::{Error, Result};
 use options::Options;
@@ -103,5 +103,14 @@ impl CopyStatement {
     /// [`Session::copy_out`](crate::Session::copy_out).
     pub fn is_in(&self) -> bool {
         self.from
+    }
+
+    /// A statement of other words that reads or writes the same: who may run it may run this COPY.
+    pub fn equivalent(&self) -> String {
+        match &self.source {
+            Source::Query(query) => query.to_string(),
+            Source::Table { name, .. } if self.from => format!("INSERT INTO {name} DEFAULT VALUES"),
+            Source::Table { name, .. } => format!("SELECT * FROM {name}"),
+        }
     }
 }

@@ -82,16 +82,56 @@ impl CopyOut {
 
     /// The next lines; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<Vec<u8>>> {
-        let mut bytes = Vec::new();
+        Some(self.next_lines().await?.map(|lines| lines.bytes))
+    }
+
+    /// The same, for who has to tell one line from the next.
+    pub async fn next_lines(&mut self) -> Option<Result<CopyLines>> {
+        let mut lines = CopyLines::default();
         if std::mem::take(&mut self.header) {
-            encode::header(&self.options, &self.stream.schema(), &mut bytes);
-            return Some(Ok(bytes));
+            encode::header(&self.options, &self.stream.schema(), &mut lines);
+            return Some(Ok(lines));
         }
         let batch = match self.stream.next().await? {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error.into())),
         };
         self.copied += batch.num_rows() as u64;
-        Some(encode::lines(&self.options, &batch, &mut bytes).map(|()| bytes))
+        Some(encode::lines(&self.options, &batch, &mut lines).map(|()| lines))
+    }
+}
+
+/// Lines of a COPY TO STDOUT, one for each row, ends of lines included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyLines {
+    pub(super) bytes: Vec<u8>,
+    /// Where each line ends.
+    pub(super) ends: Vec<usize>,
+}
+
+impl CopyLines {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The line of this number, from 0. A value in csv may have ends of lines of its own.
+    pub fn get(&self, line: usize) -> Option<&[u8]> {
+        let start = match line {
+            0 => 0,
+            line => *self.ends.get(line - 1)?,
+        };
+        Some(&self.bytes[start..*self.ends.get(line)?])
+    }
+
+    /// The last line is complete.
+    pub(super) fn end_line(&mut self) {
+        self.bytes.push(b'\n');
+        self.ends.push(self.bytes.len());
     }
 }

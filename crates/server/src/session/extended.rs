@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use entresol::arrow::datatypes::SchemaRef;
-use entresol::query::Prepared;
+use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::query::datafusion::common::ScalarValue;
+use entresol::query::{CopyStatement, Prepared};
 
 use super::run::{Given, Rows, rows_tag};
-use super::settings::{self, Change};
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::options::NAMES_MAX;
@@ -22,13 +21,19 @@ use crate::wire::split::{Kind, split};
 pub(super) struct Statement {
     sql: String,
     kind: Kind,
-    /// `None`: there is no statement in the text, or the server answers it.
-    prepared: Option<Prepared>,
+    work: Work,
     /// Types of the parameters as the client knows them.
     types: Vec<u32>,
     /// Columns of the result.
     columns: Option<SchemaRef>,
-    empty: bool,
+}
+
+/// What is done when a statement runs.
+enum Work {
+    /// Nothing: its text has no statement.
+    Empty,
+    Copy(CopyStatement),
+    Session(Prepared),
 }
 
 /// A statement with its values.
@@ -43,6 +48,20 @@ enum State {
     Ready,
     Open(Rows),
     Done,
+}
+
+impl Statement {
+    fn is_empty(&self) -> bool {
+        matches!(self.work, Work::Empty)
+    }
+
+    /// Types of its parameters, as its plan has them.
+    fn parameters(&self) -> &[DataType] {
+        match &self.work {
+            Work::Session(prepared) => prepared.parameters(),
+            _ => &[],
+        }
+    }
 }
 
 impl Connection {
@@ -96,10 +115,9 @@ impl Connection {
             [] => Statement {
                 sql: String::new(),
                 kind: Kind::Setting,
-                prepared: None,
+                work: Work::Empty,
                 types: Vec::new(),
                 columns: None,
-                empty: true,
             },
             [piece] => {
                 self.begin_statement();
@@ -116,36 +134,28 @@ impl Connection {
     }
 
     async fn statement(&mut self, sql: &str, kind: Kind, types: &[u32]) -> Result<Statement, Failure> {
-        let own = match kind {
-            Kind::Setting | Kind::Show => settings::parse(sql),
-            _ => None,
-        };
-        if let Some(change) = own {
-            self.admit(sql, kind)?;
-            let columns = match change {
-                Change::Show { name } => Some(settings::column(name)),
-                _ => None,
-            };
-            let sql = sql.to_owned();
-            return Ok(Statement { sql, kind, prepared: None, types: Vec::new(), columns, empty: false });
-        }
-        let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
-        let prepared = self.prepare(sql, kind, &declared).await.map_err(|failure| match failure {
+        let positioned = |failure| match failure {
             Failure::Report(report) if report.code == "42601" => Failure::Report(report.positioned(sql, 0)),
             other => other,
-        })?;
+        };
+        if kind == Kind::Copy {
+            let work = Work::Copy(self.parse_copy(sql).map_err(positioned)?);
+            return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
+        }
+        let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
+        let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
         let parameters = prepared.parameters().iter().enumerate();
         let types = parameters
             .map(|(at, wanted)| parameter::described(types.get(at).copied().unwrap_or(0), wanted))
             .collect();
         let columns = prepared.columns();
-        Ok(Statement { sql: sql.to_owned(), kind, prepared: Some(prepared), types, columns, empty: false })
+        Ok(Statement { sql: sql.to_owned(), kind, work: Work::Session(prepared), types, columns })
     }
 
     fn bind(&mut self, bind: Bind) -> Result<(), Failure> {
         let statement = self.statements.get(&bind.statement).ok_or_else(|| no_statement(&bind.statement))?;
         let statement = Arc::clone(statement);
-        if self.session.is_failed() && !statement.kind.ends_failure() && !statement.empty {
+        if self.session.is_failed() && !statement.kind.ends_failure() && !statement.is_empty() {
             return Err(crate::error::failed_block().into());
         }
         if !bind.portal.is_empty() && self.portals.contains_key(&bind.portal) {
@@ -183,7 +193,7 @@ impl Connection {
 
     async fn execute(&mut self, name: &str, rows_max: u32) -> Result<(), Failure> {
         let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
-        if portal.statement.empty {
+        if portal.statement.is_empty() {
             self.socket.out.empty_query();
             self.portals.insert(name.to_owned(), portal);
             return Ok(());
@@ -207,14 +217,18 @@ impl Connection {
             portal.state = State::Done;
             // What the role may do was looked at when the statement was parsed.
             self.admit_now(kind)?;
-            if self.answered(&statement.sql, kind, false).await? {
+            if self.answered(&statement.sql, kind) {
                 return Ok(());
             }
-            let Some(prepared) = &statement.prepared else { return Ok(()) };
             // More follows before the next Sync: then all of it is one transaction.
             if kind.shares_transaction() && self.socket.next_kind() != Some(b'S') {
                 self.begin_implicit().await?;
             }
+            let prepared = match &statement.work {
+                Work::Session(prepared) => prepared,
+                Work::Copy(copy) => return self.copy(copy).await,
+                Work::Empty => return Ok(()),
+            };
             match self.start(prepared, kind, &portal.values).await? {
                 Given::Done(tag) => {
                     self.socket.out.complete(&tag);
@@ -247,15 +261,6 @@ impl Connection {
         self.socket.out.complete(&tag);
         Ok(())
     }
-
-    /// Answers SHOW of a setting of the server's.
-    pub(super) fn show(&mut self, name: &'static str, value: &str, describe_rows: bool) {
-        if describe_rows {
-            self.socket.out.columns(describe(&settings::column(name), &[]));
-        }
-        self.socket.out.text_row(value);
-        self.socket.out.complete("SHOW");
-    }
 }
 
 fn no_statement(name: &str) -> Report {
@@ -271,7 +276,7 @@ fn no_portal(name: &str) -> Report {
 
 /// The values of a Bind as the plan wants them.
 fn values(statement: &Statement, bind: &Bind) -> Result<Vec<ScalarValue>, Failure> {
-    let wanted = statement.prepared.as_ref().map_or(&[][..], Prepared::parameters);
+    let wanted = statement.parameters();
     if wanted.len() != bind.values.len() {
         let message = format!(
             "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",

@@ -11,9 +11,11 @@
 //! as in PostgreSQL, if they are queries and writes only: the server opens a block and commits it at the end. A single
 //! statement needs none; it is run again after conflicts. A definition commits what was before it and runs alone.
 
+mod copy;
 mod extended;
 mod run;
 pub(crate) mod settings;
+mod texts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +35,14 @@ use crate::startup::Started;
 use crate::wire::backend::Status;
 use crate::wire::frontend::{self, Frontend};
 use extended::{Portal, Statement};
-use settings::Settings;
+use settings::{Settings, shorter};
+use texts::Texts;
+
+/// Looks at a text as statements of the simple protocol are looked at.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz_shape(sql: &str) {
+    texts::fuzz_shape(sql);
+}
 
 /// A connection that is served.
 pub(crate) struct Connection {
@@ -44,6 +53,7 @@ pub(crate) struct Connection {
     statements: HashMap<String, Arc<Statement>>,
     portals: HashMap<String, Portal>,
     settings: Settings,
+    texts: Texts,
     role: Role,
     /// An error was sent: messages are skipped until Sync.
     skipping: bool,
@@ -108,6 +118,7 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
         statements: HashMap::new(),
         portals: HashMap::new(),
         settings,
+        texts: Texts::default(),
         role,
         skipping: false,
         implicit: false,
@@ -149,7 +160,12 @@ impl Connection {
             Frontend::Query(text) => self.query(&text).await,
             Frontend::Sync => self.sync().await,
             Frontend::Flush => self.flush().await,
-            Frontend::Terminate => Err(End::Gone),
+            Frontend::Terminate => {
+                // It may still want to read the answers to what it sent before.
+                let patience = self.shared.limits.startup;
+                let _ = tokio::time::timeout(patience, self.socket.send_deferred(&mut self.guard)).await;
+                Err(End::Gone)
+            }
             // What is left of a COPY that failed is skipped, as in PostgreSQL.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
             Frontend::Password(_) => Err(violation("unexpected password message".to_owned())),
@@ -181,13 +197,13 @@ impl Connection {
         // Nothing more is there to be done at once: what is ready goes out only when asked for, as in PostgreSQL,
         // except that a full buffer does not wait.
         let in_transaction = self.session.in_transaction();
-        let own_limit = self.settings.time("idle_in_transaction_session_timeout");
-        let limit = match (own_limit, self.shared.limits.idle_in_transaction) {
-            (Some(own), Some(all)) => Some(own.min(all)),
-            (own, all) => own.or(all),
+        self.settings.look(&self.session);
+        let limit = match in_transaction {
+            true => shorter(self.settings.idle_in_transaction, self.shared.limits.idle_in_transaction),
+            false => self.settings.idle,
         };
         let too_long = async {
-            match limit.filter(|_| in_transaction) {
+            match limit {
                 Some(limit) => tokio::time::sleep(limit).await,
                 None => std::future::pending().await,
             }
@@ -207,8 +223,11 @@ impl Connection {
                 packet
             }
             () = too_long => {
-                let message = "terminating connection due to idle-in-transaction timeout";
-                Err(End::Fatal(Report::fatal("25P03", message)))
+                let (code, message) = match in_transaction {
+                    true => ("25P03", "terminating connection due to idle-in-transaction timeout"),
+                    false => ("57P05", "terminating connection due to idle-session timeout"),
+                };
+                Err(End::Fatal(Report::fatal(code, message)))
             }
             () = ending => Err(End::Fatal(shutting_down())),
         }
@@ -229,8 +248,12 @@ impl Connection {
     async fn ready(&mut self) -> Result<(), End> {
         self.registered.in_transaction(self.session.in_transaction());
         let status = self.status();
+        self.settings.tell(&self.session, &mut self.socket.out);
         self.socket.out.ready(status);
-        self.flush().await
+        match self.socket.defer() {
+            true => Ok(()),
+            false => self.flush().await,
+        }
     }
 
     async fn flush(&mut self) -> Result<(), End> {
@@ -289,11 +312,8 @@ impl Connection {
     fn begin_statement(&mut self) -> Instant {
         let now = Instant::now();
         self.registered.client.begin_statement();
-        let own = self.settings.time("statement_timeout");
-        let limit = match (own, self.shared.limits.statement) {
-            (Some(own), Some(all)) => Some(own.min(all)),
-            (own, all) => own.or(all),
-        };
+        self.settings.look(&self.session);
+        let limit = shorter(self.settings.statement, self.shared.limits.statement);
         self.guard.deadline = limit.map(|limit| now + limit);
         now
     }

@@ -9,7 +9,6 @@ use entresol::query::datafusion::execution::SendableRecordBatchStream;
 use entresol::query::{Error as QueryError, Outcome, Prepared};
 use futures::StreamExt;
 
-use super::settings::{self, Change};
 use super::{Connection, Failure};
 use crate::error::{Report, failed_block};
 use crate::metrics::add;
@@ -88,19 +87,45 @@ impl Connection {
             }
             other => other,
         };
-        if self.answered(piece.sql, piece.kind, true).await? {
+        if piece.kind == Kind::Copy {
+            let statement = self.parse_copy(piece.sql).map_err(positioned)?;
+            return self.copy(&statement).await;
+        }
+        if self.answered(piece.sql, piece.kind) {
             return Ok(());
+        }
+        if let Some((prepared, values)) = self.known_shape(piece).map_err(positioned)? {
+            return self.answer(&prepared, piece.kind, &values).await;
         }
         let prepared = self.prepare(piece.sql, piece.kind, &[]).await.map_err(positioned)?;
         if !prepared.parameters().is_empty() {
             return Err(Report::error("42P02", "there is no parameter $1").into());
         }
-        match self.start(&prepared, piece.kind, &[]).await? {
+        self.answer(&prepared, piece.kind, &[]).await
+    }
+
+    /// A statement of the same shape that has been parsed before, or can be now, with the literals of this one.
+    fn known_shape(&mut self, piece: &Piece<'_>) -> Result<Option<(Prepared, Vec<ScalarValue>)>, Failure> {
+        if !matches!(piece.kind, Kind::Read | Kind::Write) || !self.role.administrator {
+            return Ok(None);
+        }
+        self.admit_now(piece.kind)?;
+        Ok(self.texts.find(&mut self.session, piece.sql))
+    }
+
+    /// Runs a statement and sends all that it gives.
+    async fn answer(
+        &mut self,
+        prepared: &Prepared,
+        kind: Kind,
+        values: &[ScalarValue],
+    ) -> Result<(), Failure> {
+        match self.start(prepared, kind, values).await? {
             Given::Done(tag) => self.socket.out.complete(&tag),
             Given::Rows(schema, mut rows) => {
                 self.socket.out.columns(describe(&schema, &[]));
                 self.send(&mut rows, &[], usize::MAX).await?;
-                let tag = rows_tag(piece.kind, &rows);
+                let tag = rows_tag(kind, &rows);
                 self.socket.out.complete(&tag);
             }
         }
@@ -147,18 +172,14 @@ impl Connection {
         types: &[Option<entresol::arrow::datatypes::DataType>],
     ) -> Result<Prepared, Failure> {
         self.admit(sql, kind)?;
+        self.socket.send_deferred(&mut self.guard).await?;
         let preparing = self.session.prepare(sql, types);
         Ok(self.socket.guarded(&mut self.guard, preparing).await??)
     }
 
-    /// Answers what the server knows without the session: its own settings, and BEGIN and COMMIT where PostgreSQL
-    /// only warns. `describe`: the columns of the answer are sent too.
-    pub(super) async fn answered(
-        &mut self,
-        sql: &str,
-        kind: Kind,
-        describe_rows: bool,
-    ) -> Result<bool, Failure> {
+    /// Answers what the server knows without the session: BEGIN and COMMIT where PostgreSQL only warns, and DEALLOCATE of
+    /// what was prepared by message.
+    pub(super) fn answered(&mut self, sql: &str, kind: Kind) -> bool {
         let warning = match kind {
             Kind::Begin if self.session.in_transaction() && !self.implicit && !self.session.is_failed() => {
                 Some(("25001", "there is already a transaction in progress", "BEGIN"))
@@ -169,34 +190,23 @@ impl Connection {
             Kind::Rollback if !self.session.in_transaction() => {
                 Some(("25P01", "there is no transaction in progress", "ROLLBACK"))
             }
+            Kind::Setting if !self.session.is_failed() => return self.deallocated(sql),
             _ => None,
         };
-        if let Some((code, message, tag)) = warning {
-            self.socket.out.report(&Report::warning(code, message));
-            self.socket.out.complete(tag);
-            return Ok(true);
-        }
-        if !matches!(kind, Kind::Setting | Kind::Show) || self.session.is_failed() {
-            return Ok(false);
-        }
-        let Some(change) = settings::parse(sql) else { return Ok(false) };
-        let (name, reported, tag) = match change {
-            Change::Show { name } => {
-                let value = match name {
-                    "session_authorization" => self.role.name.clone(),
-                    name => self.settings.get(name),
-                };
-                self.show(name, &value, describe_rows);
-                return Ok(true);
-            }
-            Change::Set { name, value } => (name, self.settings.set(name, value)?, "SET"),
-            Change::Reset { name } => (name, self.settings.reset(name)?, "RESET"),
-        };
-        if let Some(value) = reported {
-            self.socket.out.parameter(name, &value);
-        }
+        let Some((code, message, tag)) = warning else { return false };
+        self.socket.out.report(&Report::warning(code, message));
         self.socket.out.complete(tag);
-        Ok(true)
+        true
+    }
+
+    /// DEALLOCATE of one statement that was prepared by message: both kinds of names are the same to clients.
+    fn deallocated(&mut self, sql: &str) -> bool {
+        let Some(name) = deallocated_name(sql) else { return false };
+        let found = !name.is_empty() && self.statements.remove(&name).is_some();
+        if found {
+            self.socket.out.complete("DEALLOCATE");
+        }
+        found
     }
 
     /// Starts a statement: its first rows are not computed yet if it is a query.
@@ -213,6 +223,9 @@ impl Connection {
         if matches!(kind, Kind::Commit | Kind::Rollback) {
             self.portals.clear();
             self.implicit = false;
+        }
+        if !prepared.is_short() {
+            self.socket.send_deferred(&mut self.guard).await?;
         }
         let alone = !self.session.in_transaction();
         let running = self.session.run_prepared(prepared, values);
@@ -245,7 +258,13 @@ impl Connection {
                 add(&metrics.rows_written_total, rows);
                 Given::Done(count_tag(verb, rows))
             }
-            Outcome::Done { verb } => Given::Done(verb.to_owned()),
+            Outcome::Done { verb } => {
+                if matches!(verb, "DEALLOCATE ALL" | "DISCARD ALL") {
+                    // What was prepared by message is meant too.
+                    self.statements.clear();
+                }
+                Given::Done(verb.to_owned())
+            }
         })
     }
 
@@ -293,6 +312,21 @@ impl Connection {
     }
 }
 
+/// The name in `DEALLOCATE [PREPARE] name`, as identifiers fold.
+fn deallocated_name(sql: &str) -> Option<String> {
+    let word = |text: &'static str, sql: &str| {
+        let (word, rest) = sql.trim_start().split_at_checked(text.len())?;
+        let ends = rest.starts_with(|c: char| c.is_whitespace() || c == '"');
+        (ends && word.eq_ignore_ascii_case(text)).then(|| rest.trim_start().to_owned())
+    };
+    let rest = word("deallocate", sql)?;
+    let rest = word("prepare", &rest).unwrap_or(rest);
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.strip_suffix('"').map(|name| name.replace("\"\"", "\"")),
+        None => Some(rest.trim_end().to_lowercase()).filter(|name| name != "all"),
+    }
+}
+
 /// `INSERT 0 5`, `UPDATE 5`; what CREATE TABLE AS made is `SELECT 5`.
 fn count_tag(verb: &str, rows: u64) -> String {
     match verb {
@@ -310,5 +344,19 @@ pub(super) fn rows_tag(kind: Kind, rows: &Rows) -> String {
         (None, Kind::Explain) => "EXPLAIN".to_owned(),
         (None, Kind::Cursor) => format!("FETCH {}", rows.sent),
         _ => format!("SELECT {}", rows.sent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::deallocated_name;
+
+    #[test]
+    fn names_of_deallocate_fold() {
+        let name = |sql| deallocated_name(sql);
+        assert_eq!(name("DEALLOCATE _Pg3_0").as_deref(), Some("_pg3_0"));
+        assert_eq!(name("deallocate prepare \"A\"\"b\"").as_deref(), Some("A\"b"));
+        assert_eq!(name("DEALLOCATE ALL"), None);
+        assert_eq!(name("SET a = 1"), None);
     }
 }

@@ -11,7 +11,7 @@ use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
 };
 
-use crate::error::{Report, Severity};
+use crate::error::{Outcome, Report, Severity};
 
 /// Where a client's session stands, as ReadyForQuery says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,15 +117,38 @@ impl Output {
         self.bare(b's');
     }
 
-    /// A row of one text.
-    pub(crate) fn text_row(&mut self, value: &str) {
-        // Values of settings are short.
-        let length = value.len() as u32;
-        self.bytes.put_u8(b'D');
-        self.bytes.put_u32(4 + 2 + 4 + length);
-        self.bytes.put_i16(1);
-        self.bytes.put_u32(length);
-        self.bytes.put_slice(value.as_bytes());
+    /// The client may send rows: text, so many columns each.
+    pub(crate) fn copy_in(&mut self, columns: usize) {
+        self.copy_response(b'G', columns);
+    }
+
+    /// Rows follow.
+    pub(crate) fn copy_out(&mut self, columns: usize) {
+        self.copy_response(b'H', columns);
+    }
+
+    fn copy_response(&mut self, kind: u8, columns: usize) {
+        // A table has at most some thousand columns, a query as many as a row on the wire.
+        let columns = u16::try_from(columns).unwrap_or(u16::MAX);
+        self.bytes.put_u8(kind);
+        self.bytes.put_u32(4 + 1 + 2 + 2 * u32::from(columns));
+        self.bytes.put_u8(0);
+        self.bytes.put_u16(columns);
+        self.bytes.put_bytes(0, 2 * usize::from(columns));
+    }
+
+    pub(crate) fn copy_data(&mut self, data: &[u8]) -> Outcome<()> {
+        let length = i32::try_from(data.len() + 4);
+        let length =
+            length.map_err(|_| Report::error("54000", "a row is longer than the protocol can say"))?;
+        self.bytes.put_u8(b'd');
+        self.bytes.put_i32(length);
+        self.bytes.put_slice(data);
+        Ok(())
+    }
+
+    pub(crate) fn copy_done(&mut self) {
+        self.bare(b'c');
     }
 }
 
@@ -133,7 +156,7 @@ fn fields(report: &Report) -> Vec<(u8, String)> {
     let severity = report.severity.name().to_owned();
     let mut fields = vec![(b'S', severity.clone()), (b'V', severity), (b'C', report.code.to_owned())];
     fields.push((b'M', text(&report.message)));
-    let optional = [(b'D', &report.detail), (b'H', &report.hint)];
+    let optional = [(b'D', &report.detail), (b'H', &report.hint), (b'W', &report.context)];
     fields.extend(optional.into_iter().filter_map(|(kind, value)| Some((kind, text(value.as_ref()?)))));
     if let Some(position) = report.position {
         fields.push((b'P', position.to_string()));

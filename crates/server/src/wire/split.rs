@@ -42,7 +42,7 @@ impl Kind {
 
     /// Whether several such may share one transaction that the server opens.
     pub(crate) fn shares_transaction(self) -> bool {
-        matches!(self, Kind::Read | Kind::Write | Kind::Explain | Kind::Show)
+        matches!(self, Kind::Read | Kind::Write | Kind::Copy | Kind::Explain | Kind::Show)
     }
 
     /// All kinds, in the order of their numbers.

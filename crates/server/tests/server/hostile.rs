@@ -41,6 +41,11 @@ fn mutated(random: &mut Random) -> Vec<u8> {
     bytes.extend(extended("SELECT value FROM generate_series(1, 10)"));
     bytes.extend(message('C', b"Ss\0"));
     bytes.extend(message('S', b""));
+    bytes.extend(message('Q', b"COPY t FROM STDIN\0"));
+    bytes.extend(message('d', b"1000\t1\n1001\t"));
+    bytes.extend(message('d', b"2\n"));
+    bytes.extend(message('f', b"the client has changed its mind\0"));
+    bytes.extend(message('Q', b"BEGIN; INSERT INTO t VALUES (2000, 1)\0"));
     for _ in 0..=random.below(4) {
         // Most of the time what comes after the start, so that it is looked at.
         let from = if random.below(8) == 0 { 0 } else { after };
@@ -96,7 +101,10 @@ async fn random_bytes_hurt_nobody_else() {
     for offender in offenders {
         offender.await.unwrap();
     }
+    // What they wrote was never committed: but for the COPY, whose last word may have been mutated.
     assert_eq!(one(&neighbour, "SELECT n FROM t WHERE id = 1").await, "1");
+    assert_eq!(one(&neighbour, "SELECT count(*) FROM t WHERE id >= 2000").await, "0");
+    neighbour.batch_execute("INSERT INTO t VALUES (2000, 1)").await.unwrap();
     served
         .eventually("they are gone", |counts| counts.connections == 1 && counts.open_transactions == 0)
         .await;
@@ -136,6 +144,74 @@ async fn a_thousand_connections_get_an_answer() {
     assert!(connected <= 49 && refused > 0, "{connected} connected, {refused} refused");
     assert_eq!(one(&neighbour, "SELECT 1").await, "1");
     drop(open);
+    served.eventually("they are gone", |counts| counts.connections == 1).await;
+    drop(neighbour);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_connections_are_served_and_leave_nothing() {
+    let limits = Limits { connections: 1001, startup: PATIENCE, ..Limits::default() };
+    let served = Served::with(entresol_server::ServerOptions { limits, ..options() }).await;
+    let neighbour = served.client().await;
+    neighbour.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let starting = (0..50).map(|_| Raw::start(served.address));
+        open.extend(futures::future::join_all(starting).await);
+    }
+    assert_eq!(served.counts().connections, 1001);
+    let mut refused = Raw::open(served.address).await;
+    refused.send(&startup(&[("user", "one too many")])).await;
+    assert_eq!(crate::raw::shorts(&refused.until_ready().await), ["E FATAL 53300"]);
+    // All have a transaction open, and all are answered at once.
+    let begin = message('Q', b"BEGIN\0");
+    for (id, raw) in open.iter_mut().enumerate() {
+        raw.send(&begin).await;
+        raw.send(&message('Q', format!("INSERT INTO t VALUES ({id})\0").as_bytes())).await;
+    }
+    for raw in &mut open {
+        assert_eq!(raw.until_ready().await.len(), 2);
+        assert_eq!(crate::raw::shorts(&raw.until_ready().await), ["C INSERT 0 1", "Z T"]);
+    }
+    assert_eq!(served.counts().open_transactions, 1000);
+    // Half of them commit, the others vanish.
+    for raw in open.iter_mut().step_by(2) {
+        assert_eq!(raw.query("COMMIT").await, ["C COMMIT", "Z I"]);
+    }
+    drop((open, refused));
+    served
+        .eventually("they are gone", |counts| counts.connections == 1 && counts.open_transactions == 0)
+        .await;
+    assert_eq!(one(&neighbour, "SELECT count(*) FROM t").await, "500");
+    assert_eq!(served.db.query_memory_bytes(), 0);
+    drop(neighbour);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_or_too_deep_has_its_code() {
+    let limits = Limits { packet_bytes: 1 << 20, ..Limits::default() };
+    let served = Served::with(entresol_server::ServerOptions { limits, ..options() }).await;
+    let neighbour = served.client().await;
+    neighbour.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR)").await.unwrap();
+    let mut raw = Raw::start(served.address).await;
+    let deep = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+    assert_eq!(raw.query(&deep).await, ["E ERROR 54001", "Z I"]);
+    let long = format!("INSERT INTO t VALUES (1, '{}')", "x".repeat(900_000));
+    let answer = raw.query(&long).await;
+    assert!(matches!(answer[0].as_str(), "E ERROR 54000" | "C INSERT 0 1"), "{answer:?}");
+    // A value that claims more than a packet may have, in the middle of a COPY.
+    raw.send(&message('Q', b"COPY t FROM STDIN\0")).await;
+    raw.send(&message('d', b"2\tx\n")).await;
+    raw.send(&[b'd', 0x7f, 0xff, 0xff, 0xff]).await;
+    assert_eq!(crate::raw::shorts(&raw.until_ready().await), ["G", "E FATAL 08P01"]);
+    assert_eq!(one(&neighbour, "SELECT count(*) FROM t WHERE id = 2").await, "0");
+    // A first packet that is longer than any.
+    let mut raw = Raw::open(served.address).await;
+    raw.send(&[0, 1, 0, 0, 0, 3, 0, 0]).await;
+    assert_eq!(crate::raw::shorts(&raw.until_ready().await), ["E FATAL 08P01"]);
+    drop(raw);
     served.eventually("they are gone", |counts| counts.connections == 1).await;
     drop(neighbour);
     served.stop().await;

@@ -1,8 +1,10 @@
 //! The wire as clients meet it: a real server in this process, tokio-postgres, psql, and bytes that are no protocol.
 #![allow(clippy::unwrap_used)]
 
+mod copy;
 mod extended;
 mod hostile;
+mod isolation;
 mod limits;
 mod protocol;
 mod psql;

@@ -115,7 +115,7 @@ async fn a_client_is_told_what_it_has_come_to() {
     assert!(values.contains(&"application_name=it=".to_owned()), "{values:?}");
     assert!(values.iter().any(|value| value.contains("(Entresol ")), "{values:?}");
     assert!(messages.iter().any(|(kind, body)| *kind == 'K' && body.len() == 8));
-    assert_eq!(raw.query("SET application_name = 'other'").await, ["S", "C SET", "Z I"]);
+    assert_eq!(raw.query("SET application_name = 'other'").await, ["C SET", "S", "Z I"]);
     assert_eq!(raw.query("SHOW application_name").await, ["T", "D", "C SHOW", "Z I"]);
     // A newer minor version is talked down.
     let mut newer = Raw::open(served.address).await;

@@ -65,6 +65,14 @@ async fn roles_do_what_they_were_granted() {
     let anna = served.connect(&config).await.unwrap();
     anna.batch_execute("SELECT * FROM a; BEGIN; INSERT INTO b SELECT id FROM a; COMMIT").await.unwrap();
     anna.execute("INSERT INTO b VALUES ($1)", &[&1i32]).await.unwrap();
+    assert!(anna.copy_out("COPY a TO STDOUT").await.is_ok());
+    assert!(anna.copy_out("COPY (SELECT id FROM a) TO STDOUT").await.is_ok());
+    for sql in ["COPY c TO STDOUT", "COPY (SELECT * FROM a, c) TO STDOUT", "COPY entresol_roles TO STDOUT"] {
+        assert_eq!(code(anna.copy_out(sql).await.map(drop)), "42501", "{sql}");
+    }
+    for (sql, expected) in [("COPY a FROM STDIN", "42501"), ("COPY b FROM STDIN", "00000")] {
+        assert_eq!(code(anna.copy_in::<_, bytes::Bytes>(sql).await.map(drop)), expected, "{sql}");
+    }
     for sql in [
         "SELECT * FROM c",
         "INSERT INTO a VALUES (1)",
