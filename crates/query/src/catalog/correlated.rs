@@ -146,7 +146,7 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
         LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_value(input),
         LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => joinable_value(input),
         LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
-            group_expr.is_empty() && !refers(aggr_expr) && joinable_input(input, is_equality)
+            group_expr.is_empty() && !refers(aggr_expr) && joinable_input(input)
         }
         _ => false,
     }
@@ -154,17 +154,23 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
 
 /// Whether the engine joins a subquery whose rows are looked for.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
-    joinable_input(plan, |_| true)
+    match plan {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
+            plan.inputs().into_iter().all(joinable_rows)
+        }
+        LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
+        other => other.all_out_ref_exprs().is_empty(),
+    }
 }
 
-fn joinable_input(plan: &LogicalPlan, fits: fn(&Expr) -> bool) -> bool {
+fn joinable_input(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_input(input, fits),
-        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => joinable_input(input, fits),
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_input(input),
         LogicalPlan::Filter(Filter { input, predicate, .. }) => {
             let conditions = split_conjunction(predicate);
-            conditions.into_iter().all(|condition| !condition.contains_outer() || fits(condition))
-                && joinable_input(input, fits)
+            conditions.into_iter().all(|condition| !condition.contains_outer() || is_equality(condition))
+                && joinable_input(input)
         }
         other => other.all_out_ref_exprs().is_empty(),
     }

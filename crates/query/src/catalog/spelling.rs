@@ -10,7 +10,8 @@
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
 //! | `information_schema.t` | ours: the engine has its own, for SHOW |
-//! | `generate_series(a, b)` of columns, `pg_get_keywords()` in FROM | a subquery, a table |
+//! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
+//! | `polroles = '{0}'` | a comparison with `ARRAY[0]` |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
@@ -27,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::resolve::Alias;
-use super::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG};
+use super::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG, relation};
 use crate::schemas::CATALOG;
 use crate::statement::{identifier, query_of};
 
@@ -102,9 +103,14 @@ impl VisitorMut for Spelling {
                 {
                     *op = known;
                 }
-                if *op == BinaryOperator::StringConcat {
-                    by_name(left);
-                    by_name(right);
+                match op {
+                    BinaryOperator::StringConcat => {
+                        by_name(left);
+                        by_name(right);
+                    }
+                    BinaryOperator::Eq | BinaryOperator::NotEq if is_list(left) => list_of_literal(right),
+                    BinaryOperator::Eq | BinaryOperator::NotEq if is_list(right) => list_of_literal(left),
+                    _ => {}
                 }
             }
             Expr::Cast { .. } => cast(expr),
@@ -396,16 +402,39 @@ fn list_of_rows(query: &Query) -> Option<Expr> {
     Some(Expr::Subquery(outer))
 }
 
+/// The name of a column.
+fn column_of(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(parts) => parts.last(),
+        _ => None,
+    }
+}
+
 fn is_vector(expr: &Expr) -> bool {
-    let name = match expr {
-        Expr::Identifier(name) => name,
-        Expr::CompoundIdentifier(parts) => match parts.last() {
-            Some(name) => name,
-            None => return false,
-        },
-        _ => return false,
+    column_of(expr).is_some_and(|name| VECTORS.iter().any(|vector| name.value.eq_ignore_ascii_case(vector)))
+}
+
+/// Whether the catalog has a column of this name whose values are lists.
+fn is_list(expr: &Expr) -> bool {
+    let Some(name) = column_of(expr) else { return false };
+    name.value.len() > 5
+        && relation::all().any(|(_, relation)| {
+            relation.columns().any(|(column, word)| word.ends_with("[]") && name.value.eq_ignore_ascii_case(column))
+        })
+}
+
+/// `'{1,2}'` as a list.
+fn list_of_literal(expr: &mut Expr) {
+    let Some(words) = list_literal(expr) else { return };
+    let element = |word: Option<String>| match word {
+        None => null(),
+        Some(word) => word.parse().map_or_else(|_| text(&word), number),
     };
-    VECTORS.iter().any(|vector| name.value.eq_ignore_ascii_case(vector))
+    let elem: Vec<Expr> = words.into_iter().map(element).collect();
+    if !elem.is_empty() {
+        *expr = Expr::Array(Array { elem, named: true });
+    }
 }
 
 fn alias_named(name: &str) -> TableAlias {
@@ -443,13 +472,20 @@ fn table(factor: &mut TableFactor) {
                     value => matches!(value, Expr::Value(_)),
                 }
             });
-            if function == "generate_series" && !constant {
-                let shown = alias.as_ref().map_or(function, |alias| alias.name.value.clone());
-                let arguments = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                let text = format!("SELECT 1 FROM (SELECT unnest(generate_series({arguments})) AS \"{shown}\") AS \"{shown}\"");
-                if let Some(derived) = first_factor(&text) {
-                    *factor = derived;
-                }
+            let list = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let list = match function.as_str() {
+                "generate_series" if !constant => format!("generate_series({list})"),
+                "unnest" => list,
+                _ => return,
+            };
+            let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
+            let column = alias.as_ref().and_then(|alias| alias.columns.first());
+            let column = column.map_or_else(|| shown.clone(), |column| identifier(&column.name));
+            let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+            let (shown, column) = (quoted(&shown), quoted(&column));
+            let text = format!("SELECT 1 FROM (SELECT unnest({list}) AS {column}) AS {shown}");
+            if let Some(derived) = first_factor(&text) {
+                *factor = derived;
             }
         }
     }
