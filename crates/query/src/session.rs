@@ -236,6 +236,11 @@ impl Session {
         &self.current
     }
 
+    /// The columns of a cursor that DECLARE made, if there is one of this name.
+    pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.columns(name)
+    }
+
     /// The columns that a statement returns which is no query.
     pub(crate) fn columns_of(&self, command: &Command) -> Option<SchemaRef> {
         match command {

@@ -23,12 +23,13 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
     )
 }
 
-/// What follows ADD CONSTRAINT name.
-pub(crate) fn constraint(constraint: &Constraint<'_>) -> String {
+/// What follows ADD CONSTRAINT name; a condition has its own parentheses besides unless it is `pretty`.
+pub(crate) fn constraint(constraint: &Constraint<'_>, pretty: bool) -> String {
     let columns = || columns(constraint.table, &constraint.columns);
     match (constraint.kind, constraint.condition) {
         ("p", _) => format!("PRIMARY KEY ({})", columns()),
         ("u", _) => format!("UNIQUE ({})", columns()),
+        (_, condition) if pretty => format!("CHECK ({})", condition.unwrap_or_default()),
         (_, condition) => format!("CHECK ({})", parenthesised(condition.unwrap_or_default())),
     }
 }

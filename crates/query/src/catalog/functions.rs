@@ -86,7 +86,8 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         let oid = of[0].int();
         let all = view.tables.iter().flat_map(|table| constraints_of(table));
         let found = all.into_iter().find(|constraint| Some(constraint.oid) == oid);
-        Ok(found.map(|found| definitions::constraint(&found)).into())
+        let pretty = of.get(1) == Some(&Cell::Bool(true));
+        Ok(found.map(|found| definitions::constraint(&found, pretty)).into())
     }),
     nothing("pg_get_viewdef", 1..=2, "text"),
     nothing("pg_get_ruledef", 1..=2, "text"),

@@ -11,6 +11,7 @@
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
 //! | `information_schema.t` | ours: the engine has its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
+//! | `(row).field` | `get_field(row, 'field')` |
 //! | `polroles = '{0}'` | a comparison with `ARRAY[0]` |
 //! | two columns of one name | an invisible difference in the second name |
 //!
@@ -52,24 +53,10 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
     }
 }
 
-/// In the outermost SELECT list alias types are shown by name.
+/// In the outermost SELECT list alias types are shown by name, and vectors without braces.
 fn shown(body: &mut SetExpr) {
     match body {
-        SetExpr::Select(select) => select.projection.iter_mut().for_each(|item| {
-            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
-                && let Expr::Cast { expr: inner, data_type, .. } = expr
-                && let Some(alias) = alias_of(data_type)
-            {
-                let name = format!("{}_name", alias.name());
-                let call = call(&name, vec![(**inner).clone()]);
-                *item = match item {
-                    SelectItem::ExprWithAlias { alias, .. } => {
-                        SelectItem::ExprWithAlias { expr: call, alias: alias.clone() }
-                    }
-                    _ => SelectItem::ExprWithAlias { expr: call, alias: Ident::with_quote('"', alias.name()) },
-                };
-            }
-        }),
+        SetExpr::Select(select) => select.projection.iter_mut().for_each(shown_item),
         SetExpr::SetOperation { left, right, .. } => {
             shown(left);
             shown(right);
@@ -77,6 +64,26 @@ fn shown(body: &mut SetExpr) {
         SetExpr::Query(query) => shown(&mut query.body),
         _ => {}
     }
+}
+
+fn shown_item(item: &mut SelectItem) {
+    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return };
+    let (call, name) = match expr {
+        Expr::Cast { expr: inner, data_type, .. } => match alias_of(data_type) {
+            Some(alias) => (call(&format!("{}_name", alias.name()), vec![(**inner).clone()]), alias.name().to_owned()),
+            None => return,
+        },
+        vector if is_vector(vector) => {
+            let name = column_of(vector).map(identifier).unwrap_or_default();
+            (call("array_to_string", vec![vector.clone(), text(" ")]), name)
+        }
+        _ => return,
+    };
+    let alias = match item {
+        SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
+        _ => Ident::with_quote('"', name),
+    };
+    *item = SelectItem::ExprWithAlias { expr: call, alias };
 }
 
 struct Spelling;
@@ -120,6 +127,11 @@ impl VisitorMut for Spelling {
                 if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) {
                     parts.remove(0);
                 }
+            }
+            Expr::CompoundFieldAccess { access_chain, .. }
+                if access_chain.iter().all(|access| matches!(access, AccessExpr::Dot(Expr::Identifier(_)))) =>
+            {
+                fields(expr);
             }
             Expr::CompoundFieldAccess { root, access_chain } if is_vector(root) => {
                 for access in access_chain {
@@ -291,6 +303,18 @@ fn cast(expr: &mut Expr) {
             *expr = Expr::Array(Array { elem, named: true });
         }
     }
+}
+
+/// `(row).a.b` becomes `get_field(get_field(row, 'a'), 'b')`.
+fn fields(expr: &mut Expr) {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+    let mut value = std::mem::replace(root.as_mut(), null());
+    for access in access_chain {
+        if let AccessExpr::Dot(Expr::Identifier(name)) = access {
+            value = call("get_field", vec![value, text(&identifier(name))]);
+        }
+    }
+    *expr = value;
 }
 
 /// The elements of `'{a,"b c",NULL}'`.

@@ -190,7 +190,12 @@ impl Connection {
     }
 
     fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
-        let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+        let Some(portal) = self.portals.get(name) else {
+            // A cursor that DECLARE made is a portal, too.
+            let schema = self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?;
+            self.socket.out.columns(describe(&schema, &[]));
+            return Ok(());
+        };
         match &portal.statement.columns {
             Some(schema) => self.socket.out.columns(describe(schema, &portal.formats)),
             None => self.socket.out.no_data(),
