@@ -78,6 +78,33 @@ checker: setup
 	@command -v adya >/dev/null || [ -x $(TOOLS)/bin/adya ] || env -u CARGO_TARGET_DIR \
 		$(CARGO) install adya --version 0.1.0 --locked --no-default-features --features postgres --root $(TOOLS)
 
+# Pinned in tests/drivers; outside of the clone, for the next run. psql comes with postgresql-client.
+DRIVERS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/drivers
+JDBC ?= org.postgresql:postgresql:42.7.4
+
+.PHONY: drivers
+drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are skipped without them.
+	@missing=(); \
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	command -v javac >/dev/null || missing+=(default-jdk-headless); \
+	command -v mvn >/dev/null || missing+=(maven); \
+	command -v psql >/dev/null || missing+=(postgresql-client); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+		echo "installing $${missing[*]}"; \
+		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends "$${missing[@]}"; \
+	fi
+	@wanted=$$(cat tests/drivers/requirements.txt; echo $(JDBC)); \
+	if [ "$$(cat "$(DRIVERS)/installed" 2>/dev/null)" != "$$wanted" ]; then \
+		rm -rf "$(DRIVERS)"; mkdir -p "$(DRIVERS)/jars"; \
+		python3 -m venv "$(DRIVERS)/venv"; \
+		"$(DRIVERS)/venv/bin/pip" install -q --disable-pip-version-check -r tests/drivers/requirements.txt; \
+		mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+			-Dartifact=$(JDBC) -DoutputDirectory="$(DRIVERS)/jars"; \
+		echo "$$wanted" >"$(DRIVERS)/installed"; \
+	fi
+
 # A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
 .PHONY: setup
 setup:

@@ -23,12 +23,14 @@ use entresol_tables::{Catalog, Error as TableError, Row, Table, TableDefinition,
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
+use crate::catalog::correlated::{CorrelatedSubqueries, StateHandle};
+use crate::catalog::spelling;
+use crate::catalog::view::Source;
 use crate::cooperation::JoinsGiveWay;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedSums};
-use crate::provider::Current;
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
@@ -44,11 +46,7 @@ pub fn query_memory(bytes_max: usize) -> Result<Arc<RuntimeEnv>> {
 }
 
 /// The engine of a session, with the database's tables.
-pub(crate) fn context(
-    catalog: &Arc<Catalog>,
-    current: &Arc<Current>,
-    options: &SessionOptions,
-) -> SessionContext {
+pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionContext {
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
@@ -62,8 +60,10 @@ pub(crate) fn context(
     parser.map_string_types_to_utf8view = false;
     // 0.1 is a decimal: it must not lose digits on its way into a DECIMAL column.
     parser.parse_float_as_decimal = true;
+    let handle = StateHandle::default();
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
+    analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle))));
     analyzer.push(Arc::new(CheckedSums));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
@@ -76,7 +76,9 @@ pub(crate) fn context(
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
     let context = SessionContext::new_with_state(builder.build());
-    context.register_catalog(CATALOG, Arc::new(Names::new(catalog, current)));
+    context.register_catalog(CATALOG, Arc::new(Names::new(source)));
+    // It is the first to set it.
+    let _ = handle.set(context.state_weak_ref());
     context
 }
 
@@ -100,6 +102,7 @@ pub(crate) async fn logical_plan(
         }
         other => other,
     };
+    spelling::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
     let read_only =

@@ -96,6 +96,13 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Who uses the session.
+    pub(crate) fn client(&self) -> Client {
+        self.client.lock().clone()
+    }
+}
+
 impl Session {
     /// Says who uses the session; for `current_user` and `pg_backend_pid()`.
     pub fn set_client(&mut self, client: Client) {

@@ -36,6 +36,7 @@ mod alter;
 mod assignment;
 mod backup;
 mod block;
+mod catalog;
 mod checks;
 mod columns;
 mod conflict;
@@ -74,6 +75,8 @@ mod types;
 mod write;
 
 pub use block::SAVEPOINTS_MAX;
+pub use catalog::is_catalog_relation;
+pub use catalog::roles::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, grant_of};
 pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.

@@ -14,14 +14,16 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use datafusion::arrow::array::Array as _;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::expr::{Cast, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr as PlanExpr, LogicalPlan, LogicalPlanBuilder, Values};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr as PlanExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem, SetExpr, TimezoneInfo,
+    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem, SetExpr, TimezoneInfo,
     TypedString, Value as Literal, Visit, VisitMut, visit_expressions, visit_expressions_mut,
 };
 use entresol_tables::{Column, DataType, Value};
@@ -121,7 +123,14 @@ impl Types {
             }
             Ok(TreeNodeRecursion::Continue)
         };
+        let mut lists: Vec<(String, ArrowType)> = Vec::new();
         plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    lists.extend(list_beside(expr, node)?);
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })?;
             node.apply_expressions(|expr| match (node, expr) {
                 // Numbers of rows.
                 (LogicalPlan::Limit(_), PlanExpr::Placeholder(Placeholder { id, field: None })) => {
@@ -134,6 +143,9 @@ impl Types {
         for id in rows {
             self.add(index_of(&id)?, ArrowType::Int64);
         }
+        for (id, found) in lists {
+            self.add(index_of(&id)?, found);
+        }
         Ok(())
     }
 
@@ -145,6 +157,19 @@ impl Types {
     /// All types; text where nothing is known.
     pub(crate) fn complete(&self, count: usize) -> Vec<ArrowType> {
         (0..count).map(|at| self.0.get(&at).cloned().unwrap_or(ArrowType::Utf8)).collect()
+    }
+}
+
+/// The list that `x = ANY($1)` looks into: its type is that of x.
+fn list_beside(expr: &PlanExpr, node: &LogicalPlan) -> EngineResult<Option<(String, ArrowType)>> {
+    let PlanExpr::ScalarFunction(function) = expr else { return Ok(None) };
+    match (function.name(), function.args.as_slice()) {
+        ("array_has", [PlanExpr::Placeholder(Placeholder { id, .. }), element]) => {
+            let schema = merge_schema(&node.inputs());
+            let found = plain_type(&element.get_type(&schema)?);
+            Ok(Some((id.clone(), ArrowType::List(Arc::new(Field::new_list_field(found, true))))))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -288,10 +313,27 @@ fn literal(value: &ScalarValue) -> Result<Expr> {
             };
             typed_string(SqlType::Timestamp(None, TimezoneInfo::None), text)
         }
+        ArrowType::List(element) => list_literal(value, element.data_type())?,
         other => match sql_type(&other) {
             Some(data_type) => cast(plain(Literal::SingleQuotedString(text()?)), data_type),
             None => return Err(Error::unsupported(format!("a parameter of type {other} here"))),
         },
+    })
+}
+
+/// `ARRAY[…]` of a list.
+fn list_literal(value: &ScalarValue, element: &ArrowType) -> Result<Expr> {
+    let ScalarValue::List(list) = value else {
+        return Err(Error::Internal(format!("{value:?} is no list")));
+    };
+    let values = list.value(0);
+    let elem: Vec<Expr> = (0..values.len())
+        .map(|at| literal(&ScalarValue::try_from_array(&values, at)?))
+        .collect::<Result<_>>()?;
+    let array = Expr::Array(Array { elem, named: true });
+    Ok(match sql_type(element) {
+        Some(of) => cast(array, SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(of), None))),
+        None => array,
     })
 }
 

@@ -37,7 +37,7 @@ impl Current {
     }
 
     /// The current transaction, or a new one whose snapshot lives as long as its scans.
-    fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
+    pub(crate) fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
         match &*self.0.lock() {
             Some(transaction) => Ok(Arc::clone(transaction)),
             None => catalog.begin().map_err(external),

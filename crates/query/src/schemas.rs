@@ -2,6 +2,7 @@
 //!
 //! - `public`: the tables of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::system`];
+//! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
 //! Nothing is cached here: each look-up asks the tables' catalog, so that what another session has created is
@@ -16,8 +17,10 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use entresol_tables::{Catalog, Error as TableError};
 
+use crate::catalog::view::Source;
+use crate::catalog::{INFORMATION_INNER, PG_CATALOG, is_catalog_relation, relation, view};
 use crate::error::external;
-use crate::provider::{Current, EntresolTable};
+use crate::provider::EntresolTable;
 use crate::system;
 
 /// The name of the catalog.
@@ -35,17 +38,17 @@ pub(crate) struct Names {
     public: Arc<Tables>,
     keyed: Arc<Tables>,
     system: Arc<System>,
+    source: Source,
 }
 
 impl Names {
-    pub(crate) fn new(catalog: &Arc<Catalog>, current: &Arc<Current>) -> Names {
-        let tables = |hidden_keys| {
-            Arc::new(Tables { catalog: Arc::clone(catalog), current: Arc::clone(current), hidden_keys })
-        };
+    pub(crate) fn new(source: &Source) -> Names {
+        let tables = |hidden_keys| Arc::new(Tables { source: source.clone(), hidden_keys });
         Names {
             public: tables(false),
             keyed: tables(true),
-            system: Arc::new(System { catalog: Arc::clone(catalog) }),
+            system: Arc::new(System { catalog: Arc::clone(&source.catalog) }),
+            source: source.clone(),
         }
     }
 }
@@ -60,6 +63,10 @@ impl CatalogProvider for Names {
             SCHEMA => Some(Arc::clone(&self.public) as _),
             KEYED_SCHEMA => Some(Arc::clone(&self.keyed) as _),
             SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
+            PG_CATALOG => Some(Arc::new(Described { source: self.source.clone(), schema: PG_CATALOG })),
+            INFORMATION_INNER => {
+                Some(Arc::new(Described { source: self.source.clone(), schema: INFORMATION_INNER }))
+            }
             _ => None,
         }
     }
@@ -67,21 +74,25 @@ impl CatalogProvider for Names {
 
 #[derive(Debug)]
 struct Tables {
-    catalog: Arc<Catalog>,
-    current: Arc<Current>,
+    source: Source,
     hidden_keys: bool,
 }
 
 #[async_trait]
 impl SchemaProvider for Tables {
     fn table_names(&self) -> Vec<String> {
-        self.catalog.tables().iter().map(|table| table.name().to_owned()).collect()
+        self.source.catalog.tables().iter().map(|table| table.name().to_owned()).collect()
     }
 
     async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        match self.catalog.table(name) {
+        if is_catalog_relation(name)
+            && let Some(relation) = relation::find(PG_CATALOG, name)
+        {
+            return relation.provider(&self.source).map(Some);
+        }
+        match self.source.catalog.table(name) {
             Ok(table) => {
-                let (catalog, current) = (Arc::clone(&self.catalog), Arc::clone(&self.current));
+                let (catalog, current) = (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),
@@ -94,7 +105,33 @@ impl SchemaProvider for Tables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.catalog.table(name).is_ok()
+        self.source.catalog.table(name).is_ok()
+    }
+}
+
+/// A schema whose relations are computed.
+#[derive(Debug)]
+struct Described {
+    source: Source,
+    schema: &'static str,
+}
+
+#[async_trait]
+impl SchemaProvider for Described {
+    fn table_names(&self) -> Vec<String> {
+        view::described(self.schema).iter().map(|relation| relation.name.to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        relation::find(self.schema, name).map(|relation| relation.provider(&self.source)).transpose()
+    }
+
+    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+        Ok(self.table_exist(name).then_some(TableType::View))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        relation::find(self.schema, name).is_some()
     }
 }
 

@@ -25,6 +25,7 @@ use entresol_transactions::Transaction;
 
 use crate::backup;
 use crate::block::{Block, StatementGuard};
+use crate::catalog::view::Source;
 use crate::cursor::Cursors;
 use crate::define;
 use crate::engine;
@@ -134,10 +135,16 @@ impl Session {
     /// A session on a catalog, outside of a transaction.
     pub fn new(catalog: Arc<Catalog>, options: SessionOptions) -> Session {
         let current = Arc::new(Current::default());
-        let context = engine::context(&catalog, &current, &options);
         let durability = options.durability;
         let facts = Facts::new(durability);
+        let source = Source {
+            catalog: Arc::clone(&catalog),
+            current: Arc::clone(&current),
+            facts: Arc::clone(&facts),
+        };
+        let context = engine::context(&source, &options);
         functions::register(&context, &facts);
+        crate::catalog::functions::register(&context, &source);
         Session {
             catalog,
             context,
@@ -227,6 +234,11 @@ impl Session {
     /// What tells the session's plans which transaction is current.
     pub(crate) fn current(&self) -> &Arc<Current> {
         &self.current
+    }
+
+    /// The columns of a cursor that DECLARE made, if there is one of this name.
+    pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.columns(name)
     }
 
     /// The columns that a statement returns which is no query.

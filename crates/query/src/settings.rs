@@ -101,6 +101,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("jit", Kind::Boolean, "off", "No effect: nothing is compiled."),
     setting("lock_timeout", Kind::Milliseconds, "0", "No effect: nobody waits for locks."),
     setting("max_identifier_length", Kind::ReadOnly, "63", "The longest name of a column, in bytes."),
+    setting("max_index_keys", Kind::ReadOnly, "16", "The most columns of an index."),
     setting("row_security", Kind::Boolean, "on", "No effect: there are no policies."),
     setting("search_path", Kind::Text, "\"$user\", public", "No effect: tables are in schema public."),
     setting("server_encoding", Kind::ReadOnly, "UTF8", "The encoding of stored texts."),
@@ -182,6 +183,11 @@ impl Setting {
             Kind::Text => (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned()),
             Kind::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
             Kind::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
+            // Clients write it in many ways, even quoted: only letters and digits count, as in PostgreSQL.
+            Kind::Always(UTF8) => {
+                let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+                ["utf8", "unicode"].contains(&plain.to_ascii_lowercase().as_str()).then(|| UTF8[0].to_owned())
+            }
             Kind::Always(choices) => choices.iter().find(is).map(|_| choices[0].to_owned()),
             Kind::Integer(least, most) => {
                 let number: i64 = value.parse().ok()?;

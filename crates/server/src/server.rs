@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) phase: watch::Receiver<Phase>,
     /// Makes answers about unknown roles that cannot be told from those about known ones.
     pub(crate) secret: [u8; 32],
+    /// Counts changes of roles: connections look up theirs again.
+    pub(crate) roles_version: AtomicU64,
 }
 
 impl Shared {
@@ -136,6 +139,7 @@ impl Server {
             clients: Arc::new(Clients::new()),
             phase: watched,
             secret: random().ok_or(Error::NoRandomNumbers)?,
+            roles_version: AtomicU64::new(0),
         };
         Ok(Server { listener, metrics, shared: Arc::new(shared), phase })
     }

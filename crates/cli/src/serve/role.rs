@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::Path;
 
 use entresol::{Database, Options};
-use entresol_server::roles::{self, ALL_TABLES, Access, Role};
+use entresol_server::roles::{self, ALL_TABLES, Privileges, Role};
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
 use crate::arguments::{Granted, PasswordSource, RoleCommand};
@@ -57,9 +57,10 @@ fn change(dir: &Path, create: bool, work: impl FnOnce(&Database) -> Result<()>) 
 fn list(db: &Database) -> Result<()> {
     let mut out = output::stdout();
     for role in roles::list(db)? {
-        let grants = role.grants.iter().map(|(table, access)| match access {
-            Access::Read => format!("read {table}"),
-            Access::Write => format!("write {table}"),
+        let grants = role.grants.iter().map(|(table, privileges)| match *privileges {
+            Privileges::SELECT => format!("read {table}"),
+            Privileges::ALL => format!("write {table}"),
+            some => format!("{} {table}", words(some)),
         });
         let all = role.administrator.then(|| "administrator".to_owned()).into_iter().chain(grants);
         writeln!(out, "{}: {}", role.name, all.collect::<Vec<_>>().join(", "))?;
@@ -67,10 +68,15 @@ fn list(db: &Database) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn granted(granted: &Granted) -> impl Iterator<Item = (String, Access)> + '_ {
-    // The greater access counts where a table is named twice: it comes last.
-    let read = granted.read.iter().map(|table| (table.clone(), Access::Read));
-    read.chain(granted.write.iter().map(|table| (table.clone(), Access::Write)))
+fn granted(granted: &Granted) -> impl Iterator<Item = (String, Privileges)> + '_ {
+    let read = granted.read.iter().map(|table| (table.clone(), Privileges::SELECT));
+    read.chain(granted.write.iter().map(|table| (table.clone(), Privileges::ALL)))
+}
+
+/// As GRANT names them, in lower case.
+fn words(privileges: Privileges) -> String {
+    let held = Privileges::NAMES.iter().filter(|(privilege, ..)| privileges.contains(*privilege));
+    held.map(|(_, name, _)| name.to_lowercase()).collect::<Vec<_>>().join("+")
 }
 
 /// A name that is misspelt would grant nothing, silently.

@@ -3,4 +3,5 @@
 pub(crate) mod privileges;
 pub mod roles;
 pub(crate) mod scram;
+pub(crate) mod statements;
 pub(crate) mod tls;

@@ -1,16 +1,27 @@
 //! Whether a role may run a statement: by the tables that its text names.
 //!
-//! Whoever is no administrator may read and write tables that it was granted, and use transactions and settings.
-//! Everything else, definitions and backups included, is for administrators.
+//! Whoever is no administrator may do with tables what it was granted, and use transactions and settings. Everything
+//! else, definitions and backups included, is for administrators.
+//!
+//! | statement | asks for |
+//! | --- | --- |
+//! | any, for each table that it reads | SELECT |
+//! | INSERT | INSERT; UPDATE if ON CONFLICT updates; SELECT if it returns rows or looks for conflicts |
+//! | UPDATE, DELETE | UPDATE, DELETE; SELECT if it has a condition, computes or returns something |
 
+use std::ops::ControlFlow;
+
+use entresol::query::Privileges;
+use entresol::query::datafusion::common::TableReference;
 use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
 use entresol::query::datafusion::sql::resolve::resolve_table_references;
 use entresol::query::datafusion::sql::sqlparser::ast::{
-    FromTable, Insert, ObjectName, SetExpr, Statement, TableFactor, TableObject, TableWithJoins,
+    Assignment, Expr as SqlExpr, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr, Statement, TableFactor,
+    TableObject, TableWithJoins, visit_relations,
 };
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
-use super::roles::{Access, Role};
+use super::roles::Role;
 use crate::error::{Outcome, Report};
 use crate::wire::split::Kind;
 
@@ -61,17 +72,28 @@ fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     };
     let named = resolve_table_references(statement, true);
     let (named, _) = named.map_err(|error| Report::from(entresol::query::Error::from(error)))?;
-    for table in named.iter().filter(|table| !table.schema().is_some_and(|of| OPEN_SCHEMAS.contains(&of))) {
-        allow(role, Access::Read, table.table())?;
+    for table in named.iter().filter(|table| !is_open(table)) {
+        let only_written = written.as_ref().is_some_and(|written| written.table == table.table() && !written.reads);
+        if !only_written {
+            allow(role, Privileges::SELECT, table.table())?;
+        }
     }
     match written {
-        Some(table) => allow(role, Access::Write, &table),
+        Some(written) => allow(role, written.privileges, &written.table),
         None => Ok(()),
     }
 }
 
-fn allow(role: &Role, access: Access, table: &str) -> Outcome<()> {
-    match role.may(access, table) {
+/// Whether a table describes others.
+fn is_open(table: &TableReference) -> bool {
+    match table.schema() {
+        Some(schema) => OPEN_SCHEMAS.contains(&schema),
+        None => entresol::query::is_catalog_relation(table.table()),
+    }
+}
+
+fn allow(role: &Role, wanted: Privileges, table: &str) -> Outcome<()> {
+    match role.may(wanted, table) {
         true => Ok(()),
         false => Err(denied(format!("permission denied for table {table}"))),
     }
@@ -81,24 +103,57 @@ fn denied(message: impl Into<String>) -> Report {
     Report::error("42501", message)
 }
 
-/// The table that a statement writes.
-fn written(statement: &Statement) -> Outcome<Option<String>> {
+/// What a statement does with the table that it writes.
+struct Written {
+    table: String,
+    privileges: Privileges,
+    /// Its rows are read, too, or it is named twice.
+    reads: bool,
+}
+
+/// What a statement writes.
+fn written(statement: &Statement) -> Outcome<Option<Written>> {
     let unknown = || denied("must be an administrator to run this statement");
-    let table = match statement {
-        Statement::Query(query) if !writes(&query.body) => None,
-        Statement::Insert(Insert { table: TableObject::TableName(name), .. }) => Some(last(name)),
-        Statement::Update(update) => Some(target(&update.table).ok_or_else(unknown)?),
+    let twice = |table: &str| {
+        let mut times = 0;
+        let visited: ControlFlow<()> = visit_relations(statement, |name| {
+            times += usize::from(last(name) == table);
+            ControlFlow::Continue(())
+        });
+        visited.is_break() || times > 1
+    };
+    let (table, privileges, reads) = match statement {
+        Statement::Query(query) if !writes(&query.body) => return Ok(None),
+        Statement::Insert(insert) => {
+            let TableObject::TableName(name) = &insert.table else { return Err(unknown()) };
+            let updates = match &insert.on {
+                Some(OnInsert::OnConflict(conflict)) => !matches!(conflict.action, OnConflictAction::DoNothing),
+                Some(_) => return Err(unknown()),
+                None => false,
+            };
+            let privileges = if updates { Privileges::UPDATE } else { Privileges::NONE };
+            let reads = insert.returning.is_some() || insert.on.is_some();
+            (last(name), Privileges::INSERT.with(privileges), reads)
+        }
+        Statement::Update(update) => {
+            let constant = |assignment: &Assignment| matches!(assignment.value, SqlExpr::Value(_));
+            let computes = !update.assignments.iter().all(constant);
+            let reads = update.selection.is_some() || update.returning.is_some() || computes;
+            (target(&update.table).ok_or_else(unknown)?, Privileges::UPDATE, reads)
+        }
         Statement::Delete(delete) => {
             let (FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables)) = &delete.from;
-            Some(tables.first().and_then(target).ok_or_else(unknown)?)
+            let reads = delete.selection.is_some() || delete.returning.is_some();
+            (tables.first().and_then(target).ok_or_else(unknown)?, Privileges::DELETE, reads)
         }
         Statement::Explain { statement, .. } => return written(statement),
         Statement::Prepare { statement, .. } => return written(statement),
-        Statement::Declare { .. } | Statement::Fetch { .. } | Statement::Close { .. } => None,
-        Statement::Execute { .. } | Statement::Deallocate { .. } => None,
+        Statement::Declare { .. } | Statement::Fetch { .. } | Statement::Close { .. } => return Ok(None),
+        Statement::Execute { .. } | Statement::Deallocate { .. } => return Ok(None),
         _ => return Err(unknown()),
     };
-    Ok(table)
+    let reads = reads || twice(&table);
+    Ok(Some(Written { table, privileges, reads }))
 }
 
 /// A query whose body is a write, which a WITH in front of it hides.
@@ -131,7 +186,13 @@ mod tests {
         let role = Role {
             name: "r".into(),
             administrator: false,
-            grants: [("a".to_owned(), Access::Read), ("b".to_owned(), Access::Write)].into(),
+            grants: [
+                ("a".to_owned(), Privileges::SELECT),
+                ("b".to_owned(), Privileges::ALL),
+                ("i".to_owned(), Privileges::INSERT),
+                ("u".to_owned(), Privileges::UPDATE.with(Privileges::DELETE)),
+            ]
+            .into(),
         };
         check(&role, sql, split(sql)[0].kind).map_err(|report| report.code)
     }
@@ -142,12 +203,31 @@ mod tests {
         assert_eq!(code("INSERT INTO b SELECT * FROM a"), Ok(()));
         assert_eq!(code("BEGIN"), Ok(()));
         assert_eq!(code("SELECT 1"), Ok(()));
+        assert_eq!(code("SELECT relname FROM pg_class JOIN pg_catalog.pg_namespace ON true"), Ok(()));
+        for taken in [
+            "INSERT INTO i VALUES (1)",
+            "INSERT INTO i SELECT * FROM a",
+            "UPDATE u SET x = 1",
+            "DELETE FROM u",
+        ] {
+            assert_eq!(code(taken), Ok(()), "{taken}");
+        }
         for refused in [
             "SELECT * FROM c",
             "SELECT (SELECT max(x) FROM c)",
             "WITH q AS (SELECT * FROM c) SELECT * FROM q",
             "SELECT * FROM a WHERE x IN (SELECT x FROM public.c)",
             "INSERT INTO a VALUES (1)",
+            "SELECT * FROM i",
+            "INSERT INTO i VALUES (1) RETURNING x",
+            "INSERT INTO i SELECT * FROM i",
+            "INSERT INTO i VALUES (1) ON CONFLICT (x) DO UPDATE SET x = 2",
+            "DELETE FROM i",
+            "UPDATE u SET x = 1 WHERE y = 2",
+            "UPDATE u SET x = x + 1",
+            "DELETE FROM u WHERE x = 1",
+            "DELETE FROM u RETURNING x",
+            "SELECT * FROM pg_nothing",
             "INSERT INTO b SELECT * FROM c",
             "UPDATE a SET x = 1",
             "UPDATE b SET x = (SELECT max(x) FROM c)",

@@ -7,34 +7,26 @@
 //! | table | key | further columns |
 //! | --- | --- | --- |
 //! | `entresol_roles` | `name` | `verifier` (SCRAM, never the password), `administrator` |
-//! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write` (else it may read) |
+//! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write`, `privileges` (their bits) |
+//!
+//! `may_write` is of a time when it alone told: all four privileges, or SELECT; it still counts where there are no
+//! `privileges`. A role without a verifier is there and cannot log in.
 //!
 //! A crash leaves all of a change or nothing of it: each is one transaction. The two tables are made first, empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE};
+use entresol::query::grant_of;
 use entresol::{Column, DataType, Database, Row, ScanRange, Schema, Table, TableOptions, Value};
 
 use super::scram::Verifier;
 
-/// The table of the roles.
-pub const ROLES_TABLE: &str = "entresol_roles";
-/// The table of what they may do.
-pub const GRANTS_TABLE: &str = "entresol_grants";
-/// Stands for all tables in a grant.
-pub const ALL_TABLES: &str = "*";
+/// The column of the bits.
+const PRIVILEGES: &str = "privileges";
 /// The longest name of a role, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
-
-/// What a role may do with a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// SELECT.
-    Read,
-    /// SELECT, INSERT, UPDATE, DELETE.
-    Write,
-}
 
 /// A role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +36,28 @@ pub struct Role {
     /// Whether it may do everything.
     pub administrator: bool,
     /// What it may do with tables, by name; `*` is all of them.
-    pub grants: BTreeMap<String, Access>,
+    pub grants: BTreeMap<String, Privileges>,
 }
 
 impl Role {
-    /// Whether it may do that with a table.
-    pub fn may(&self, access: Access, table: &str) -> bool {
+    /// Whether it may do all of that with a table.
+    pub fn may(&self, wanted: Privileges, table: &str) -> bool {
         if self.administrator {
             return true;
         }
         let own = table == ROLES_TABLE || table == GRANTS_TABLE;
-        let granted = |name: &str| self.grants.get(name).is_some_and(|granted| *granted >= access);
-        !own && (granted(table) || granted(ALL_TABLES))
+        let granted = |name: &str| self.grants.get(name).copied().unwrap_or(Privileges::NONE);
+        !own && granted(table).with(granted(ALL_TABLES)).contains(wanted)
     }
+}
+
+/// What an ALTER ROLE changes; `None` leaves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The new password; the inner `None` takes it away.
+    pub password: Option<Option<String>>,
+    /// Whether it may do everything.
+    pub administrator: Option<bool>,
 }
 
 /// Why a role could not be changed.
@@ -68,6 +69,9 @@ pub enum Error {
     /// There is none of this name.
     #[error("role \"{0}\" does not exist")]
     Missing(String),
+    /// Nobody could manage roles any more, or yet.
+    #[error("role \"{0}\" must be a SUPERUSER: without one nobody could manage roles")]
+    LastAdministrator(String),
     /// The name or the password cannot be used.
     #[error("{0}")]
     Invalid(String),
@@ -113,10 +117,15 @@ pub(crate) fn find(db: &Database, name: &str) -> Result<Option<(Role, Option<Ver
 
 /// Makes a role. The password is hashed here and kept nowhere.
 pub fn create(db: &Database, role: &Role, password: &str) -> Result<()> {
+    create_with(db, role, Some(password))
+}
+
+/// Makes a role, which cannot log in without a password.
+pub fn create_with(db: &Database, role: &Role, password: Option<&str>) -> Result<()> {
     if role.name.is_empty() || role.name.len() > NAME_BYTES_MAX || role.name.contains(char::is_control) {
         return Err(Error::Invalid(format!("the name of a role has 1 to {NAME_BYTES_MAX} bytes")));
     }
-    let verifier = verifier(password)?;
+    let verifier = password.map_or(Ok(Value::Null), verifier)?;
     let (roles, grants) = make_tables(db)?;
     let tx = db.begin()?;
     let key = [Value::from(role.name.as_str())];
@@ -124,8 +133,8 @@ pub fn create(db: &Database, role: &Role, password: &str) -> Result<()> {
         return Err(Error::Exists(role.name.clone()));
     }
     roles.insert(&tx, &[key[0].clone(), verifier, Value::Boolean(role.administrator)])?;
-    for (table, access) in &role.grants {
-        grants.upsert(&tx, &grant_row(&role.name, table, *access))?;
+    for (table, privileges) in &role.grants {
+        grants.upsert(&tx, &grant_row(&role.name, table, *privileges))?;
     }
     tx.commit(db.durability())?;
     Ok(())
@@ -133,38 +142,77 @@ pub fn create(db: &Database, role: &Role, password: &str) -> Result<()> {
 
 /// Gives a role a new password.
 pub fn set_password(db: &Database, name: &str, password: &str) -> Result<()> {
-    let verifier = verifier(password)?;
+    alter(db, name, &Change { password: Some(Some(password.to_owned())), administrator: None })
+}
+
+/// Changes a role.
+pub fn alter(db: &Database, name: &str, change: &Change) -> Result<()> {
+    let verifier = match &change.password {
+        Some(Some(password)) => Some(verifier(password)?),
+        Some(None) => Some(Value::Null),
+        None => None,
+    };
     let (roles, _) = make_tables(db)?;
     let tx = db.begin()?;
     let mut row = existing(&roles, &tx, name)?;
-    row[1] = verifier;
+    if let Some(verifier) = verifier {
+        row[1] = verifier;
+    }
+    if let Some(administrator) = change.administrator {
+        if !administrator {
+            keep_an_administrator(&roles, &tx, name)?;
+        }
+        row[2] = Value::Boolean(administrator);
+    }
     roles.upsert(&tx, &row)?;
     tx.commit(db.durability())?;
     Ok(())
 }
 
-/// Lets a role do something with tables.
-pub fn grant(db: &Database, name: &str, access: Access, on: &[String]) -> Result<()> {
+/// Refuses to lose the last administrator.
+fn keep_an_administrator(roles: &Table, tx: &entresol::Transaction, leaving: &str) -> Result<()> {
+    let rows = roles.scan(ScanRange::full()).rows(tx)?;
+    let left = rows.iter().any(|row| row[2] == Value::Boolean(true) && row[0] != Value::from(leaving));
+    if left { Ok(()) } else { Err(Error::LastAdministrator(leaving.to_owned())) }
+}
+
+/// Lets a role do more with tables.
+pub fn grant(db: &Database, name: &str, privileges: Privileges, on: &[String]) -> Result<()> {
+    change_grants(db, name, on, |granted| granted.with(privileges))
+}
+
+/// Takes back some of what was granted on tables.
+pub fn revoke_some(db: &Database, name: &str, privileges: Privileges, on: &[String]) -> Result<()> {
+    change_grants(db, name, on, |granted| granted.without(privileges))
+}
+
+fn change_grants(
+    db: &Database,
+    name: &str,
+    on: &[String],
+    change: impl Fn(Privileges) -> Privileges,
+) -> Result<()> {
     let (roles, grants) = make_tables(db)?;
     let tx = db.begin()?;
     existing(&roles, &tx, name)?;
     for table in on {
-        grants.upsert(&tx, &grant_row(name, table, access))?;
+        let key = [Value::from(name), Value::from(table.as_str())];
+        let row = grants.get(&tx, &key)?;
+        let before = row.as_ref().and_then(grant_of).map_or(Privileges::NONE, |(_, _, granted)| granted);
+        let after = change(before);
+        if after != Privileges::NONE {
+            grants.upsert(&tx, &grant_row(name, table, after))?;
+        } else if row.is_some() {
+            grants.delete(&tx, &key)?;
+        }
     }
     tx.commit(db.durability())?;
     Ok(())
 }
 
-/// Takes back what was granted on tables.
+/// Takes back all that was granted on tables.
 pub fn revoke(db: &Database, name: &str, on: &[String]) -> Result<()> {
-    let (roles, grants) = make_tables(db)?;
-    let tx = db.begin()?;
-    existing(&roles, &tx, name)?;
-    for table in on {
-        grants.delete(&tx, &[Value::from(name), Value::from(table.as_str())])?;
-    }
-    tx.commit(db.durability())?;
-    Ok(())
+    revoke_some(db, name, Privileges::ALL, on)
 }
 
 /// Removes a role and its grants. Connections that it has open go on until they end.
@@ -172,6 +220,11 @@ pub fn drop_role(db: &Database, name: &str) -> Result<()> {
     let (roles, grants) = make_tables(db)?;
     let tx = db.begin()?;
     existing(&roles, &tx, name)?;
+    let others = roles.scan(ScanRange::full()).rows(&tx)?.len() > 1;
+    if others {
+        // The last role of all may go: then nobody needs a password any more.
+        keep_an_administrator(&roles, &tx, name)?;
+    }
     roles.delete(&tx, &[Value::from(name)])?;
     for row in grants.scan(ScanRange::prefix(&[Value::from(name)])).rows(&tx)? {
         grants.delete(&tx, &row[..2])?;
@@ -188,24 +241,24 @@ fn verifier(password: &str) -> Result<Value> {
     if password.is_empty() {
         return Err(Error::Invalid("the password is empty".to_owned()));
     }
+    // What a client has hashed itself, as `\password` of psql does, is kept as it is.
+    if let Some(hashed) = Verifier::from_text(password) {
+        return Ok(Value::varchar(hashed.to_text()));
+    }
     let verifier = Verifier::new(password);
     let verifier = verifier.ok_or_else(|| Error::Invalid("the system has no random numbers".to_owned()))?;
     Ok(Value::varchar(verifier.to_text()))
 }
 
-fn grant_row(role: &str, table: &str, access: Access) -> [Value; 3] {
-    [Value::from(role), Value::from(table), Value::Boolean(access == Access::Write)]
+fn grant_row(role: &str, table: &str, privileges: Privileges) -> [Value; 4] {
+    let may_write = Value::Boolean(privileges == Privileges::ALL);
+    [Value::from(role), Value::from(table), may_write, Value::Int(privileges.bits())]
 }
 
 fn role_of(row: &Row, granted: &[Row]) -> Option<Role> {
     let (Value::Varchar(name), Value::Boolean(administrator)) = (&row[0], &row[2]) else { return None };
-    let mine = granted.iter().filter(|grant| grant[0] == row[0]);
-    let grants = mine.filter_map(|grant| match (&grant[1], &grant[2]) {
-        (Value::Varchar(table), Value::Boolean(write)) => {
-            Some((table.to_string(), if *write { Access::Write } else { Access::Read }))
-        }
-        _ => None,
-    });
+    let mine = granted.iter().filter_map(grant_of).filter(|(role, ..)| *role == &**name);
+    let grants = mine.map(|(_, table, privileges)| (table.to_owned(), privileges));
     Some(Role { name: name.to_string(), administrator: *administrator, grants: grants.collect() })
 }
 
@@ -223,12 +276,21 @@ fn make_tables(db: &Database) -> Result<(Arc<Table>, Arc<Table>)> {
     let name = |name: &str| Column::new(name, DataType::Varchar).not_null();
     let flag = |name: &str| Column::new(name, DataType::Boolean).not_null();
     // Grants first: with the roles' table alone they would be missing.
-    let grants =
-        Schema::new(vec![name("role"), name("table_name"), flag("may_write")], &["role", "table_name"])?;
+    let privileges = || Column::new(PRIVILEGES, DataType::Int);
+    let columns = vec![name("role"), name("table_name"), flag("may_write"), privileges()];
+    let grants = Schema::new(columns, &["role", "table_name"])?;
     let verifier = Column::new("verifier", DataType::Varchar);
     let roles = Schema::new(vec![name("name"), verifier, flag("administrator")], &["name"])?;
     let options = || TableOptions { group: None, if_not_exists: true };
-    let grants = db.catalog().create_table(GRANTS_TABLE, grants, options())?;
+    let mut grants = db.catalog().create_table(GRANTS_TABLE, grants, options())?;
+    if grants.schema().column_index(PRIVILEGES).is_none() {
+        // Of a version that did not have it.
+        grants = db.catalog().redefine(GRANTS_TABLE, None, |definition| -> Result<()> {
+            definition.schema = Arc::new(definition.schema.with_column(privileges(), Value::Null)?);
+            definition.defaults.push(None);
+            Ok(())
+        })?;
+    }
     let roles = db.catalog().create_table(ROLES_TABLE, roles, options())?;
     Ok((roles, grants))
 }

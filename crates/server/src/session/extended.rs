@@ -10,6 +10,7 @@ use super::run::{Given, Rows, rows_tag};
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::options::NAMES_MAX;
+use crate::security::statements::RoleStatement;
 use crate::socket::{End, violation};
 use crate::values::Format;
 use crate::values::parameter;
@@ -33,6 +34,7 @@ enum Work {
     /// Nothing: its text has no statement.
     Empty,
     Copy(CopyStatement),
+    Roles(RoleStatement),
     Session(Prepared),
 }
 
@@ -138,8 +140,13 @@ impl Connection {
             Failure::Report(report) if report.code == "42601" => Failure::Report(report.positioned(sql, 0)),
             other => other,
         };
+        self.refresh_role();
         if kind == Kind::Copy {
             let work = Work::Copy(self.parse_copy(sql).map_err(positioned)?);
+            return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
+        }
+        if let Some(statement) = self.about_roles(sql, kind).map_err(positioned)? {
+            let work = Work::Roles(statement);
             return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
         }
         let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
@@ -183,7 +190,12 @@ impl Connection {
     }
 
     fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
-        let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+        let Some(portal) = self.portals.get(name) else {
+            // A cursor that DECLARE made is a portal, too.
+            let schema = self.session.cursor_columns(name).ok_or_else(|| no_portal(name))?;
+            self.socket.out.columns(describe(&schema, &[]));
+            return Ok(());
+        };
         match &portal.statement.columns {
             Some(schema) => self.socket.out.columns(describe(schema, &portal.formats)),
             None => self.socket.out.no_data(),
@@ -227,6 +239,7 @@ impl Connection {
             let prepared = match &statement.work {
                 Work::Session(prepared) => prepared,
                 Work::Copy(copy) => return self.copy(copy).await,
+                Work::Roles(statement) => return self.run_role_statement(statement.clone()).await,
                 Work::Empty => return Ok(()),
             };
             match self.start(prepared, kind, &portal.values).await? {

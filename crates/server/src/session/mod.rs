@@ -13,6 +13,7 @@
 
 mod copy;
 mod extended;
+mod roles;
 mod run;
 pub(crate) mod settings;
 mod texts;
@@ -55,6 +56,10 @@ pub(crate) struct Connection {
     settings: Settings,
     texts: Texts,
     role: Role,
+    /// Of what the role was looked up last; none before the first statement.
+    roles_version: Option<u64>,
+    /// It connected when there were no roles.
+    trusted: bool,
     /// An error was sent: messages are skipped until Sync.
     skipping: bool,
     /// The open block was begun by the server.
@@ -120,6 +125,8 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
         settings,
         texts: Texts::default(),
         role,
+        roles_version: None,
+        trusted: false,
         skipping: false,
         implicit: false,
         phase,

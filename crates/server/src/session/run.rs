@@ -88,12 +88,16 @@ impl Connection {
             }
             other => other,
         };
+        self.refresh_role();
         if piece.kind == Kind::Copy {
             let statement = self.parse_copy(piece.sql).map_err(positioned)?;
             return self.copy(&statement).await;
         }
         if self.answered(piece.sql, piece.kind) {
             return Ok(());
+        }
+        if let Some(statement) = self.about_roles(piece.sql, piece.kind).map_err(positioned)? {
+            return self.run_role_statement(statement).await;
         }
         if let Some((prepared, values)) = self.known_shape(piece).map_err(positioned)? {
             return self.answer(&prepared, piece.kind, &values).await;

@@ -19,6 +19,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod decimal;
+pub(crate) mod list;
 pub(crate) mod parameter;
 pub(crate) mod rows;
 pub(crate) mod temporal;

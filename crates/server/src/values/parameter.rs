@@ -8,7 +8,7 @@ use entresol::query::datafusion::common::ScalarValue;
 use pgwire::api::Type;
 
 use super::temporal::{EPOCH_DAYS, EPOCH_US};
-use super::{Format, decimal};
+use super::{Format, decimal, list};
 use crate::error::{Outcome, Report};
 
 /// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with.
@@ -22,6 +22,9 @@ pub(crate) fn read(
         return ScalarValue::try_from(wanted).map_err(|_| unsupported(wanted));
     };
     let of = Type::from_oid(oid).unwrap_or(Type::TEXT);
+    if let DataType::List(element) = wanted {
+        return list::read(bytes, format, &of, element.data_type());
+    }
     let scalar = match format {
         Format::Text => from_text(utf8(bytes)?, &of, wanted)?,
         Format::Binary => from_binary(bytes, &of)?,
@@ -29,7 +32,7 @@ pub(crate) fn read(
     cast(scalar, wanted)
 }
 
-fn utf8(bytes: &Bytes) -> Outcome<&str> {
+pub(super) fn utf8(bytes: &Bytes) -> Outcome<&str> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Report::error("22021", "invalid byte sequence for encoding \"UTF8\""))?;
     match text.contains('\0') {

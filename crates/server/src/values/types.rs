@@ -1,6 +1,8 @@
 //! Which PostgreSQL type an Arrow type is, and back.
 
-use entresol::arrow::datatypes::{DataType, IntervalUnit, Schema, TimeUnit};
+use std::sync::Arc;
+
+use entresol::arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
 
@@ -38,7 +40,22 @@ pub(crate) fn postgres_type(arrow: &DataType) -> Type {
 
 /// The array of a type; arrays of arrays have the type of their elements' arrays, as in PostgreSQL.
 fn array_of(element: &Type) -> Type {
-    let pairs = [
+    let found = arrays().into_iter().find(|(of, array)| of == element || array == element);
+    found.map_or(Type::TEXT_ARRAY, |(_, array)| array)
+}
+
+/// The type of the elements of an array.
+pub(super) fn element_of(array: &Type) -> Option<Type> {
+    match *array {
+        Type::VARCHAR_ARRAY | Type::BPCHAR_ARRAY | Type::NAME_ARRAY => Some(Type::TEXT),
+        Type::OID_ARRAY => Some(Type::OID),
+        _ => arrays().into_iter().find(|(_, known)| known == array).map(|(of, _)| of),
+    }
+}
+
+/// Types and their arrays.
+fn arrays() -> [(Type, Type); 14] {
+    [
         (Type::BOOL, Type::BOOL_ARRAY),
         (Type::INT2, Type::INT2_ARRAY),
         (Type::INT4, Type::INT4_ARRAY),
@@ -53,14 +70,17 @@ fn array_of(element: &Type) -> Type {
         (Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY),
         (Type::INTERVAL, Type::INTERVAL_ARRAY),
         (Type::TEXT, Type::TEXT_ARRAY),
-    ];
-    let found = pairs.iter().find(|(of, array)| of == element || array == element);
-    found.map_or(Type::TEXT_ARRAY, |(_, array)| array.clone())
+    ]
 }
 
 /// The Arrow type of a parameter that a client declares; `None` leaves it to the planner.
 pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
-    Some(match Type::from_oid(oid)? {
+    let declared = Type::from_oid(oid)?;
+    if let Some(element) = element_of(&declared) {
+        let element = arrow_type(element.oid())?;
+        return Some(DataType::List(Arc::new(Field::new_list_field(element, true))));
+    }
+    Some(match declared {
         Type::BOOL => DataType::Boolean,
         Type::INT2 => DataType::Int16,
         Type::INT4 => DataType::Int32,

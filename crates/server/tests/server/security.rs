@@ -4,18 +4,18 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use entresol::{Database, Options};
-use entresol_server::roles::{self, Access, Role};
+use entresol_server::roles::{self, Privileges, Role};
 use entresol_server::{Server, ServerOptions, TlsOptions};
 
 use crate::raw::{Raw, shorts, startup};
 use crate::support::{Served, code, one, options};
 
-fn role(name: &str, grants: &[(&str, Access)]) -> Role {
+fn role(name: &str, grants: &[(&str, Privileges)]) -> Role {
     let grants = grants.iter().map(|(table, access)| ((*table).to_owned(), *access)).collect();
     Role { name: name.to_owned(), administrator: grants_nothing(&grants), grants }
 }
 
-fn grants_nothing(grants: &std::collections::BTreeMap<String, Access>) -> bool {
+fn grants_nothing(grants: &std::collections::BTreeMap<String, Privileges>) -> bool {
     grants.is_empty()
 }
 
@@ -25,7 +25,7 @@ fn database() -> Database {
     session.execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)").unwrap();
     session.execute("CREATE TABLE c (id INT PRIMARY KEY)").unwrap();
     roles::create(&db, &role("admin", &[]), "top secret").unwrap();
-    let anna = role("anna", &[("a", Access::Read), ("b", Access::Write)]);
+    let anna = role("anna", &[("a", Privileges::SELECT), ("b", Privileges::ALL)]);
     roles::create(&db, &anna, "p\u{e4}ssword").unwrap();
     db
 }
@@ -86,7 +86,7 @@ async fn roles_do_what_they_were_granted() {
         assert_eq!(code(anna.query(sql, &[]).await), "42501", "{sql}");
     }
     // A new grant holds for new connections.
-    roles::grant(&served.db, "anna", Access::Read, &["c".to_owned()]).unwrap();
+    roles::grant(&served.db, "anna", Privileges::SELECT, &["c".to_owned()]).unwrap();
     let again = served.connect(&config).await.unwrap();
     again.batch_execute("SELECT * FROM c").await.unwrap();
     roles::drop_role(&served.db, "anna").unwrap();

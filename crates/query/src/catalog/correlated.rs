@@ -1,0 +1,374 @@
+//! Subqueries that the engine cannot turn into joins are run for each different row of what they refer to.
+//!
+//! The engine joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare columns
+//! with `=`. Tools of PostgreSQL's write others: a look-up in the SELECT list, with any condition. PostgreSQL runs
+//! these row by row, and so does this: [`CorrelatedSubqueries`] puts a function in the place of such a subquery; its
+//! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
+//!
+//! - The same values are asked for once per batch.
+//! - More than one row where one value is wanted is an error (21000), as in PostgreSQL.
+//!
+//! Cost: planning and running the subquery for each different row; memory: one value for each in a batch.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, Result as EngineResult, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection, ScalarFunctionArgs,
+    ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_plan::collect;
+use parking_lot::RwLock;
+
+use crate::error::{Error, external};
+
+/// The state of the session that runs the subqueries; it is there once the session is.
+pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
+
+/// The rule; it comes before the engine's own checks.
+#[derive(Debug)]
+pub(crate) struct CorrelatedSubqueries {
+    state: StateHandle,
+}
+
+impl CorrelatedSubqueries {
+    pub(crate) fn new(state: StateHandle) -> CorrelatedSubqueries {
+        CorrelatedSubqueries { state }
+    }
+
+    /// A function in the place of a subquery that the engine would refuse.
+    fn replaced(&self, expr: Expr, node: &Node) -> EngineResult<Transformed<Expr>> {
+        let (kind, subquery, tested) = match &expr {
+            Expr::ScalarSubquery(subquery) if is_correlated(subquery) && !joinable_value(&subquery.subquery) => {
+                (Kind::Value, subquery, None)
+            }
+            Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
+                (Kind::Exists { negated: *negated }, subquery, None)
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) if !node.joins(subquery) => {
+                (Kind::In { negated: *negated }, subquery, Some((**expr).clone()))
+            }
+            _ => return Ok(Transformed::no(expr)),
+        };
+        let mut columns: Vec<Column> = Vec::new();
+        let mut arguments: Vec<Expr> = tested.into_iter().collect();
+        for outer in &subquery.outer_ref_columns {
+            let Expr::OuterReferenceColumn(_, column) = outer else { continue };
+            if columns.contains(column) {
+                continue;
+            }
+            columns.push(column.clone());
+            // What this plan does not have is of a plan around it.
+            let own = node.columns.contains(column);
+            arguments.push(if own { Expr::Column(column.clone()) } else { outer.clone() });
+        }
+        let returns = match kind {
+            Kind::Value => subquery.subquery.schema().field(0).data_type().clone(),
+            _ => DataType::Boolean,
+        };
+        let function = PerRow {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            kind,
+            plan: Arc::clone(&subquery.subquery),
+            columns,
+            returns,
+            signature: match arguments.len() {
+                0 => Signature::nullary(Volatility::Volatile),
+                count => Signature::any(count, Volatility::Volatile),
+            },
+            state: Arc::clone(&self.state),
+        };
+        let function = AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf();
+        Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), arguments))))
+    }
+}
+
+/// Where a subquery stands.
+struct Node {
+    is_filter: bool,
+    /// The columns that its expressions are computed from.
+    columns: Vec<Column>,
+}
+
+impl Node {
+    /// Whether the engine joins an EXISTS or IN here.
+    fn joins(&self, subquery: &Subquery) -> bool {
+        self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
+    }
+}
+
+impl AnalyzerRule for CorrelatedSubqueries {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| {
+            if !matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Filter(_)) {
+                return Ok(Transformed::no(plan));
+            }
+            let columns = plan.inputs().iter().flat_map(|input| input.schema().columns()).collect();
+            let node = Node { is_filter: matches!(plan, LogicalPlan::Filter(_)), columns };
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| self.replaced(expr, &node))?;
+                Ok(rewritten.update_data(|expr| name.restore(expr)))
+            })?
+            .map_data(LogicalPlan::recompute_schema)
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "correlated_subqueries"
+    }
+}
+
+fn is_correlated(subquery: &Subquery) -> bool {
+    !subquery.outer_ref_columns.is_empty()
+}
+
+/// Whether the engine joins a subquery that is a value: one aggregate over rows that are found by `column = outer`.
+fn joinable_value(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_value(input),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => joinable_value(input),
+        LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
+            group_expr.is_empty() && !refers(aggr_expr) && joinable_input(input)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the engine joins a subquery whose rows are looked for.
+fn joinable_rows(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
+            plan.inputs().into_iter().all(joinable_rows)
+        }
+        LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
+        other => other.all_out_ref_exprs().is_empty(),
+    }
+}
+
+fn joinable_input(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_input(input),
+        LogicalPlan::Filter(Filter { input, predicate, .. }) => {
+            let conditions = split_conjunction(predicate);
+            conditions.into_iter().all(|condition| !condition.contains_outer() || is_equality(condition))
+                && joinable_input(input)
+        }
+        other => other.all_out_ref_exprs().is_empty(),
+    }
+}
+
+fn refers(exprs: &[Expr]) -> bool {
+    exprs.iter().any(Expr::contains_outer)
+}
+
+/// `column = outer column`
+fn is_equality(condition: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return false };
+    let is_outer = |expr: &Expr| matches!(expr, Expr::OuterReferenceColumn(..));
+    let is_own = |expr: &Expr| matches!(expr, Expr::Column(_));
+    (is_outer(left) && is_own(right)) || (is_own(left) && is_outer(right))
+}
+
+/// What is asked of a subquery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Value,
+    Exists { negated: bool },
+    In { negated: bool },
+}
+
+/// Each function is another.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A subquery as a function of what it refers to.
+struct PerRow {
+    number: u64,
+    kind: Kind,
+    plan: Arc<LogicalPlan>,
+    /// What the arguments stand for, behind the tested value of IN.
+    columns: Vec<Column>,
+    returns: DataType,
+    signature: Signature,
+    state: StateHandle,
+}
+
+impl std::fmt::Debug for PerRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PerRow").field("kind", &self.kind).field("columns", &self.columns).finish()
+    }
+}
+
+impl PartialEq for PerRow {
+    fn eq(&self, other: &PerRow) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for PerRow {}
+
+impl Hash for PerRow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for PerRow {
+    fn name(&self) -> &str {
+        "subquery"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        Err(DataFusionError::Internal("a subquery is run, not called".into()))
+    }
+}
+
+#[async_trait]
+impl AsyncScalarUDFImpl for PerRow {
+    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let rows = arguments.number_rows;
+        let arrays: Vec<ArrayRef> =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+        let state = self.state.get().and_then(Weak::upgrade);
+        let state = state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
+        let mut state = state.read().clone();
+        // One thread for what is small, and run often.
+        state.config_mut().options_mut().execution.target_partitions = 1;
+        let mut known: HashMap<Vec<ScalarValue>, ScalarValue> = HashMap::new();
+        let mut answers = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let values: Vec<ScalarValue> =
+                arrays.iter().map(|array| ScalarValue::try_from_array(array, row)).collect::<EngineResult<_>>()?;
+            let answer = match known.get(&values) {
+                Some(answer) => answer.clone(),
+                None => {
+                    let answer = self.answer(&state, &values).await?;
+                    known.insert(values, answer.clone());
+                    answer
+                }
+            };
+            answers.push(answer);
+        }
+        match answers.is_empty() {
+            true => Ok(ColumnarValue::Array(datafusion::arrow::array::new_empty_array(&self.returns))),
+            false => Ok(ColumnarValue::Array(ScalarValue::iter_to_array(answers)?)),
+        }
+    }
+}
+
+impl PerRow {
+    /// What the subquery gives for these values.
+    async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> EngineResult<ScalarValue> {
+        let (tested, outer) = match self.kind {
+            Kind::In { .. } => (values.first(), &values[1..]),
+            _ => (None, values),
+        };
+        let plan = substituted((*self.plan).clone(), &self.columns, outer)?;
+        let plan = state.optimize(&plan)?;
+        let physical = state.query_planner().create_physical_plan(&plan, state).await?;
+        let batches = collect(physical, state.task_ctx()).await?;
+        let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+        match self.kind {
+            Kind::Exists { negated } => Ok(ScalarValue::Boolean(Some((found > 0) != negated))),
+            Kind::Value if found == 0 => ScalarValue::try_from(&self.returns),
+            Kind::Value if found > 1 => {
+                let message = "more than one row returned by a subquery used as an expression";
+                Err(external(Error::coded("21000", message)))
+            }
+            Kind::Value => {
+                let batch = batches.iter().find(|batch| batch.num_rows() == 1);
+                let column = batch.map(|batch| batch.column(0));
+                let column = column.ok_or_else(|| DataFusionError::Internal("a row is not there".into()))?;
+                ScalarValue::try_from_array(column, 0)?.cast_to(&self.returns)
+            }
+            Kind::In { negated } => {
+                let tested = tested.ok_or_else(|| DataFusionError::Internal("IN of nothing".into()))?;
+                let within = is_in(tested, batches.iter().map(|batch| batch.column(0)))?;
+                // Of an empty list nothing is unknown.
+                let known = if found == 0 { Some(false) } else { within };
+                Ok(ScalarValue::Boolean(known.map(|within| within != negated)))
+            }
+        }
+    }
+}
+
+/// Whether a value is one of these; unknown if one of the two is NULL.
+fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) -> EngineResult<Option<bool>> {
+    let mut unknown = tested.is_null();
+    for list in lists {
+        for row in 0..list.len() {
+            if list.is_null(row) {
+                unknown = true;
+            } else if !tested.is_null() {
+                let value = ScalarValue::try_from_array(list, row)?;
+                let same = value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
+                if same {
+                    return Ok(Some(true));
+                }
+            }
+        }
+    }
+    Ok((!unknown).then_some(false))
+}
+
+/// The plan with values in the place of what it refers to.
+fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) -> EngineResult<LogicalPlan> {
+    plan.transform_up(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = expr.transform_up(|expr| value_of(expr, columns, values))?;
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
+        })?
+        .map_data(LogicalPlan::recompute_schema)
+    })
+    .data()
+}
+
+fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> EngineResult<Transformed<Expr>> {
+    let inner = |subquery: &Subquery| -> EngineResult<Subquery> {
+        let plan = substituted((*subquery.subquery).clone(), columns, values)?;
+        let outer_ref_columns = plan.all_out_ref_exprs();
+        Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() })
+    };
+    Ok(match expr {
+        Expr::OuterReferenceColumn(field, column) => match columns.iter().position(|known| *known == column) {
+            Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
+            None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+        },
+        Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(inner(&subquery)?)),
+        Expr::Exists(Exists { subquery, negated }) => {
+            Transformed::yes(Expr::Exists(Exists { subquery: inner(&subquery)?, negated }))
+        }
+        Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+            Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery: inner(&subquery)?, negated }))
+        }
+        other => Transformed::no(other),
+    })
+}

@@ -1,0 +1,121 @@
+//! Definitions as SQL: what `pg_get_indexdef` and `pg_get_constraintdef` show, and quoting.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, visit_expressions};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use entresol_tables::Table;
+
+use super::relations::Constraint;
+use super::view::IndexView;
+use crate::schemas::SCHEMA;
+use crate::statement::identifier;
+
+/// CREATE INDEX of an index.
+pub(crate) fn index(index: &IndexView<'_>) -> String {
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    format!(
+        "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING btree ({})",
+        quoted(&index.name),
+        quoted(index.table.name()),
+        columns(index.table, &index.columns)
+    )
+}
+
+/// What follows ADD CONSTRAINT name; a condition has its own parentheses besides unless it is `pretty`.
+pub(crate) fn constraint(constraint: &Constraint<'_>, pretty: bool) -> String {
+    let columns = || columns(constraint.table, &constraint.columns);
+    match (constraint.kind, constraint.condition) {
+        ("p", _) => format!("PRIMARY KEY ({})", columns()),
+        ("u", _) => format!("UNIQUE ({})", columns()),
+        (_, condition) if pretty => format!("CHECK ({})", condition.unwrap_or_default()),
+        (_, condition) => format!("CHECK ({})", parenthesised(condition.unwrap_or_default())),
+    }
+}
+
+/// PostgreSQL shows a condition with its outer parentheses.
+fn parenthesised(condition: &str) -> String {
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(condition).and_then(|mut parser| parser.parse_expr());
+    match parsed {
+        Ok(Expr::Nested(_) | Expr::Function(_) | Expr::Identifier(_)) => condition.to_owned(),
+        _ => format!("({condition})"),
+    }
+}
+
+fn columns(table: &Table, columns: &[usize]) -> String {
+    let names = columns.iter().map(|&column| quoted(&table.schema().columns()[column].name));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The columns that an expression names, by place.
+pub(crate) fn columns_in(table: &Table, expression: &str) -> Vec<usize> {
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(expression).and_then(|mut parser| parser.parse_expr());
+    let Ok(parsed) = parsed else { return Vec::new() };
+    let mut found = Vec::new();
+    let visited: ControlFlow<()> = visit_expressions(&parsed, |expr| {
+        let name = match expr {
+            Expr::Identifier(name) => Some(identifier(name)),
+            Expr::CompoundIdentifier(names) => names.last().map(identifier),
+            _ => None,
+        };
+        let column = name.and_then(|name| table.schema().column_index(&name));
+        found.extend(column.filter(|column| !found.contains(column)));
+        ControlFlow::Continue(())
+    });
+    debug_assert!(visited.is_continue());
+    found.sort_unstable();
+    found
+}
+
+/// An identifier, quoted where it has to be.
+pub(crate) fn quoted(name: &str) -> String {
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let rest = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    match first && rest && !is_reserved(name) {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+/// Whether a word in lower case is no name without quotes.
+pub(super) fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word)
+}
+
+/// A text as a literal.
+pub(crate) fn literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    match quoted.contains('\\') {
+        true => format!("E'{}'", quoted.replace('\\', "\\\\")),
+        false => format!("'{quoted}'"),
+    }
+}
+
+/// Words that are no names without quotes.
+const RESERVED: &[&str] = &[
+    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast", "check",
+    "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role",
+    "current_time", "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do",
+    "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in",
+    "initially", "intersect", "into", "lateral", "leading", "limit", "localtime", "localtimestamp", "not",
+    "null", "offset", "on", "only", "or", "order", "placing", "primary", "references", "returning", "select",
+    "session_user", "some", "symmetric", "table", "then", "to", "trailing", "true", "union", "unique", "user",
+    "using", "variadic", "when", "where", "window", "with",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_where_they_have_to_be() {
+        for (name, shown) in [("a_1", "a_1"), ("A", "\"A\""), ("order", "\"order\""), ("x\"y", "\"x\"\"y\"")] {
+            assert_eq!(quoted(name), shown);
+        }
+        assert_eq!(literal("it's"), "'it''s'");
+        assert_eq!(literal("a\\b"), "E'a\\\\b'");
+        assert_eq!(parenthesised("a > 0"), "(a > 0)");
+        assert_eq!(parenthesised("(a > 0)"), "(a > 0)");
+    }
+}

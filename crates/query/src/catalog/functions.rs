@@ -1,0 +1,499 @@
+//! The functions of `pg_catalog` that ask about objects, privileges and sizes, and how they are called.
+//!
+//! Each takes a row of [`Cell`]s and sees the same [`View`] as the relations. The engine may compute one with constant
+//! arguments when it plans; so none is [`Volatility::Immutable`].
+
+use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, StructArray};
+use datafusion::arrow::datatypes::{DataType, Field, Fields};
+use datafusion::common::Result as EngineResult;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::prelude::SessionContext;
+
+use super::cell::{self, Cell, cells, column};
+use super::relations::constraints_of;
+use super::resolve::Alias;
+use super::roles::Privileges;
+use super::view::{Source, View};
+use super::{definitions, oids, pg_types};
+use crate::error::{Error, external};
+use crate::schemas::SCHEMA;
+
+type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
+
+/// A function.
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    /// How many it takes.
+    pub(crate) arguments: RangeInclusive<usize>,
+    returns: &'static str,
+    call: Call,
+    /// NULL if an argument is.
+    strict: bool,
+}
+
+impl Definition {
+    /// The short name of the type of its result.
+    pub(crate) fn returns(&self) -> &'static str {
+        self.returns
+    }
+}
+
+const fn strict(
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    returns: &'static str,
+    call: Call,
+) -> Definition {
+    Definition { name, arguments, returns, call, strict: true }
+}
+
+/// A function of something that there is not.
+const fn nothing(name: &'static str, arguments: RangeInclusive<usize>, returns: &'static str) -> Definition {
+    Definition { name, arguments, returns, call: |_, _| Ok(Cell::Null), strict: true }
+}
+
+const fn visible(name: &'static str) -> Definition {
+    strict(name, 1..=1, "bool", |_, _| Ok(true.into()))
+}
+
+/// Whoever may connect may do that.
+const fn allowed(name: &'static str) -> Definition {
+    strict(name, 2..=4, "bool", |_, _| Ok(true.into()))
+}
+
+/// Every function; their places are their numbers.
+pub(crate) const DEFINITIONS: &[Definition] = &[
+    strict("pg_get_userbyid", 1..=1, "name", |view, of| {
+        let oid = of[0].int().unwrap_or(0);
+        Ok(view.role_name(oid)?.unwrap_or_else(|| format!("unknown (OID={oid})")).into())
+    }),
+    Definition {
+        name: "format_type",
+        arguments: 2..=2,
+        returns: "text",
+        call: |_, of| Ok(of[0].int().map(|oid| pg_types::format(oid, of[1].int())).into()),
+        strict: false,
+    },
+    strict("pg_get_expr", 2..=3, "text", |_, of| Ok(of[0].clone())),
+    strict("pg_get_indexdef", 1..=3, "text", index_definition),
+    strict("pg_get_constraintdef", 1..=2, "text", |view, of| {
+        let oid = of[0].int();
+        let all = view.tables.iter().flat_map(|table| constraints_of(table));
+        let found = all.into_iter().find(|constraint| Some(constraint.oid) == oid);
+        let pretty = of.get(1) == Some(&Cell::Bool(true));
+        Ok(found.map(|found| definitions::constraint(&found, pretty)).into())
+    }),
+    nothing("pg_get_viewdef", 1..=2, "text"),
+    nothing("pg_get_ruledef", 1..=2, "text"),
+    nothing("pg_get_triggerdef", 1..=2, "text"),
+    nothing("pg_get_functiondef", 1..=1, "text"),
+    nothing("pg_get_function_result", 1..=1, "text"),
+    nothing("pg_get_function_arguments", 1..=1, "text"),
+    nothing("pg_get_function_identity_arguments", 1..=1, "text"),
+    nothing("pg_get_function_sqlbody", 1..=1, "text"),
+    nothing("pg_get_statisticsobjdef", 1..=1, "text"),
+    nothing("pg_get_statisticsobjdef_columns", 1..=1, "text"),
+    nothing("pg_get_partkeydef", 1..=1, "text"),
+    nothing("pg_get_partition_constraintdef", 1..=1, "text"),
+    nothing("pg_get_serial_sequence", 2..=2, "text"),
+    nothing("obj_description", 1..=2, "text"),
+    nothing("shobj_description", 2..=2, "text"),
+    nothing("col_description", 2..=2, "text"),
+    nothing("pg_relation_filenode", 1..=1, "oid"),
+    nothing("pg_stat_get_numscans", 1..=1, "int8"),
+    // The space of a state is not counted by table.
+    nothing("pg_relation_size", 1..=2, "int8"),
+    nothing("pg_table_size", 1..=1, "int8"),
+    nothing("pg_indexes_size", 1..=1, "int8"),
+    nothing("pg_total_relation_size", 1..=1, "int8"),
+    strict("pg_database_size", 1..=1, "int8", |view, _| {
+        Ok((view.catalog.context().pool().stats().allocated_bytes as i64).into())
+    }),
+    nothing("pg_tablespace_size", 1..=1, "int8"),
+    strict("pg_tablespace_location", 1..=1, "text", |_, _| Ok("".into())),
+    strict("pg_size_pretty", 1..=1, "text", |_, of| Ok(of[0].int().map(size_pretty).into())),
+    strict("pg_table_is_visible", 1..=1, "bool", |view, of| {
+        let object = of[0].int().and_then(|oid| view.object(oid));
+        Ok(object.map(|object| matches!(object.schema, oids::PUBLIC | oids::PG_CATALOG)).into())
+    }),
+    visible("pg_type_is_visible"),
+    visible("pg_function_is_visible"),
+    visible("pg_operator_is_visible"),
+    visible("pg_opclass_is_visible"),
+    visible("pg_collation_is_visible"),
+    visible("pg_conversion_is_visible"),
+    visible("pg_statistics_obj_is_visible"),
+    visible("pg_ts_config_is_visible"),
+    strict("pg_is_other_temp_schema", 1..=1, "bool", |_, _| Ok(false.into())),
+    strict("pg_relation_is_publishable", 1..=1, "bool", |view, of| {
+        Ok(of[0].int().is_some_and(|oid| view.table(oid).is_some()).into())
+    }),
+    strict("row_security_active", 1..=1, "bool", |_, _| Ok(false.into())),
+    strict("pg_my_temp_schema", 0..=0, "oid", |_, _| Ok(Cell::Int(0))),
+    strict("pg_partition_ancestors", 1..=1, "oid[]", |_, _| Ok(Cell::Ints(Vec::new()))),
+    strict("pg_encoding_to_char", 1..=1, "name", |_, of| {
+        Ok(if of[0].int() == Some(super::server::UTF8) { "UTF8".into() } else { "".into() })
+    }),
+    strict("pg_char_to_encoding", 1..=1, "int4", |_, of| {
+        let is_utf8 = of[0].text().is_some_and(|name| matches!(&*name.to_ascii_uppercase(), "UTF8" | "UTF-8"));
+        Ok(if is_utf8 { super::server::UTF8.into() } else { Cell::Int(-1) })
+    }),
+    strict("getdatabaseencoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
+    strict("pg_client_encoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
+    strict("current_schemas", 1..=1, "name[]", |_, of| {
+        let implicit = of[0] == Cell::Bool(true);
+        let names = if implicit { vec![super::PG_CATALOG, SCHEMA] } else { vec![SCHEMA] };
+        Ok(Cell::Texts(names.into_iter().map(str::to_owned).collect()))
+    }),
+    strict("quote_ident", 1..=1, "text", |_, of| Ok(of[0].text().map(definitions::quoted).into())),
+    strict("quote_literal", 1..=1, "text", |_, of| Ok(shown(&of[0]).map(|text| definitions::literal(&text)).into())),
+    Definition {
+        name: "quote_nullable",
+        arguments: 1..=1,
+        returns: "text",
+        call: |_, of| {
+            Ok(shown(&of[0]).map_or_else(|| "NULL".to_owned(), |text| definitions::literal(&text)).into())
+        },
+        strict: false,
+    },
+    strict("array_upper", 2..=2, "int4", |_, of| Ok(bound(of, |length| length))),
+    strict("array_lower", 2..=2, "int4", |_, of| Ok(bound(of, |_| 1))),
+    strict("has_table_privilege", 2..=3, "bool", |view, of| table_privilege(view, of, 1)),
+    strict("has_any_column_privilege", 2..=3, "bool", |view, of| table_privilege(view, of, 1)),
+    strict("has_column_privilege", 3..=4, "bool", |view, of| table_privilege(view, of, 2)),
+    allowed("has_schema_privilege"),
+    allowed("has_database_privilege"),
+    allowed("has_function_privilege"),
+    allowed("has_language_privilege"),
+    allowed("has_type_privilege"),
+    allowed("has_sequence_privilege"),
+    allowed("has_tablespace_privilege"),
+    strict("pg_has_role", 2..=3, "bool", |view, of| {
+        let (user, role) = match of {
+            [user, role, _] => (Alias::Role.number(view, user)?, role),
+            [role, ..] => (Alias::Role.number(view, &view.client().user.into())?, role),
+            [] => return Ok(Cell::Null),
+        };
+        Ok((user == Alias::Role.number(view, role)?).into())
+    }),
+    strict("to_regclass", 1..=1, "oid", |view, of| lenient(Alias::Class, view, &of[0])),
+    strict("to_regtype", 1..=1, "oid", |view, of| lenient(Alias::Type, view, &of[0])),
+    strict("to_regnamespace", 1..=1, "oid", |view, of| lenient(Alias::Namespace, view, &of[0])),
+    strict("to_regrole", 1..=1, "oid", |view, of| lenient(Alias::Role, view, &of[0])),
+    // What casts to alias types become: numbers, and names where they are shown.
+    strict("regclass", 1..=1, "oid", |view, of| Alias::Class.number(view, &of[0])),
+    strict("regtype", 1..=1, "oid", |view, of| Alias::Type.number(view, &of[0])),
+    strict("regnamespace", 1..=1, "oid", |view, of| Alias::Namespace.number(view, &of[0])),
+    strict("regrole", 1..=1, "oid", |view, of| Alias::Role.number(view, &of[0])),
+    strict("regproc", 1..=1, "oid", |view, of| Alias::Procedure.number(view, &of[0])),
+    strict("regcollation", 1..=1, "oid", |view, of| Alias::Collation.number(view, &of[0])),
+    strict("regclass_name", 1..=1, "text", |view, of| Alias::Class.text(view, &of[0])),
+    strict("regtype_name", 1..=1, "text", |view, of| Alias::Type.text(view, &of[0])),
+    strict("regnamespace_name", 1..=1, "text", |view, of| Alias::Namespace.text(view, &of[0])),
+    strict("regrole_name", 1..=1, "text", |view, of| Alias::Role.text(view, &of[0])),
+    strict("regproc_name", 1..=1, "text", |view, of| Alias::Procedure.text(view, &of[0])),
+    strict("regcollation_name", 1..=1, "text", |view, of| Alias::Collation.text(view, &of[0])),
+    Definition {
+        name: "json_build_object",
+        arguments: 0..=64,
+        returns: "text",
+        call: |_, of| json_object(of),
+        strict: false,
+    },
+];
+
+/// The place of a function.
+pub(super) fn place(name: &str) -> Option<usize> {
+    DEFINITIONS.iter().position(|definition| definition.name == name)
+}
+
+fn index_definition(view: &View, of: &[Cell]) -> EngineResult<Cell> {
+    let oid = of[0].int();
+    let found = view.indexes().find(|index| Some(index.oid) == oid);
+    let column = of.get(1).and_then(Cell::int).unwrap_or(0);
+    Ok(match (found, column) {
+        (None, _) => Cell::Null,
+        (Some(index), 0) => definitions::index(&index).into(),
+        (Some(index), column) => {
+            let column = usize::try_from(column - 1).ok().and_then(|at| index.column(at));
+            column.map(|column| definitions::quoted(&column.name)).unwrap_or_default().into()
+        }
+    })
+}
+
+fn lenient(alias: Alias, view: &View, name: &Cell) -> EngineResult<Cell> {
+    Ok(match name.text() {
+        Some(name) => alias.find(view, name)?.into(),
+        None => name.int().into(),
+    })
+}
+
+fn shown(cell: &Cell) -> Option<String> {
+    match cell {
+        Cell::Null => None,
+        Cell::Bool(flag) => Some(flag.to_string()),
+        Cell::Int(value) => Some(value.to_string()),
+        Cell::Real(value) => Some(value.to_string()),
+        Cell::Text(text) => Some(text.clone()),
+        Cell::Texts(texts) => Some(format!("{{{}}}", texts.join(","))),
+        Cell::Ints(values) => {
+            Some(format!("{{{}}}", values.iter().map(i64::to_string).collect::<Vec<_>>().join(",")))
+        }
+    }
+}
+
+/// A bound of the first dimension; NULL of other ones, and of an empty list.
+fn bound(of: &[Cell], at: fn(usize) -> usize) -> Cell {
+    let length = match &of[0] {
+        Cell::Texts(values) => values.len(),
+        Cell::Ints(values) => values.len(),
+        _ => 0,
+    };
+    (length > 0 && of[1].int() == Some(1)).then(|| at(length)).into()
+}
+
+/// Whole units from ten of them, as PostgreSQL shows sizes.
+fn size_pretty(bytes: i64) -> String {
+    let mut size = bytes;
+    for unit in ["bytes", "kB", "MB", "GB", "TB"] {
+        if size.abs() < 10_240 {
+            return format!("{size} {unit}");
+        }
+        size = (size + 512).div_euclid(1024);
+    }
+    format!("{size} PB")
+}
+
+/// `has_table_privilege([user,] table, [column,] privilege)`; `behind`: how many follow the user.
+fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell> {
+    let (user, rest) = match of.len() > behind + 1 {
+        true => (Alias::Role.text(view, &of[0])?, &of[1..]),
+        false => (view.client().user.into(), of),
+    };
+    let oid = Alias::Class.number(view, &rest[0])?;
+    let (Some(table), Some(user), Some(wanted)) =
+        (oid.int().and_then(|oid| view.object(oid)), user.text(), rest[rest.len() - 1].text())
+    else {
+        return Ok(Cell::Null);
+    };
+    let roles = view.roles()?;
+    // As long as there are no roles everybody may do everything.
+    let Some(role) = roles.iter().find(|role| role.name == user) else { return Ok(roles.is_empty().into()) };
+    if table.schema != oids::PUBLIC {
+        return Ok(wanted.trim().eq_ignore_ascii_case("select").into());
+    }
+    let granted = role.privileges(&table.name);
+    let mut any = false;
+    for word in wanted.split(',') {
+        let word = word.trim().to_ascii_uppercase();
+        let privilege = Privileges::NAMES.iter().find(|(_, name, _)| *name == word);
+        any |= match (privilege, word.as_str()) {
+            (Some((privilege, ..)), _) => granted.contains(*privilege),
+            // Of what cannot be granted, only administrators have it.
+            (None, "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN") => role.administrator,
+            (None, other) => {
+                let message = format!("unrecognized privilege type: \"{other}\"");
+                return Err(external(Error::coded("22023", message)));
+            }
+        };
+    }
+    Ok(any.into())
+}
+
+fn json_object(of: &[Cell]) -> EngineResult<Cell> {
+    if of.len() % 2 == 1 {
+        return Err(external(Error::coded("22023", "argument list must have even number of elements")));
+    }
+    let pair = |pair: &[Cell]| {
+        let value = match &pair[1] {
+            Cell::Null => "null".to_owned(),
+            Cell::Bool(_) | Cell::Int(_) | Cell::Real(_) => shown(&pair[1]).unwrap_or_default(),
+            other => json_text(&shown(other).unwrap_or_default()),
+        };
+        format!("{} : {value}", json_text(&shown(&pair[0]).unwrap_or_default()))
+    };
+    Ok(format!("{{{}}}", of.chunks(2).map(pair).collect::<Vec<_>>().join(", ")).into())
+}
+
+fn json_text(text: &str) -> String {
+    let mut json = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            c if c.is_control() => json.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// Makes the functions known to the engine.
+pub(crate) fn register(context: &SessionContext, source: &Source) {
+    for place in 0..DEFINITIONS.len() {
+        context.register_udf(ScalarUDF::from(CatalogFunction::new(place, source)));
+    }
+    context.register_udf(ScalarUDF::from(ExpandArray::new()));
+}
+
+/// A [`Definition`] in a session.
+struct CatalogFunction {
+    place: usize,
+    signature: Signature,
+    returns: DataType,
+    source: Source,
+}
+
+impl CatalogFunction {
+    fn new(place: usize, source: &Source) -> CatalogFunction {
+        let definition = &DEFINITIONS[place];
+        let counts = definition.arguments.clone().map(|count| match count {
+            0 => TypeSignature::Nullary,
+            count => TypeSignature::Any(count),
+        });
+        CatalogFunction {
+            place,
+            signature: Signature::one_of(counts.collect(), Volatility::Stable),
+            returns: cell::type_of(definition.returns).unwrap_or(DataType::Utf8),
+            source: source.clone(),
+        }
+    }
+}
+
+impl std::fmt::Debug for CatalogFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CatalogFunction").field(&DEFINITIONS[self.place].name).finish()
+    }
+}
+
+impl PartialEq for CatalogFunction {
+    fn eq(&self, other: &CatalogFunction) -> bool {
+        self.place == other.place && Arc::ptr_eq(&self.source.facts, &other.source.facts)
+    }
+}
+
+impl Eq for CatalogFunction {}
+
+impl Hash for CatalogFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.place.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for CatalogFunction {
+    fn name(&self) -> &str {
+        DEFINITIONS[self.place].name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let definition = &DEFINITIONS[self.place];
+        let view = self.source.view()?;
+        let constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if constant { 1 } else { arguments.number_rows };
+        let columns: Vec<Vec<Cell>> =
+            arguments.args.iter().map(|argument| cells(&argument.to_array(rows)?)).collect::<EngineResult<_>>()?;
+        let mut row = Vec::with_capacity(columns.len());
+        let mut answers = Vec::with_capacity(rows);
+        for at in 0..rows {
+            row.clear();
+            row.extend(columns.iter().map(|column| column[at].clone()));
+            let skipped = definition.strict && row.contains(&Cell::Null);
+            answers.push(if skipped { Cell::Null } else { (definition.call)(&view, &row)? });
+        }
+        let answers = column(&self.returns, answers)?;
+        Ok(match constant {
+            true => ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(&answers, 0)?),
+            false => ColumnarValue::Array(answers),
+        })
+    }
+}
+
+/// `_pg_expandarray(list)`: its elements with their places, as a list of (x, n) that is unnested.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ExpandArray {
+    signature: Signature,
+}
+
+impl ExpandArray {
+    fn new() -> ExpandArray {
+        ExpandArray { signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    fn fields() -> Fields {
+        Fields::from(vec![Field::new("x", DataType::Int32, true), Field::new("n", DataType::Int32, true)])
+    }
+}
+
+impl ScalarUDFImpl for ExpandArray {
+    fn name(&self) -> &str {
+        "_pg_expandarray"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(cell::list_of(DataType::Struct(ExpandArray::fields())))
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let array = arguments.args[0].to_array(arguments.number_rows)?;
+        let wide = datafusion::arrow::compute::cast(&array, &cell::list_of(DataType::Int32))?;
+        let lists = wide.as_list::<i32>();
+        let places = (0..lists.len()).flat_map(|row| 1..=lists.value_length(row));
+        let values = lists.values().slice(
+            lists.value_offsets()[0] as usize,
+            (lists.value_offsets()[lists.len()] - lists.value_offsets()[0]) as usize,
+        );
+        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(places));
+        let fields = ExpandArray::fields();
+        let pairs = StructArray::try_new(fields.clone(), vec![values, numbers], None)?;
+        let item = Arc::new(Field::new("item", DataType::Struct(fields), true));
+        let lengths = (0..lists.len()).map(|row| lists.value_length(row) as usize);
+        let offsets = datafusion::arrow::buffer::OffsetBuffer::from_lengths(lengths);
+        Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(item, offsets, Arc::new(pairs), lists.nulls().cloned())?)))
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_postgresql_shows_them() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (1 << 20, "1024 kB"),
+            (123_456_789, "118 MB"),
+        ] {
+            assert_eq!(size_pretty(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn functions_have_different_names_and_known_types() {
+        for (at, definition) in DEFINITIONS.iter().enumerate() {
+            assert_eq!(place(definition.name), Some(at));
+            assert!(cell::type_of(definition.returns).is_ok(), "{}", definition.name);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Object numbers: what clients hold on to between their questions.
+//!
+//! A table or index has the number of its state, which it keeps as long as it lives; what belongs to it is numbered
+//! behind it. Numbers of PostgreSQL's own relations, types and schemas are PostgreSQL's where clients may know
+//! them by heart. All are below 2^31.
+//!
+//! ```text
+//!   FIRST + state * STRIDE    the table or index
+//!                       + 1   the index of a PRIMARY KEY
+//!                       + 2   the PRIMARY KEY constraint
+//!                       + 3   the UNIQUE constraint of an index
+//!                       + CHECKS + n     the checks, by place
+//!                       + DEFAULTS + n   the defaults, by column
+//! ```
+
+use entresol_transactions::StateId;
+
+/// The first number of what users make, as in PostgreSQL.
+const FIRST: i64 = 16384;
+/// Numbers per state.
+const STRIDE: i64 = 8192;
+const CHECKS: i64 = 1024;
+const DEFAULTS: i64 = 4096;
+/// Roles are numbered by their names.
+const ROLES: i64 = 0x6000_0000;
+
+/// The schema `pg_catalog`.
+pub(crate) const PG_CATALOG: i64 = 11;
+/// The schema `public`.
+pub(crate) const PUBLIC: i64 = 2200;
+/// The schema `information_schema`.
+pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
+/// The schema `entresol`.
+pub(crate) const SYSTEM: i64 = 13_001;
+/// Relations without a number of PostgreSQL's are numbered from here, by place.
+pub(crate) const RELATIONS: i64 = 13_100;
+/// Functions, by place.
+pub(crate) const FUNCTIONS: i64 = 14_000;
+/// The database.
+pub(crate) const DATABASE: i64 = 5;
+/// Who owns everything.
+pub(crate) const OWNER: i64 = 10;
+/// The tablespace.
+pub(crate) const TABLESPACE: i64 = 1663;
+/// How tables are stored.
+pub(crate) const HEAP: i64 = 2;
+/// How indexes are ordered.
+pub(crate) const BTREE: i64 = 403;
+/// The collation of every text.
+pub(crate) const COLLATION: i64 = 100;
+
+/// A table or an index.
+pub(crate) fn state(id: StateId) -> i64 {
+    FIRST + i64::from(id.0) * STRIDE
+}
+
+pub(crate) fn key_index(id: StateId) -> i64 {
+    state(id) + 1
+}
+
+pub(crate) fn key_constraint(id: StateId) -> i64 {
+    state(id) + 2
+}
+
+pub(crate) fn unique_constraint(index: StateId) -> i64 {
+    state(index) + 3
+}
+
+pub(crate) fn check(id: StateId, place: usize) -> i64 {
+    state(id) + CHECKS + place as i64
+}
+
+pub(crate) fn default(id: StateId, column: usize) -> i64 {
+    state(id) + DEFAULTS + column as i64
+}
+
+/// A role, by FNV-1a of its name.
+pub(crate) fn role(name: &str) -> i64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    ROLES | (hash & 0x0fff_ffff) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_different_things_differ_and_fit() {
+        let most = StateId(entresol_transactions::STATES_MAX as u32 - 1);
+        assert!(default(most, STRIDE as usize - DEFAULTS as usize - 1) < ROLES);
+        assert!(role("anybody") < i64::from(i32::MAX));
+        assert!(check(StateId(3), entresol_tables::CHECKS_MAX) < default(StateId(3), 0));
+        assert!(default(StateId(3), entresol_tables::COLUMNS_MAX) < state(StateId(4)));
+    }
+}

@@ -1,0 +1,351 @@
+//! Rows about the tables: `pg_class`, `pg_attribute`, `pg_index`, `pg_constraint`, `pg_attrdef` and views on them.
+
+use datafusion::common::Result as EngineResult;
+use entresol_tables::Table;
+
+use super::cell::Cell;
+use super::relation::{self, Rows};
+use super::roles::{Privileges, RoleRow};
+use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
+use super::view::schema_oid;
+use super::{PG_CATALOG, definitions, oids};
+use crate::schemas::{CATALOG, SCHEMA};
+
+/// What `pg_class` says that differs between relations.
+struct Class {
+    oid: i64,
+    name: String,
+    schema: i64,
+    access_method: i64,
+    kind: &'static str,
+    columns: usize,
+    checks: usize,
+    has_index: bool,
+    privileges: Option<Vec<String>>,
+}
+
+pub(super) fn classes(view: &View) -> EngineResult<Rows> {
+    let roles = view.roles()?;
+    let tables = view.tables.iter().map(|table| Class {
+        oid: oids::state(table.state().id()),
+        name: table.name().to_owned(),
+        schema: oids::PUBLIC,
+        access_method: oids::HEAP,
+        kind: "r",
+        columns: table.schema().visible_columns().len(),
+        checks: table.definition().checks.len(),
+        has_index: !indexes_of(table).is_empty(),
+        privileges: access_list(&roles, table.name()),
+    });
+    let indexes = view.indexes().map(|index| Class {
+        oid: index.oid,
+        name: index.name.clone(),
+        schema: oids::PUBLIC,
+        access_method: oids::BTREE,
+        kind: "i",
+        columns: index.columns.len(),
+        checks: 0,
+        has_index: false,
+        privileges: None,
+    });
+    let described = relation::all().map(|(schema, relation)| Class {
+        oid: relation.oid(),
+        name: relation.name.to_owned(),
+        schema: schema_oid(schema),
+        access_method: if schema == PG_CATALOG { oids::HEAP } else { 0 },
+        kind: if schema == PG_CATALOG { "r" } else { "v" },
+        columns: relation.columns().count(),
+        checks: 0,
+        has_index: false,
+        privileges: None,
+    });
+    Ok(tables.chain(indexes).chain(described).map(class_row).collect())
+}
+
+fn class_row(class: Class) -> Vec<Cell> {
+    vec![
+        class.oid.into(),
+        class.name.into(),
+        class.schema.into(),
+        Cell::Int(0),
+        Cell::Int(0),
+        oids::OWNER.into(),
+        class.access_method.into(),
+        class.oid.into(),
+        Cell::Int(0),
+        Cell::Int(0),
+        // Not known, as of a table that was never analyzed.
+        Cell::Real(-1.0),
+        Cell::Int(0),
+        Cell::Int(0),
+        class.has_index.into(),
+        false.into(),
+        "p".into(),
+        class.kind.into(),
+        class.columns.into(),
+        class.checks.into(),
+        false.into(),
+        false.into(),
+        false.into(),
+        false.into(),
+        false.into(),
+        true.into(),
+        if class.kind == "r" { "d".into() } else { "n".into() },
+        false.into(),
+        Cell::Int(0),
+        Cell::Int(0),
+        Cell::Int(0),
+        class.privileges.map_or(Cell::Null, Cell::Texts),
+        Cell::Null,
+        Cell::Null,
+    ]
+}
+
+/// Who may do what with a table: `role=arwd/owner`; `None` if only administrators may.
+fn access_list(roles: &[RoleRow], table: &str) -> Option<Vec<String>> {
+    let of = |role: &RoleRow| {
+        let granted = role.privileges(table);
+        let letters = Privileges::NAMES.iter().filter(|(privilege, ..)| granted.contains(*privilege));
+        let letters: String = letters.map(|(.., letter)| letter).collect();
+        (!role.administrator && !letters.is_empty()).then(|| format!("{}={letters}/{CATALOG}", role.name))
+    };
+    let list: Vec<String> = roles.iter().filter_map(of).collect();
+    (!list.is_empty()).then_some(list)
+}
+
+pub(super) fn attributes(view: &View) -> EngineResult<Rows> {
+    let mut rows = Rows::new();
+    for table in &view.tables {
+        let oid = oids::state(table.state().id());
+        let columns = attributes_of(table);
+        rows.extend(columns.iter().enumerate().map(|(at, column)| attribute_row(oid, at, column)));
+    }
+    for index in view.indexes() {
+        let columns = (0..index.columns.len()).filter_map(|at| index.column(at));
+        let columns = columns.map(|column| Attribute { not_null: false, ..attribute(column, None) });
+        rows.extend(columns.enumerate().map(|(at, column)| attribute_row(index.oid, at, &column)));
+    }
+    for (_, relation) in relation::all() {
+        let (oid, columns) = (relation.oid(), described_attributes(relation));
+        rows.extend(columns.iter().enumerate().map(|(at, column)| attribute_row(oid, at, column)));
+    }
+    Ok(rows)
+}
+
+fn attribute_row(relation: i64, at: usize, column: &Attribute) -> Vec<Cell> {
+    let of = column.data_type;
+    let by_value = matches!(of.length, 1 | 2 | 4 | 8);
+    vec![
+        relation.into(),
+        column.name.as_str().into(),
+        of.oid.into(),
+        of.length.into(),
+        (at + 1).into(),
+        Cell::Int(-1),
+        column.modifier.into(),
+        Cell::Int((of.category == "A").into()),
+        by_value.into(),
+        alignment(of.length).into(),
+        if of.length < 0 { "x".into() } else { "p".into() },
+        "".into(),
+        column.not_null.into(),
+        column.default.is_some().into(),
+        false.into(),
+        "".into(),
+        "".into(),
+        false.into(),
+        true.into(),
+        Cell::Int(0),
+        Cell::Int(-1),
+        collation_of(of.category).into(),
+        Cell::Null,
+        Cell::Null,
+        Cell::Null,
+        Cell::Null,
+    ]
+}
+
+/// `typalign` of a length.
+pub(super) fn alignment(length: i64) -> &'static str {
+    match length {
+        1 | 64 => "c",
+        2 => "s",
+        8 | 16 => "d",
+        _ => "i",
+    }
+}
+
+/// Texts have a collation.
+pub(super) fn collation_of(category: &str) -> i64 {
+    if category == "S" { oids::COLLATION } else { 0 }
+}
+
+/// Places of columns, from 1.
+fn places(columns: &[usize]) -> Cell {
+    Cell::Ints(columns.iter().map(|&column| column as i64 + 1).collect())
+}
+
+pub(super) fn indexes(view: &View) -> EngineResult<Rows> {
+    let row = |index: IndexView<'_>| {
+        let columns = index.columns.len();
+        let types = (0..columns).filter_map(|at| index.column(at)).map(|column| attribute(column, None).data_type);
+        let collations = Cell::Ints(types.map(|of| collation_of(of.category)).collect());
+        vec![
+            index.oid.into(),
+            oids::state(index.table.state().id()).into(),
+            columns.into(),
+            columns.into(),
+            index.unique.into(),
+            false.into(),
+            index.primary.into(),
+            false.into(),
+            true.into(),
+            false.into(),
+            index.valid.into(),
+            false.into(),
+            index.valid.into(),
+            true.into(),
+            false.into(),
+            places(&index.columns),
+            collations,
+            Cell::Ints(vec![super::server::OPERATOR_CLASS; columns]),
+            Cell::Ints(vec![0; columns]),
+            Cell::Null,
+            Cell::Null,
+        ]
+    };
+    Ok(view.indexes().map(row).collect())
+}
+
+/// A constraint of a table.
+pub(crate) struct Constraint<'v> {
+    pub(crate) oid: i64,
+    pub(crate) name: String,
+    /// p, u, c.
+    pub(crate) kind: &'static str,
+    pub(crate) table: &'v Table,
+    /// The index that keeps it, 0 if none does.
+    pub(crate) index: i64,
+    pub(crate) columns: Vec<usize>,
+    /// The condition of a check.
+    pub(crate) condition: Option<&'v str>,
+}
+
+/// The constraints of a table: key, unique ones, checks.
+pub(crate) fn constraints_of(table: &Table) -> Vec<Constraint<'_>> {
+    let by_index = indexes_of(table).into_iter().filter_map(|index| {
+        Some(Constraint {
+            oid: index.constraint?,
+            name: index.name,
+            kind: if index.primary { "p" } else { "u" },
+            table,
+            index: index.oid,
+            columns: index.columns,
+            condition: None,
+        })
+    });
+    let checks = table.definition().checks.iter().enumerate().map(|(place, check)| Constraint {
+        oid: oids::check(table.state().id(), place),
+        name: check.name.clone(),
+        kind: "c",
+        table,
+        index: 0,
+        columns: definitions::columns_in(table, &check.expression),
+        condition: Some(&check.expression),
+    });
+    by_index.chain(checks).collect()
+}
+
+pub(super) fn constraints(view: &View) -> EngineResult<Rows> {
+    let all = view.tables.iter().flat_map(|table| constraints_of(table));
+    let row = |constraint: Constraint<'_>| {
+        vec![
+            constraint.oid.into(),
+            constraint.name.into(),
+            oids::PUBLIC.into(),
+            constraint.kind.into(),
+            false.into(),
+            false.into(),
+            true.into(),
+            oids::state(constraint.table.state().id()).into(),
+            Cell::Int(0),
+            constraint.index.into(),
+            Cell::Int(0),
+            Cell::Int(0),
+            " ".into(),
+            " ".into(),
+            " ".into(),
+            true.into(),
+            Cell::Int(0),
+            (constraint.kind != "c").into(),
+            places(&constraint.columns),
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            Cell::Null,
+            constraint.condition.into(),
+        ]
+    };
+    Ok(all.map(row).collect())
+}
+
+pub(super) fn defaults(view: &View) -> EngineResult<Rows> {
+    let mut rows = Rows::new();
+    for table in &view.tables {
+        let state = table.state().id();
+        for (at, default) in table.definition().defaults.iter().enumerate() {
+            if let Some(default) = default {
+                rows.push(vec![
+                    oids::default(state, at).into(),
+                    oids::state(state).into(),
+                    (at + 1).into(),
+                    default.as_str().into(),
+                ]);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn tables(view: &View) -> EngineResult<Rows> {
+    let own = view.tables.iter().map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
+    let described = super::view::described(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
+    let row = |(schema, name, has_index): (&str, &str, bool)| {
+        vec![
+            schema.into(),
+            name.into(),
+            CATALOG.into(),
+            Cell::Null,
+            has_index.into(),
+            false.into(),
+            false.into(),
+            false.into(),
+        ]
+    };
+    Ok(own.chain(described).map(row).collect())
+}
+
+pub(super) fn index_definitions(view: &View) -> EngineResult<Rows> {
+    let row = |index: IndexView<'_>| {
+        vec![
+            SCHEMA.into(),
+            index.table.name().into(),
+            index.name.as_str().into(),
+            Cell::Null,
+            definitions::index(&index).into(),
+        ]
+    };
+    Ok(view.indexes().map(row).collect())
+}
+
+pub(super) fn user_tables(view: &View) -> EngineResult<Rows> {
+    let row = |table: &std::sync::Arc<Table>| {
+        let mut row = vec![oids::state(table.state().id()).into(), SCHEMA.into(), table.name().into()];
+        // Nothing counts them.
+        row.extend(std::iter::repeat_n(Cell::Null, 6));
+        row
+    };
+    Ok(view.tables.iter().map(row).collect())
+}

@@ -1,0 +1,230 @@
+//! What the relations and functions of the catalog are computed from: tables, roles and settings, as they are now.
+
+use std::sync::Arc;
+
+use datafusion::common::Result as EngineResult;
+use entresol_tables::{Catalog, Column, Index, Table};
+use entresol_transactions::Transaction;
+
+use super::roles::{self, RoleRow};
+use super::{information, oids, pg_types, relation};
+use crate::error::external;
+use crate::functions::{Client, Facts};
+use crate::provider::Current;
+
+/// Where a [`View`] comes from; one per session.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) current: Arc<Current>,
+    pub(crate) facts: Arc<Facts>,
+}
+
+impl Source {
+    /// What is there now.
+    pub(crate) fn view(&self) -> EngineResult<View> {
+        Ok(View {
+            tables: self.catalog.tables(),
+            catalog: Arc::clone(&self.catalog),
+            transaction: self.current.get(&self.catalog)?,
+            facts: Arc::clone(&self.facts),
+        })
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct View {
+    /// The user's tables, by name.
+    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) catalog: Arc<Catalog>,
+    transaction: Arc<Transaction>,
+    pub(crate) facts: Arc<Facts>,
+}
+
+/// A table or index of any schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) oid: i64,
+    pub(crate) schema: i64,
+    pub(crate) name: String,
+    /// As in `pg_class.relkind`: r, i, v.
+    pub(crate) kind: char,
+}
+
+/// An index of a user's table, the one that a PRIMARY KEY is thought to have included.
+pub(crate) struct IndexView<'v> {
+    pub(crate) oid: i64,
+    pub(crate) name: String,
+    pub(crate) table: &'v Table,
+    pub(crate) columns: Vec<usize>,
+    pub(crate) unique: bool,
+    pub(crate) primary: bool,
+    /// The constraint that it stands for.
+    pub(crate) constraint: Option<i64>,
+    pub(crate) valid: bool,
+}
+
+impl IndexView<'_> {
+    /// Its columns.
+    pub(crate) fn column(&self, at: usize) -> Option<&Column> {
+        self.columns.get(at).map(|&column| &self.table.schema().columns()[column])
+    }
+}
+
+/// The indexes of a table, by name.
+pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
+    let mut all = Vec::new();
+    let state = table.state().id();
+    if !table.schema().hidden_key() {
+        all.push(IndexView {
+            oid: oids::key_index(state),
+            name: table.definition().key_constraint(table.name()),
+            table,
+            columns: table.schema().key().to_vec(),
+            unique: true,
+            primary: true,
+            constraint: Some(oids::key_constraint(state)),
+            valid: true,
+        });
+    }
+    all.extend(table.indexes().iter().map(|index| secondary(table, index)));
+    all.sort_by(|left, right| left.name.cmp(&right.name));
+    all
+}
+
+fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
+    let definition = index.definition();
+    let state = index.state_id();
+    IndexView {
+        oid: oids::state(state),
+        name: definition.name.clone(),
+        table,
+        columns: definition.columns.clone(),
+        unique: definition.unique,
+        primary: false,
+        constraint: definition.constraint.then(|| oids::unique_constraint(state)),
+        valid: index.damage().is_none(),
+    }
+}
+
+impl View {
+    /// Who asks.
+    pub(crate) fn client(&self) -> Client {
+        self.facts.client()
+    }
+
+    /// The roles; empty as long as nobody needs a password.
+    pub(crate) fn roles(&self) -> EngineResult<Vec<RoleRow>> {
+        roles::read(&self.catalog, &self.transaction).map_err(external)
+    }
+
+    /// The name of a role's number.
+    pub(crate) fn role_name(&self, oid: i64) -> EngineResult<Option<String>> {
+        if oid == oids::OWNER {
+            return Ok(Some(crate::schemas::CATALOG.to_owned()));
+        }
+        Ok(self.roles()?.into_iter().map(|role| role.name).find(|name| oids::role(name) == oid))
+    }
+
+    /// The indexes of all tables.
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = IndexView<'_>> {
+        self.tables.iter().flat_map(|table| indexes_of(table))
+    }
+
+    /// The table of a number.
+    pub(crate) fn table(&self, oid: i64) -> Option<&Arc<Table>> {
+        self.tables.iter().find(|table| oids::state(table.state().id()) == oid)
+    }
+
+    /// All tables and indexes.
+    pub(crate) fn objects(&self) -> Vec<Object> {
+        let tables = self.tables.iter().map(|table| Object {
+            oid: oids::state(table.state().id()),
+            schema: oids::PUBLIC,
+            name: table.name().to_owned(),
+            kind: 'r',
+        });
+        let indexes = self.indexes().map(|index| Object {
+            oid: index.oid,
+            schema: oids::PUBLIC,
+            name: index.name,
+            kind: 'i',
+        });
+        let described = relation::all().map(|(schema, relation)| Object {
+            oid: relation.oid(),
+            schema: schema_oid(schema),
+            name: relation.name.to_owned(),
+            kind: if schema == super::PG_CATALOG { 'r' } else { 'v' },
+        });
+        tables.chain(indexes).chain(described).collect()
+    }
+
+    /// The table or index of a number.
+    pub(crate) fn object(&self, oid: i64) -> Option<Object> {
+        self.objects().into_iter().find(|object| object.oid == oid)
+    }
+
+    /// Schemas by number.
+    pub(crate) fn schemas() -> [(i64, &'static str); 4] {
+        [
+            (oids::PG_CATALOG, super::PG_CATALOG),
+            (oids::PUBLIC, crate::schemas::SCHEMA),
+            (oids::INFORMATION_SCHEMA, super::INFORMATION_SCHEMA),
+            (oids::SYSTEM, crate::schemas::SYSTEM_SCHEMA),
+        ]
+    }
+
+    /// The name of a schema's number.
+    pub(crate) fn schema_name(oid: i64) -> Option<&'static str> {
+        View::schemas().into_iter().find(|(number, _)| *number == oid).map(|(_, name)| name)
+    }
+}
+
+/// The number of a schema; 0 if there is none.
+pub(crate) fn schema_oid(name: &str) -> i64 {
+    View::schemas().into_iter().find(|(_, known)| *known == name).map_or(0, |(oid, _)| oid)
+}
+
+/// A column of any relation, as `pg_attribute` has it.
+pub(crate) struct Attribute {
+    pub(crate) name: String,
+    pub(crate) data_type: &'static pg_types::PgType,
+    pub(crate) modifier: i64,
+    pub(crate) not_null: bool,
+    pub(crate) default: Option<String>,
+}
+
+/// The columns of a user's table.
+pub(crate) fn attributes_of(table: &Table) -> Vec<Attribute> {
+    let definition = table.definition();
+    let columns = table.schema().visible_columns().iter().enumerate();
+    columns.map(|(at, column)| attribute(column, definition.defaults[at].clone())).collect()
+}
+
+/// A column of a table.
+pub(crate) fn attribute(column: &Column, default: Option<String>) -> Attribute {
+    let (data_type, modifier) = pg_types::of(column.data_type);
+    Attribute { name: column.name.clone(), data_type, modifier, not_null: !column.nullable, default }
+}
+
+/// The columns of a relation of the catalog.
+pub(crate) fn described_attributes(relation: &relation::Relation) -> Vec<Attribute> {
+    let columns = relation.columns();
+    let attribute = |(name, word): (&'static str, &'static str)| Attribute {
+        name: name.to_owned(),
+        data_type: pg_types::named(word).unwrap_or(pg_types::text()),
+        modifier: -1,
+        not_null: false,
+        default: None,
+    };
+    columns.map(attribute).collect()
+}
+
+/// The relations of a schema that are computed.
+pub(crate) fn described(schema: &str) -> &'static [relation::Relation] {
+    match schema {
+        super::PG_CATALOG => relation::PG_CATALOG,
+        super::INFORMATION_SCHEMA | super::INFORMATION_INNER => information::RELATIONS,
+        _ => &[],
+    }
+}

@@ -1,0 +1,69 @@
+//! Statements about roles in a session; [`crate::security::statements`] reads and does them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Connection, Failure};
+use crate::error::Report;
+use crate::security::roles;
+use crate::security::statements::{self, RoleStatement};
+use crate::wire::split::Kind;
+
+impl Connection {
+    /// A statement about roles, if the text is one and the role may run it.
+    pub(super) fn about_roles(&self, sql: &str, kind: Kind) -> Result<Option<RoleStatement>, Failure> {
+        if kind != Kind::Definition {
+            return Ok(None);
+        }
+        let Some(statement) = statements::parse(sql)? else { return Ok(None) };
+        self.admit_now(kind)?;
+        statement.check(&self.role)?;
+        Ok(Some(statement))
+    }
+
+    /// Runs a statement about roles: what the server began is committed before it.
+    pub(super) async fn run_role_statement(&mut self, statement: RoleStatement) -> Result<(), Failure> {
+        self.commit_implicit().await?;
+        let tag = statement.tag();
+        if self.session.in_transaction() {
+            let message = format!("{tag} cannot run inside a transaction block");
+            return Err(Report::error("25001", message).into());
+        }
+        let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
+        let running = tokio::task::spawn_blocking(move || statement.run(&shared.db, &by));
+        let done = self.socket.guarded(&mut self.guard, running).await?;
+        done.map_err(|error| Report::error("XX000", format!("a thread for blocking work ended: {error}")))??;
+        self.shared.roles_version.fetch_add(1, Ordering::Release);
+        self.socket.out.complete(tag);
+        Ok(())
+    }
+
+    /// Looks what the role may do, if that may have changed: a grant holds from the next statement on.
+    pub(super) fn refresh_role(&mut self) {
+        let version = self.shared.roles_version.load(Ordering::Acquire);
+        if self.roles_version == Some(version) {
+            return;
+        }
+        let exist = roles::exist(&self.shared.db);
+        let found = exist.and_then(|exist| Ok((exist, roles::find(&self.shared.db, &self.role.name)?)));
+        match found {
+            Ok((_, Some((role, _)))) => {
+                self.role = role;
+                self.trusted = false;
+            }
+            // Who connected when nobody needed a password stays who they are.
+            Ok((false, None)) => self.trusted |= self.roles_version.is_none(),
+            Ok((true, None)) if self.trusted => {}
+            Ok((true, None)) => {
+                self.role.administrator = false;
+                self.role.grants.clear();
+            }
+            // It is asked again with the next statement.
+            Err(error) => {
+                tracing::warn!(%error, "a role could not be looked up");
+                return;
+            }
+        }
+        self.roles_version = Some(version);
+    }
+}
