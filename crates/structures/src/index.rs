@@ -124,6 +124,69 @@ impl OrderedIndex {
         on_tree!(self, tree => get_many(tree, keys, values))
     }
 
+    /// The values of keys of several indexes, which lie in one pool, fetched together where the indexes have keys of one
+    /// width; `values` is cleared first. For who has few keys of each.
+    pub fn get_many_of<'i>(
+        lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])> + Clone,
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<()> {
+        /// False, if they are not all of this kind.
+        fn together<'i, K: TreeKey>(
+            lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])> + Clone,
+            tree: impl Fn(&'i OrderedIndex) -> Option<&'i FpTree<K>>,
+            values: &mut Vec<Option<u64>>,
+        ) -> Result<bool> {
+            let lookup = |(index, key)| Some((tree(index)?, K::from_bytes(key).ok()?));
+            if !lookups.clone().all(|wanted| lookup(wanted).is_some()) {
+                return Ok(false);
+            }
+            FpTree::get_many_of(lookups.filter_map(lookup), values)?;
+            Ok(true)
+        }
+        let Some((first, _)) = lookups.clone().next() else {
+            values.clear();
+            return Ok(());
+        };
+        let done = match &first.tree {
+            Tree::Eight(_) => together(lookups.clone(), OrderedIndex::as_eight, values)?,
+            Tree::Sixteen(_) => together(lookups.clone(), OrderedIndex::as_sixteen, values)?,
+            Tree::Variable(_) => together(lookups.clone(), OrderedIndex::as_variable, values)?,
+        };
+        if done { Ok(()) } else { OrderedIndex::get_many_by_index(lookups, values) }
+    }
+
+    /// The same, one index after the other.
+    fn get_many_by_index<'i>(
+        lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])>,
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<()> {
+        let mut lookups = lookups.peekable();
+        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        values.clear();
+        while let Some((index, key)) = lookups.next() {
+            keys.clear();
+            keys.push(key);
+            while let Some((_, key)) = lookups.next_if(|(next, _)| std::ptr::eq(*next, index)) {
+                keys.push(key);
+            }
+            index.get_many(&keys, &mut found)?;
+            values.append(&mut found);
+        }
+        Ok(())
+    }
+
+    fn as_eight(&self) -> Option<&FpTree<WordKey>> {
+        if let Tree::Eight(tree) = &self.tree { Some(tree) } else { None }
+    }
+
+    fn as_sixteen(&self) -> Option<&FpTree<PairKey>> {
+        if let Tree::Sixteen(tree) = &self.tree { Some(tree) } else { None }
+    }
+
+    fn as_variable(&self) -> Option<&FpTree<ByteKey>> {
+        if let Tree::Variable(tree) = &self.tree { Some(tree) } else { None }
+    }
+
     /// Adds a key, together with all that `with` carries.
     pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
         fn insert<'p, K: TreeKey>(
@@ -252,5 +315,59 @@ impl OrderedIndex {
             KeyWidth::Sixteen => FpTree::<PairKey>::destroy_step(pool, root, free_values, leaves_max),
             KeyWidth::Variable => FpTree::<ByteKey>::destroy_step(pool, root, free_values, leaves_max),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_memory::PoolOptions;
+
+    const KEYS: u64 = 700;
+
+    fn index(pool: &Arc<Pool>, name: &str, width: KeyWidth) -> OrderedIndex {
+        let mut publication = pool.publication();
+        let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
+        publication.set_root(name, root).unwrap();
+        publication.publish().unwrap();
+        let index = OrderedIndex::open(pool, root).unwrap();
+        for number in (0..KEYS).step_by(2) {
+            let value = number * 3 + name.len() as u64;
+            index.insert(&number.to_be_bytes(), value, pool.publication()).unwrap();
+        }
+        index
+    }
+
+    #[test]
+    fn keys_of_several_indexes_are_found_each_in_its_own_whatever_their_widths() {
+        let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+        let widths =
+            [KeyWidth::Eight, KeyWidth::Eight, KeyWidth::Variable, KeyWidth::Variable, KeyWidth::Sixteen];
+        let indexes: Vec<_> =
+            (1..).zip(widths).map(|(length, width)| index(&pool, &"x".repeat(length), width)).collect();
+        let mut values = vec![Some(1)];
+        for among in
+            [&indexes[..0], &indexes[..1], &indexes[..2], &indexes[2..4], &indexes[4..], &indexes[..]]
+        {
+            // Some are missing; more than go down together; in turns and in runs; one that is too long for most.
+            let keys: Vec<Vec<u8>> = (0..100).map(|step| (step * 7 % KEYS).to_be_bytes().to_vec()).collect();
+            let too_long = [vec![1; 9]];
+            for run in [1, 5] {
+                let turns = keys.iter().enumerate();
+                let mut lookups: Vec<(&OrderedIndex, &[u8])> = turns
+                    .filter(|_| !among.is_empty())
+                    .map(|(step, key)| (&among[step / run % among.len()], &key[..]))
+                    .collect();
+                for with_long in [false, true] {
+                    if with_long {
+                        lookups.extend(among.first().map(|index| (index, &too_long[0][..])));
+                    }
+                    OrderedIndex::get_many_of(lookups.iter().copied(), &mut values).unwrap();
+                    let alone: Vec<_> = lookups.iter().map(|(index, key)| index.get(key).unwrap()).collect();
+                    assert_eq!(values, alone);
+                }
+            }
+        }
+        assert!(values.iter().any(Option::is_some) && values.iter().any(Option::is_none));
     }
 }

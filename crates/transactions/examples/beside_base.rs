@@ -2,19 +2,20 @@
 //! still tell. The workload is that of `two_states`; the lab's `protocol-overhead` measures the same by the clock.
 //!
 //! ```text
-//! cargo run --release -p entresol-transactions --example beside_base -- TUPLES [volatile | journal] [ROUNDS]
+//! cargo run --release -p entresol-transactions --example beside_base -- TUPLES [volatile | journal] [ROUNDS] [PART OF A NAME]
 //! ```
 //! Each row: nanoseconds of the base table and of the transactions, medians of the rounds, and the median of their ratios.
 
 use std::error::Error;
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
-use entresol_transactions::{State, StateContext};
+use entresol_transactions::{ContextOptions, Protocol, State, StateContext};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -23,6 +24,7 @@ const OPERATIONS: usize = 10;
 /// Operations of one measurement: some 100 ms.
 const READS: usize = 200_000;
 const COMMITS: usize = 20_000;
+const HOT_COMMITS: usize = 50_000;
 /// One measurement of several threads.
 const PHASE: Duration = Duration::from_millis(300);
 
@@ -119,15 +121,25 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// What was asked for.
+struct Run {
+    rounds: u64,
+    /// Only what has this in its name.
+    part: String,
+}
+
 /// Runs both in turns and prints them.
 fn beside(
     name: &str,
-    rounds: u64,
+    Run { rounds, part, .. }: &Run,
     mut base: impl FnMut(u64) -> Outcome<f64>,
     mut transactions: impl FnMut(u64) -> Outcome<f64>,
 ) -> Outcome<()> {
+    if !name.contains(part) {
+        return Ok(());
+    }
     let (mut bases, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..rounds {
+    for round in 0..*rounds {
         bases.push(base(round)?);
         others.push(transactions(round)?);
         ratios.push(bases[bases.len() - 1] / others[others.len() - 1]);
@@ -141,12 +153,12 @@ struct Bench {
     context: Arc<StateContext>,
     states: [Arc<State>; 2],
     tuples: u64,
-    rounds: u64,
 }
 
 impl Bench {
-    fn new(pool: Arc<Pool>, tuples: u64, rounds: u64) -> Outcome<Bench> {
-        let context = StateContext::open_or_create(pool)?;
+    fn new(pool: Arc<Pool>, protocol: Protocol, tuples: u64) -> Outcome<Bench> {
+        let options = ContextOptions { protocol, ..ContextOptions::default() };
+        let context = StateContext::open_or_create_with(pool, options)?;
         let group = context.create_group()?;
         let states =
             [context.create_state(group, KeyWidth::Eight)?, context.create_state(group, KeyWidth::Eight)?];
@@ -159,7 +171,7 @@ impl Bench {
             }
             transaction.commit(Durability::None)?;
         }
-        Ok(Bench { context, states, tuples, rounds })
+        Ok(Bench { context, states, tuples })
     }
 
     fn read(&self, operations: usize, round: u64) -> Outcome<f64> {
@@ -187,6 +199,22 @@ impl Bench {
         }
         transaction.commit(level)?;
         Ok(())
+    }
+
+    /// Commits of one key in both states; four of five times the same key, as with Zipf's theta of 2.9.
+    fn write_hot(&self, round: u64) -> Outcome<f64> {
+        let mut random = Random(round);
+        ns_of_each(HOT_COMMITS, || {
+            for _ in 0..HOT_COMMITS {
+                let number = if random.below(5) == 0 { random.below(self.tuples) } else { 0 };
+                let transaction = self.context.begin()?;
+                for state in &self.states {
+                    transaction.write(state, &key(number), Some(&VALUE))?;
+                }
+                transaction.commit(Durability::None)?;
+            }
+            Ok(())
+        })
     }
 
     fn write(&self, round: u64, level: Durability) -> Outcome<f64> {
@@ -223,9 +251,12 @@ impl Bench {
         Ok((commits / started.elapsed().as_secs_f64(), commits * 1e9 / busy))
     }
 
-    fn two_beside_one(&self, name: &str, level: Durability) -> Outcome<()> {
+    fn two_beside_one(&self, name: &str, run: &Run, level: Durability) -> Outcome<()> {
+        if !name.contains(&run.part) {
+            return Ok(());
+        }
         let (mut ones, mut clock, mut processor, mut shared) = (vec![], vec![], vec![], vec![]);
-        for round in 0..self.rounds {
+        for round in 0..run.rounds {
             let one = self.writers(round, 1, level)?;
             let syncs = self.context.pool().stats().syncs;
             let two = self.writers(round, 2, level)?;
@@ -246,40 +277,46 @@ impl Bench {
     }
 }
 
+fn pool(domain: Option<&str>, dir: &Path) -> Outcome<Arc<Pool>> {
+    let options = PoolOptions { address_space_bytes: 8 << 30, ..PoolOptions::default() };
+    if domain == Some("volatile") {
+        return Ok(Pool::volatile(&options)?);
+    }
+    std::fs::create_dir_all(dir)?;
+    Ok(Pool::create(dir, &PoolOptions { domain: DomainChoice::Journal, ..options })?)
+}
+
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     let tuples: u64 = arguments.next().unwrap_or_else(|| "1000000".into()).parse()?;
     let domain = arguments.next();
-    let rounds: u64 = arguments.next().unwrap_or_else(|| "15".into()).parse()?;
+    let rounds = arguments.next().unwrap_or_else(|| "15".into()).parse()?;
+    let run = Run { rounds, part: arguments.next().unwrap_or_default() };
     let dir = std::env::temp_dir().join(format!("beside-base-{}", std::process::id()));
-    let pool = match domain.as_deref() {
-        Some("volatile") => {
-            Pool::volatile(&PoolOptions { address_space_bytes: 8 << 30, ..PoolOptions::default() })?
-        }
-        _ => {
-            std::fs::create_dir_all(&dir)?;
-            let journal = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
-            Pool::open_or_create(&dir, &journal)?
-        }
-    };
-    let bench = Bench::new(pool, tuples, rounds)?;
-    let base = Base::new(bench.context.pool(), tuples)?;
+    let in_place = Bench::new(pool(domain.as_deref(), &dir.join("in"))?, Protocol::MvccInPlace, tuples)?;
+    let base = Base::new(in_place.context.pool(), tuples)?;
     println!("{:<36} {:>11} {:>11}", "a tuple", "base table", "transaction");
     let reads =
         |round| base.many(round, READS, tuples, |number| base.read(number, |v| black_box(v[0])).map(drop));
-    beside("read, transactions of 10", rounds, reads, |round| bench.read(OPERATIONS, round))?;
-    beside("read, one transaction", rounds, reads, |round| bench.read(READS, round))?;
+    beside("read, transactions of 10", &run, reads, |round| in_place.read(OPERATIONS, round))?;
+    beside("read, one transaction", &run, reads, |round| in_place.read(READS, round))?;
     let writes = |round| base.many(round, COMMITS * OPERATIONS, tuples, |number| base.write(number));
-    beside("update, commits of 10, none", rounds, writes, |round| bench.write(round, Durability::None))?;
+    beside("update, commits of 10, none", &run, writes, |round| in_place.write(round, Durability::None))?;
     if dir.exists() {
         let group = Durability::Group { interval_ms: 10 };
-        beside("update, commits of 10, group(10)", rounds, writes, |round| bench.write(round, group))?;
+        beside("update, commits of 10, group(10)", &run, writes, |round| in_place.write(round, group))?;
     }
-    bench.two_beside_one("commits of 10, none", Durability::None)?;
+    in_place.two_beside_one("commits of 10, none", &run, Durability::None)?;
     if dir.exists() {
-        bench.two_beside_one("commits of 10, sync", Durability::Sync)?;
+        in_place.two_beside_one("commits of 10, sync", &run, Durability::Sync)?;
     }
-    drop((base, bench));
+    drop(base);
+    let out_of_place = pool(domain.as_deref(), &dir.join("out"))?;
+    let out_of_place = Bench::new(out_of_place, Protocol::MvccOutOfPlace, tuples)?;
+    println!("{:<36} {:>11} {:>11}", "a commit", "out of place", "in place");
+    let [out, inside] = [&out_of_place, &in_place].map(|bench| |round| bench.write_hot(round));
+    beside("two updates, four of five of a key", &run, out, inside)?;
+    drop((out_of_place, in_place));
     if dir.exists() {
         std::fs::remove_dir_all(&dir)?;
     }

@@ -23,7 +23,6 @@
 //! An error after phase 1 began does the same without a crash: the timestamp is declared invalid, persistently,
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -64,24 +63,24 @@ pub struct Commit {
 }
 
 /// Groups, by number, each once.
-pub(crate) type Groups = SmallVec<[Arc<Group>; 4]>;
+pub(crate) type Groups<'g> = SmallVec<[&'g Group; 4]>;
 
 /// The groups of a write set.
-pub(crate) fn groups(writes: &WriteSet) -> Groups {
+pub(crate) fn groups(writes: &WriteSet) -> Groups<'_> {
     let written = writes.states.values().filter(|writes| !writes.keys.is_empty());
-    each_once(written.map(|writes| &writes.state.group))
+    each_once(written.map(|writes| &*writes.state.group))
 }
 
 /// The same, and the groups that were read.
-fn with_read_groups(written: &[Arc<Group>], reads: &ReadSet) -> Groups {
-    each_once(written.iter().chain(reads.groups()))
+fn with_read_groups<'g>(written: &[&'g Group], reads: &'g ReadSet) -> Groups<'g> {
+    each_once(written.iter().copied().chain(reads.groups().map(|group| &**group)))
 }
 
-fn each_once<'g>(all: impl Iterator<Item = &'g Arc<Group>>) -> Groups {
+fn each_once<'g>(all: impl Iterator<Item = &'g Group>) -> Groups<'g> {
     let mut groups = Groups::new();
     for group in all {
         if let Err(place) = groups.binary_search_by_key(&group.id, |group| group.id) {
-            groups.insert(place, Arc::clone(group));
+            groups.insert(place, group);
         }
     }
     groups
@@ -136,7 +135,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
 }
 
 /// The place in the order of commits of one that found nothing to change.
-fn place_of_nothing(context: &StateContext, groups: &[Arc<Group>], snapshot: Timestamp) -> Result<Timestamp> {
+fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Timestamp) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
         return Ok(snapshot);
@@ -156,7 +155,7 @@ enum Held<'g> {
 }
 
 impl Held<'_> {
-    fn acquire<'g>(groups: &'g [Arc<Group>], writes: &WriteSet, reads: Option<&ReadSet>) -> Held<'g> {
+    fn acquire<'g>(groups: &[&'g Group], writes: &WriteSet, reads: Option<&ReadSet>) -> Held<'g> {
         let keys_read = reads.map_or_else(|| Some(Vec::new()), ReadSet::keys);
         match (groups, keys_read) {
             ([group], Some(read)) if writes.keys() + read.len() <= STRIPED_KEYS_MAX => {
@@ -184,7 +183,7 @@ fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durabili
 struct Execution<'c> {
     context: &'c StateContext,
     pool: &'c Pool,
-    groups: &'c [Arc<Group>],
+    groups: &'c [&'c Group],
 }
 
 impl<'c> Execution<'c> {

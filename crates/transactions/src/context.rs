@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use entresol_memory::{Durability, Pool};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
@@ -36,6 +37,8 @@ use crate::write_sets::WriteSets;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
+// Aligned: every transaction changes the count of references to it.
+#[repr(align(128))]
 pub struct StateContext {
     /// First, so that its threads end before what they read is let go.
     opening: Opening,
@@ -46,7 +49,7 @@ pub struct StateContext {
     pub(crate) locks: LockTable,
     pub(crate) write_sets: WriteSets,
     options: ContextOptions,
-    transaction_ids: AtomicU64,
+    transaction_ids: CachePadded<AtomicU64>,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
     /// States that could not be opened, and why.
@@ -106,7 +109,7 @@ impl StateContext {
             locks: LockTable::new(options.lock_wait_max),
             write_sets: WriteSets::default(),
             active: ActiveTransactions::with(recovered.next, options.transactions_max),
-            transaction_ids: AtomicU64::new(recovered.next),
+            transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
             groups: RwLock::new(groups),
             states: RwLock::new(states),
             damaged,

@@ -11,6 +11,7 @@
 
 use std::sync::OnceLock;
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
@@ -25,25 +26,30 @@ const STRIPES: usize = 4096;
 /// A commit of more keys takes the whole group: beyond, locks cost more than waiting.
 pub(crate) const STRIPED_KEYS_MAX: usize = 64;
 
+/// The stripes of so many keys are held without an allocation.
+const USUAL_KEYS: usize = 16;
+
 /// A lock of some keys; eight to a cache line.
 #[repr(align(8))]
 struct Stripe(Mutex<()>);
 
+/// What commits write lies apart from what readers look at, also the counts of references in front of it.
+#[repr(align(128))]
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) protocol: Protocol,
     /// See the module.
-    writers: RwLock<()>,
+    writers: CachePadded<RwLock<()>>,
     /// Made when the first small commit comes: 32 KiB.
     stripes: OnceLock<Box<[Stripe]>>,
-    pub(crate) in_work: CommitsInWork,
-    pub(crate) invalid: InvalidRanges,
-    pub(crate) dead: Mutex<DeadKeys>,
+    pub(crate) in_work: CachePadded<CommitsInWork>,
+    pub(crate) invalid: CachePadded<InvalidRanges>,
+    pub(crate) dead: CachePadded<Mutex<DeadKeys>>,
 }
 
 /// A group held shared, with the keys of a write set.
 pub(crate) struct KeysHeld<'g> {
-    _stripes: SmallVec<[MutexGuard<'g, ()>; STRIPED_KEYS_MAX]>,
+    _stripes: SmallVec<[MutexGuard<'g, ()>; USUAL_KEYS]>,
     _group: RwLockReadGuard<'g, ()>,
 }
 
@@ -52,11 +58,11 @@ impl Group {
         Group {
             id,
             protocol,
-            writers: RwLock::new(()),
+            writers: CachePadded::default(),
             stripes: OnceLock::new(),
-            in_work: CommitsInWork::new(),
-            invalid: InvalidRanges::new(),
-            dead: Mutex::new(DeadKeys::default()),
+            in_work: CachePadded::new(CommitsInWork::new()),
+            invalid: CachePadded::new(InvalidRanges::new()),
+            dead: CachePadded::default(),
         }
     }
 
@@ -75,7 +81,7 @@ impl Group {
     pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
         let group = self.writers.read();
         let stripes = self.stripes.get_or_init(|| (0..STRIPES).map(|_| Stripe(Mutex::new(()))).collect());
-        let mut numbers: SmallVec<[usize; STRIPED_KEYS_MAX]> =
+        let mut numbers: SmallVec<[usize; USUAL_KEYS]> =
             keys.map(|(state, key)| stripe(state, key)).collect();
         numbers.sort_unstable();
         numbers.dedup();

@@ -52,6 +52,8 @@
 mod active;
 mod chain;
 mod check;
+#[cfg(test)]
+mod claim_protocol;
 mod commit;
 mod context;
 pub mod crash_histories;

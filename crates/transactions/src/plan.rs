@@ -7,7 +7,7 @@
 
 use entresol_memory::mutants::active;
 use entresol_memory::{Pool, Reservation};
-use entresol_structures::KeyBytes;
+use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::Snapshots;
 use crate::chain::{self, Chain, Pruned};
@@ -62,12 +62,8 @@ enum Planned {
     TooManyVersions,
 }
 
-/// What the keys of a state are looked up with; used again for the next one.
-struct Lookup<'a> {
-    keys: Vec<&'a KeyBytes>,
-    values: Vec<Option<&'a [u8]>>,
-    offsets: Vec<Option<u64>>,
-}
+/// A key that was written, what was written (None: a deletion), and where.
+type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
 /// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: others are
 /// about to end it.
@@ -79,27 +75,15 @@ pub(crate) fn plan<'a, 'p>(
     options: &ContextOptions,
 ) -> Result<Option<Vec<Step<'a, 'p>>>> {
     let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
-    let keys = writes.keys();
-    let mut steps = Vec::with_capacity(keys);
-    let room = keys.min(LOOKUP_KEYS);
-    let mut lookup = Lookup {
-        keys: Vec::with_capacity(room),
-        values: Vec::with_capacity(room),
-        offsets: Vec::with_capacity(room),
-    };
+    let mut steps = Vec::with_capacity(writes.keys());
     // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
         writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
     }
-    for writes in writes.states.values() {
-        if writes.state.is_dropped() {
-            return Err(Error::NoSuchState(writes.state.id));
-        }
-        if planner.plan_state(writes, &mut lookup, &mut steps)? == Planned::TooManyVersions {
-            return Ok(None);
-        }
+    if let Some(dropped) = writes.states.values().find(|writes| writes.state.is_dropped()) {
+        return Err(Error::NoSuchState(dropped.state.id));
     }
-    Ok(Some(steps))
+    Ok((planner.plan_all(writes, &mut steps)? == Planned::Yes).then_some(steps))
 }
 
 struct Planner<'s, 'p> {
@@ -112,32 +96,29 @@ struct Planner<'s, 'p> {
 }
 
 impl<'p> Planner<'_, 'p> {
-    fn plan_state<'a>(
-        &self,
-        writes: &'a StateWrites,
-        Lookup { keys, values, offsets }: &mut Lookup<'a>,
-        steps: &mut Vec<Step<'a, 'p>>,
-    ) -> Result<Planned> {
-        let mut remaining = writes.keys.iter();
+    /// Looks up keys of all states together: while one is waited for the others are on their way.
+    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Vec<Step<'a, 'p>>) -> Result<Planned> {
+        let room = writes.keys().min(LOOKUP_KEYS);
+        let (mut wanted, mut offsets) = (Vec::<Wanted<'a>>::with_capacity(room), Vec::with_capacity(room));
+        let of_state =
+            |writes: &'a StateWrites| writes.keys.iter().map(|(key, value)| (&*writes.state, key, value));
+        let mut remaining = writes.states.values().flat_map(of_state);
         loop {
-            keys.clear();
-            values.clear();
-            for (key, value) in remaining.by_ref().take(LOOKUP_KEYS) {
-                keys.push(key);
-                values.push(value);
-            }
-            if keys.is_empty() {
+            wanted.clear();
+            wanted.extend(remaining.by_ref().take(LOOKUP_KEYS));
+            if wanted.is_empty() {
                 return Ok(Planned::Yes);
             }
-            writes.state.index.get_many(keys, offsets)?;
-            assert_eq!(offsets.len(), keys.len(), "the index answers every key");
+            let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
+            OrderedIndex::get_many_of(lookups, &mut offsets)?;
+            assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
             for &offset in offsets.iter().flatten() {
                 self.pool.prefetch(offset);
                 // Most values are short, and lie there.
                 self.pool.prefetch(offset + LINE_BYTES);
             }
-            for ((&key, &value), offset) in keys.iter().zip(&*values).zip(&*offsets) {
-                if self.plan_key(&writes.state, key, value, *offset, steps)? == Planned::TooManyVersions {
+            for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
+                if self.plan_key(state, key, value, offset, steps)? == Planned::TooManyVersions {
                     return Ok(Planned::TooManyVersions);
                 }
             }

@@ -24,6 +24,9 @@ use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
 pub(crate) const LINE_BYTES: u64 = 64;
 
 /// A state. Read and written through a [`Transaction`](crate::Transaction).
+// Aligned, so that the counts of references to it, which every writing transaction changes, do not lie in a line that
+// readers need.
+#[repr(align(128))]
 pub struct State {
     pub(crate) id: StateId,
     pub(crate) group: Arc<Group>,

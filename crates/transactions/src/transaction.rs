@@ -479,9 +479,7 @@ impl Transaction {
         match &result {
             // The write set stays for `changes`.
             Ok(commit) if commit.keys > 0 => {
-                let groups = commit::groups(&pending.writes);
-                drop(pending);
-                self.context.tidy(&groups, commit.keys);
+                self.context.tidy(&commit::groups(&pending.writes), commit.keys);
             }
             Ok(_) => (),
             Err(_) => pending.writes.clear(),

@@ -211,7 +211,7 @@ impl StateContext {
 
     /// A small step of cleaning after a commit of `keys` keys. Never waits for a lock; errors are left for the
     /// next commit to report.
-    pub(crate) fn tidy(&self, groups: &[Arc<Group>], keys: usize) {
+    pub(crate) fn tidy(&self, groups: &[&Group], keys: usize) {
         let mut stats = VacuumStats::default();
         let mut step = || -> Result<()> {
             for group in groups {

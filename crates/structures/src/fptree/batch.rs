@@ -10,10 +10,15 @@ use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
 use crate::leaf::Leaf;
+use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the leaf's two steps.
 const GROUP: usize = 32;
+
+/// A key, and the tree that it is looked up in.
+pub(crate) type Lookup<'t, 'k, K> = (&'t FpTree<K>, <K as TreeKey>::Key<'k>);
 
 /// Where the lookup of one key stands.
 #[derive(Clone, Copy)]
@@ -36,76 +41,39 @@ impl<K: TreeKey> FpTree<K> {
         keys: impl Iterator<Item = K::Key<'k>>,
         values: &mut Vec<Option<u64>>,
     ) -> Result<()> {
+        FpTree::get_many_of(keys.map(|key| (self, key)), values)
+    }
+
+    /// As [`FpTree::get_many`] for keys of several trees, which lie in one pool: few keys of each are as good as many of
+    /// one.
+    pub(crate) fn get_many_of<'t, 'k>(
+        lookups: impl Iterator<Item = Lookup<'t, 'k, K>>,
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<()> {
         values.clear();
-        let mut group = Vec::with_capacity(GROUP);
-        for key in keys {
-            group.push(key);
+        let mut group: SmallVec<[Lookup<'_, '_, K>; GROUP]> = SmallVec::new();
+        for lookup in lookups {
+            group.push(lookup);
             if group.len() == GROUP {
-                self.get_group(&group, values)?;
+                get_group(&group, values)?;
                 group.clear();
             }
         }
-        self.get_group(&group, values)
+        get_group(&group, values)
     }
 
-    fn get_group(&self, keys: &[K::Key<'_>], values: &mut Vec<Option<u64>>) -> Result<()> {
-        let _pinned = self.pool.pin();
+    /// A lookup that has not begun.
+    fn start(&self) -> Way<'_> {
         let version = latch::read(&self.root_latch);
-        let start = Way {
+        Way {
             child: Child::decode(self.root.load(Ordering::Relaxed)),
             parent: &self.root_latch,
             parent_version: version,
             version: 0,
             selection: 0,
             lost: !latch::validate(&self.root_latch, version),
-        };
-        let mut ways = [start; GROUP];
-        let ways = &mut ways[..keys.len()];
-        while self.step_down(keys, ways) {}
-        for (key, way) in keys.iter().zip(ways.iter_mut()) {
-            self.look_into_leaf(*key, way);
         }
-        for (key, way) in keys.iter().zip(ways.iter()) {
-            values.push(self.finish(*key, way)?);
-        }
-        Ok(())
     }
-
-    /// Moves every key that is still above the leaves one level down; false when none is.
-    fn step_down<'t>(&'t self, keys: &[K::Key<'_>], ways: &mut [Way<'t>]) -> bool {
-        let mut moved = false;
-        for (key, way) in keys.iter().zip(ways.iter_mut()) {
-            let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
-            moved = true;
-            let node = self.inner.node(id);
-            way.version = latch::read(node.latch());
-            way.lost = !latch::validate(way.parent, way.parent_version);
-            let group = node.group_of(&self.pool, *key);
-            node.prefetch_group(group);
-            way.selection = group as u64;
-        }
-        for (key, way) in keys.iter().zip(ways) {
-            let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
-            let node = self.inner.node(id);
-            let child = node.child(node.position_of(&self.pool, way.selection as usize, *key));
-            if !latch::validate(node.latch(), way.version) {
-                way.lost = true;
-                continue;
-            }
-            (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
-            match child {
-                Child::Inner(id) => self.inner.node(id).prefetch(),
-                // Whoever looks it up alone opens it.
-                Child::Segment(_) => way.lost = true,
-                Child::Leaf(leaf) => {
-                    self.pool.prefetch(leaf);
-                    Leaf::<K>::prefetch_home(&self.pool, leaf, K::fingerprint(*key));
-                }
-            }
-        }
-        moved
-    }
-
     /// Searches the fingerprints and asks for the entry.
     fn look_into_leaf(&self, key: K::Key<'_>, way: &mut Way<'_>) {
         let Child::Leaf(offset) = way.child else { return };
@@ -135,4 +103,59 @@ impl<K: TreeKey> FpTree<K> {
         }
         self.get_pinned(key)
     }
+}
+
+fn get_group<K: TreeKey>(lookups: &[Lookup<'_, '_, K>], values: &mut Vec<Option<u64>>) -> Result<()> {
+    let Some((first, _)) = lookups.first() else { return Ok(()) };
+    assert!(
+        lookups.iter().all(|(tree, _)| Arc::ptr_eq(&tree.pool, &first.pool)),
+        "trees of several pools are not looked up together"
+    );
+    let _pinned = first.pool.pin();
+    // Filled where it lies: it is too large to be moved.
+    let mut ways: SmallVec<[Way<'_>; GROUP]> = SmallVec::new();
+    ways.extend(lookups.iter().map(|(tree, _)| tree.start()));
+    while step_down(lookups, &mut ways) {}
+    for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
+        tree.look_into_leaf(key, way);
+    }
+    for (&(tree, key), way) in lookups.iter().zip(ways.iter()) {
+        values.push(tree.finish(key, way)?);
+    }
+    Ok(())
+}
+
+/// Moves every key that is still above the leaves one level down; false when none is.
+fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>]) -> bool {
+    let mut moved = false;
+    for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
+        let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
+        moved = true;
+        let node = tree.inner.node(id);
+        way.version = latch::read(node.latch());
+        way.lost = !latch::validate(way.parent, way.parent_version);
+        let group = node.group_of(&tree.pool, key);
+        node.prefetch_group(group);
+        way.selection = group as u64;
+    }
+    for (&(tree, key), way) in lookups.iter().zip(ways) {
+        let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
+        let node = tree.inner.node(id);
+        let child = node.child(node.position_of(&tree.pool, way.selection as usize, key));
+        if !latch::validate(node.latch(), way.version) {
+            way.lost = true;
+            continue;
+        }
+        (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
+        match child {
+            Child::Inner(id) => tree.inner.node(id).prefetch(),
+            // Whoever looks it up alone opens it.
+            Child::Segment(_) => way.lost = true,
+            Child::Leaf(leaf) => {
+                tree.pool.prefetch(leaf);
+                Leaf::<K>::prefetch_home(&tree.pool, leaf, K::fingerprint(key));
+            }
+        }
+    }
+    moved
 }

@@ -73,6 +73,7 @@ use append::{Active, BUFFER_BYTES_MAX};
 use background::Background;
 use checksums::{ChecksumParts, Checksums};
 use commit::Rounds;
+use crossbeam_utils::CachePadded;
 use dirty::DirtyPages;
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
@@ -163,7 +164,8 @@ struct Shared {
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
     policy: Policy,
-    active: SpinLock<Active>,
+    /// Apart from what everybody reads.
+    active: CachePadded<SpinLock<Active>>,
     writer: Mutex<Writer>,
     supply: Arc<SlotSupply>,
     /// One sync of the journal file at a time. After `writer` where both are held.
@@ -178,7 +180,7 @@ struct Shared {
     checksums: Checksums,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
-    appended: AtomicU64,
+    appended: CachePadded<AtomicU64>,
     written: AtomicU64,
     durable: AtomicU64,
     replay_from: AtomicU64,
@@ -296,7 +298,7 @@ impl Journal {
             journal_file: log.file.clone(),
             journal_path: log.path.clone(),
             policy: Policy::new(&parts.options, replayed),
-            active: SpinLock::new(Active::new(payload_bytes)),
+            active: CachePadded::new(SpinLock::new(Active::new(payload_bytes))),
             replay_from: AtomicU64::new(log.header.replay_lsn),
             supply: log.open_supply(),
             writer: Mutex::new(Writer { log }),
@@ -304,7 +306,7 @@ impl Journal {
             rounds: Rounds::default(),
             sync_ns: AtomicU64::new(0),
             checkpointing: Mutex::new(()),
-            appended: AtomicU64::new(end_lsn),
+            appended: CachePadded::new(AtomicU64::new(end_lsn)),
             written: AtomicU64::new(end_lsn),
             durable: AtomicU64::new(end_lsn),
             stored_bytes: AtomicU64::new(recovered.stored_bytes),
