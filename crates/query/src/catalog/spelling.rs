@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `pg_catalog.f(x)` | `f(x)` |
 //! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
-//! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT, TEXT |
+//! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where its text is wanted |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
@@ -252,7 +252,8 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
     Some(match name.as_str() {
         "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "json" | "jsonb" | "unknown" | "aclitem"
         | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
-        "oid" | "xid" | "cid" | "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
+        "oid" | "xid" | "cid" => SqlType::IntUnsigned(None),
+        "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
         "int2" | "smallint" => SqlType::SmallInt(None),
         "int8" | "bigint" => SqlType::BigInt(None),
         "float4" | "real" => SqlType::Real,
@@ -264,7 +265,7 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
         "timestamptz" => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
         "bytea" => SqlType::Bytea,
         "int2vector" => array(SqlType::SmallInt(None)),
-        "oidvector" => array(SqlType::Int(None)),
+        "oidvector" => array(SqlType::IntUnsigned(None)),
         _ => return None,
     })
 }
