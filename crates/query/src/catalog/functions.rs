@@ -162,6 +162,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         },
         strict: false,
     },
+    strict("parse_ident", 1..=2, "text[]", |_, of| Ok(of[0].text().map_or(Cell::Null, |name| Cell::Texts(parts(name))))),
     strict("array_upper", 2..=2, "int4", |_, of| Ok(bound(of, |length| length))),
     strict("array_lower", 2..=2, "int4", |_, of| Ok(bound(of, |_| 1))),
     strict("has_table_privilege", 2..=3, "bool", |view, of| table_privilege(view, of, 1)),

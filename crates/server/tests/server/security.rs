@@ -112,6 +112,7 @@ async fn roles_are_managed_in_sql() {
     first.batch_execute("CREATE ROLE boss WITH SUPERUSER LOGIN PASSWORD 'top secret'").await.unwrap();
     // Who connected before there were roles goes on.
     first.execute("CREATE USER anna PASSWORD 'secret'", &[]).await.unwrap();
+    config.password("none");
     assert_eq!(code(served.connect(&config).await), "28P01");
     config.user("boss").password("top secret");
     let boss = served.connect(&config).await.unwrap();
