@@ -49,7 +49,7 @@ mod session;
 
 pub use database::{Database, DatabaseStats};
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Options, QUERY_MEMORY_BYTES_MAX};
+pub use options::{Options, QUERY_MEMORY_BYTES_MAX, TRANSACTIONS_MAX};
 pub use session::{AsyncSession, Session};
 
 pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};

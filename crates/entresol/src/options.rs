@@ -6,6 +6,9 @@ use entresol_transactions::ContextOptions;
 /// Memory of queries if nothing else is said.
 pub const QUERY_MEMORY_BYTES_MAX: usize = 1 << 30;
 
+/// Transactions at a time if nothing else is said: one for each session of a server with a thousand clients, and more.
+pub const TRANSACTIONS_MAX: usize = 4096;
+
 /// How a database is opened; the methods change one option each.
 ///
 /// ```
@@ -41,7 +44,7 @@ impl Default for Options {
             create_if_missing: true,
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             worker_threads: None,
-            concurrency: ContextOptions::default(),
+            concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
             env: pool.env,
         }

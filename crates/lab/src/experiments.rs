@@ -16,6 +16,8 @@ mod protocols;
 mod race_kv;
 mod race_trees;
 mod recovery;
+#[cfg(feature = "database")]
+mod wire_rate;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -46,6 +48,12 @@ pub const ALL: &[Experiment] = &[
         name: "basics",
         about: "FPTree beside BTreeMap, snapshot reads, opening a large database",
         run: basics::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "wire-rate",
+        about: "SELECT and UPDATE by key over the PostgreSQL wire: rates, percentiles, processor time",
+        run: wire_rate::run,
     },
     Experiment {
         name: "allocation",

@@ -117,6 +117,8 @@ impl Error {
         let transactions = match self {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => error,
             Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
+            // From a scan whose error several readers share.
+            Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
             _ => return false,
         };
         use entresol_transactions::Error::{Conflict, ReadConflict, Restart};
@@ -231,11 +233,12 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
         DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message.clone()),
         DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {
             Some(Error::MemoryLimit(message)) => Error::MemoryLimit(message.clone()),
-            Some(Error::Coded { sqlstate, message }) => Error::coded(sqlstate, message.clone()),
             Some(Error::Tables(entresol_tables::Error::Corrupt { what, reason })) => {
                 Error::Tables(entresol_tables::Error::Corrupt { what: what.clone(), reason: reason.clone() })
             }
-            _ => Error::Execution(inner.to_string()),
+            // A conflict stays one by its code.
+            Some(own) => Error::coded(own.sqlstate(), own.to_string()),
+            None => Error::Execution(inner.to_string()),
         },
         other => Error::Execution(other.strip_backtrace()),
     }
@@ -269,6 +272,9 @@ mod tests {
         assert!(matches!(Error::from(wrapped), Error::Tables(entresol_tables::Error::NoSuchTable { .. })));
         let shared = DataFusionError::Shared(Arc::new(DataFusionError::ResourcesExhausted("no room".into())));
         assert!(matches!(Error::from(shared), Error::MemoryLimit(_)));
+        let changed = external(entresol_tables::Error::TableChanged { table: "t".into() });
+        let shared = Error::from(DataFusionError::Shared(Arc::new(changed)));
+        assert_eq!((shared.sqlstate(), shared.is_conflict()), ("40001", true));
     }
 
     #[test]

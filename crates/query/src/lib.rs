@@ -87,7 +87,7 @@ pub use error::{Error, Result};
 pub use execute::STATEMENTS_MAX;
 pub use functions::Client;
 pub use parameters::PARAMETERS_MAX;
-pub use prepared::{Outcome, Prepared};
+pub use prepared::{Outcome, Prepared, Short};
 pub use scan::{BATCH_ROWS, EntresolScan};
 pub use schemas::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
 pub use session::{CONFLICT_RETRIES_MAX, Session, SessionOptions, StatementResult};

@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
 use crate::point::{self, Given, Point};
 use crate::provider::{Current, EntresolTable};
-use crate::session::{Session, StatementResult, commit};
+use crate::session::{Session, StatementResult, commit, commit_waits};
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
 use crate::{defaults, engine, literals, modify};
@@ -162,6 +162,44 @@ enum Work {
     Text,
 }
 
+impl Work {
+    fn is_short(&self) -> bool {
+        matches!(self, Work::Point(_) | Work::Insert(_))
+    }
+
+    /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Given>> {
+        match self {
+            Work::Point(point) => point.run(transaction, values),
+            Work::Insert(source) => {
+                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
+                let count =
+                    rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
+                Ok(count.map(|count| Given::Count("INSERT", count)))
+            }
+            Work::Query { .. } | Work::Text => Ok(None),
+        }
+    }
+}
+
+/// What a short statement gave.
+#[derive(Debug)]
+pub enum Short {
+    /// Rows of a query: their columns, and the rows if there are any.
+    Rows(SchemaRef, Option<RecordBatch>),
+    /// INSERT, UPDATE or DELETE, and how many rows were changed.
+    Count(&'static str, u64),
+}
+
+impl From<Given> for Short {
+    fn from(given: Given) -> Short {
+        match given {
+            Given::Rows(schema, batch) => Short::Rows(schema, batch),
+            Given::Count(verb, rows) => Short::Count(verb, rows),
+        }
+    }
+}
+
 /// A statement as it is made ready.
 struct Ready {
     work: Work,
@@ -184,9 +222,7 @@ impl Prepared {
     pub fn is_short(&self) -> bool {
         match &self.0.command {
             None => true,
-            Some(command) if command.is_rows() => {
-                matches!(*self.0.planned.lock().work, Work::Point(_) | Work::Insert(_))
-            }
+            Some(command) if command.is_rows() => self.0.planned.lock().work.is_short(),
             Some(command) => command.concerns_session(),
         }
     }
@@ -419,6 +455,63 @@ impl Session {
         }
     }
 
+    /// Runs a short statement ([`Prepared::is_short`]) at once, if it waits for nothing: as [`Session::run_prepared`]
+    /// does, without what that needs to wait. `None` if it is for that to run, and to say what is wrong; nothing was
+    /// done then. Values are to be of just the parameters' types.
+    pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
+        let kernel = &prepared.0;
+        let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
+        let fit = values.len() == kernel.parameters.len()
+            && values.iter().zip(&kernel.parameters).all(|(value, wanted)| value.data_type() == *wanted);
+        if !fit || !Arc::ptr_eq(&kernel.owner, self.current()) {
+            return None;
+        }
+        let work = {
+            let planned = kernel.planned.lock();
+            let current = planned.version == self.catalog.version();
+            current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
+        };
+        let writes = command.writes();
+        let Some(block) = &mut self.block else {
+            let transaction = self.catalog.begin().ok()?;
+            if writes && commit_waits(&transaction, self.durability()) {
+                return None;
+            }
+            let given = match work.run(&transaction, values) {
+                Ok(given) => given?,
+                // It is run again there.
+                Err(error) if error.is_conflict() => return None,
+                Err(error) => return Some(Err(error)),
+            };
+            return match writes.then(|| transaction.commit(self.durability())) {
+                None | Some(Ok(_)) => Some(Ok(given.into())),
+                Some(Err(error)) => {
+                    let error = Error::from(error);
+                    if error.is_conflict() { None } else { Some(Err(error)) }
+                }
+            };
+        };
+        let failure = Arc::clone(block.failure());
+        let ran = match block.check(writes).and_then(|()| block.next_statement()) {
+            Ok(transaction) => {
+                let guard = writes.then(|| StatementGuard::new(&transaction));
+                let ran = work.run(&transaction, values);
+                if ran.is_ok() {
+                    guard.into_iter().for_each(StatementGuard::keep);
+                }
+                ran
+            }
+            Err(error) => return Some(Err(error)),
+        };
+        match ran {
+            Ok(given) => Some(Ok(given?.into())),
+            Err(error) => {
+                failure.set(&error);
+                Some(Err(error))
+            }
+        }
+    }
+
     async fn run_prepared_alone(
         &mut self,
         prepared: &Prepared,
@@ -442,20 +535,12 @@ impl Session {
     ) -> Result<Outcome> {
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
-            Work::Point(point) => {
+            Work::Point(_) | Work::Insert(_) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));
-                let given = point.run(transaction, values)?;
+                let given = work.run(transaction, values)?;
                 guard.into_iter().for_each(StatementGuard::keep);
                 given
-            }
-            Work::Insert(source) => {
-                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
-                let guard = self.block.is_some().then(|| StatementGuard::new(transaction));
-                let count =
-                    rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
-                guard.into_iter().for_each(StatementGuard::keep);
-                count.map(|count| Given::Count("INSERT", count))
             }
             Work::Query { plan, optimised } => {
                 let _bound = self.bind(transaction);

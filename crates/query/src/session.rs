@@ -475,11 +475,14 @@ impl Drop for Bound {
     }
 }
 
+/// Whether a commit of something waits for the disk.
+pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) -> bool {
+    durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal
+}
+
 /// Commits; a commit that waits for the disk does so on a thread for blocking work.
 pub(crate) async fn commit(transaction: &Arc<Transaction>, durability: Durability) -> Result<()> {
-    let waits =
-        durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal;
-    if waits && !transaction.written_states().is_empty() {
+    if commit_waits(transaction, durability) && !transaction.written_states().is_empty() {
         let transaction = Arc::clone(transaction);
         blocking(move || transaction.commit(durability)).await??;
     } else {

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use crate::{Error, Result, Timestamp, interleave};
 
-/// How many transactions may be active at once; [`Error::Busy`] beyond.
+/// How many transactions may be active at once if nothing else is said; [`Error::Busy`] beyond.
 pub const TRANSACTIONS_MAX: usize = 256;
 
 /// How often `claim` tries, one millisecond apart, before it reports that all slots are taken.
@@ -87,12 +87,18 @@ impl Snapshots {
 
 impl ActiveTransactions {
     /// Everything below `next` counts as finished.
+    #[cfg(test)]
     pub(crate) fn new(next: Timestamp) -> Self {
+        ActiveTransactions::with(next, TRANSACTIONS_MAX)
+    }
+
+    /// The same for at most so many transactions.
+    pub(crate) fn with(next: Timestamp, transactions_max: usize) -> Self {
         assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
         let slot =
             || CachePadded::new(Slot { snapshot: AtomicU64::new(FREE), commit: AtomicU64::new(NO_COMMIT) });
         ActiveTransactions {
-            slots: (0..TRANSACTIONS_MAX).map(|_| slot()).collect(),
+            slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
             slots_used: AtomicUsize::new(0),
             counter: CachePadded::new(AtomicU64::new(next)),
             visible: CachePadded::new(AtomicU64::new(next - 1)),

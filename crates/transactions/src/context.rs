@@ -105,7 +105,7 @@ impl StateContext {
             old_versions,
             locks: LockTable::new(options.lock_wait_max),
             write_sets: WriteSets::default(),
-            active: ActiveTransactions::new(recovered.next),
+            active: ActiveTransactions::with(recovered.next, options.transactions_max),
             transaction_ids: AtomicU64::new(recovered.next),
             groups: RwLock::new(groups),
             states: RwLock::new(states),

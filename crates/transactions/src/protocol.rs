@@ -19,6 +19,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::active::TRANSACTIONS_MAX;
 use crate::object::VERSION_SLOTS_MAX;
 use crate::{Error, Result};
 
@@ -99,6 +100,8 @@ pub struct ContextOptions {
     pub old_version_bytes_max: usize,
     /// How long a writer waits for a lock of another transaction (S2PL) before it is restarted.
     pub lock_wait_max: Duration,
+    /// How many transactions may be active at once; [`Error::Busy`] beyond. Each takes 128 bytes of DRAM.
+    pub transactions_max: usize,
 }
 
 /// How many bytes of old versions a context keeps in DRAM if nothing else is asked for.
@@ -112,6 +115,7 @@ impl Default for ContextOptions {
             version_slots_max: VERSION_SLOTS_MAX,
             old_version_bytes_max: OLD_VERSION_BYTES_MAX,
             lock_wait_max: Duration::from_secs(5),
+            transactions_max: TRANSACTIONS_MAX,
         }
     }
 }

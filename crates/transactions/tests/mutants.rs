@@ -33,6 +33,7 @@ const OUT_OF_PLACE: ContextOptions = ContextOptions {
     version_slots_max: 64,
     old_version_bytes_max: 1 << 20,
     lock_wait_max: std::time::Duration::ZERO,
+    transactions_max: entresol_transactions::TRANSACTIONS_MAX,
 };
 
 fn options() -> CrashOptions {

@@ -6,7 +6,7 @@ use entresol::arrow::datatypes::SchemaRef;
 use entresol::arrow::record_batch::RecordBatch;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
-use entresol::query::{Error as QueryError, Outcome, Prepared};
+use entresol::query::{Error as QueryError, Outcome, Prepared, Short};
 use futures::StreamExt;
 
 use super::{Connection, Failure};
@@ -32,6 +32,7 @@ pub(super) struct Rows {
 
 enum Source {
     Stream(SendableRecordBatchStream),
+    Batch(Option<RecordBatch>),
     Batches(std::vec::IntoIter<RecordBatch>),
 }
 
@@ -228,8 +229,13 @@ impl Connection {
             self.portals.clear();
             self.implicit = false;
         }
-        if !prepared.is_short() {
-            self.socket.send_deferred(&mut self.guard).await?;
+        match prepared.is_short() {
+            true => {
+                if let Some(ran) = self.session.run_short(prepared, values) {
+                    return Ok(self.short(kind, ran?));
+                }
+            }
+            false => self.socket.send_deferred(&mut self.guard).await?,
         }
         let alone = !self.session.in_transaction();
         let running = self.session.run_prepared(prepared, values);
@@ -272,6 +278,21 @@ impl Connection {
         })
     }
 
+    /// What a statement gave that had nothing to wait for.
+    fn short(&mut self, kind: Kind, ran: Short) -> Given {
+        let metrics = &self.shared.metrics;
+        match ran {
+            Short::Rows(schema, batch) => Given::Rows(schema, Rows::new(Source::Batch(batch), None)),
+            Short::Count(verb, rows) => {
+                if kind == Kind::Write && !self.session.in_transaction() {
+                    add(&metrics.commits_total, 1);
+                }
+                add(&metrics.rows_written_total, rows);
+                Given::Done(count_tag(verb, rows))
+            }
+        }
+    }
+
     /// Sends rows as they are computed, at most `rows_max`; true if there may be more.
     pub(super) async fn send(
         &mut self,
@@ -306,6 +327,7 @@ impl Connection {
 
     async fn next_batch(&mut self, source: &mut Source) -> Result<Option<RecordBatch>, Failure> {
         match source {
+            Source::Batch(batch) => Ok(batch.take()),
             Source::Batches(batches) => Ok(batches.next()),
             Source::Stream(stream) => match self.socket.guarded(&mut self.guard, stream.next()).await? {
                 None => Ok(None),
