@@ -53,7 +53,7 @@ public class WithJdbc {
                 "price numeric 2 8 YES null", "label text 12 2147483647 YES null"),
             column(data.getColumns(null, "public", "stock", "%"),
                 "COLUMN_NAME", "TYPE_NAME", "DATA_TYPE", "COLUMN_SIZE", "IS_NULLABLE", "COLUMN_DEF"));
-        same(List.of("item 2 stock_key", "shop 1 stock_key"),
+        same(List.of("shop 1 stock_key", "item 2 stock_key"),
             column(data.getPrimaryKeys(null, "public", "stock"), "COLUMN_NAME", "KEY_SEQ", "PK_NAME"));
         same(List.of("label_once 1 label f", "stock_key 1 shop f", "stock_key 2 item f", "by_price 1 price t"),
             column(data.getIndexInfo(null, "public", "stock", false, false),
@@ -189,8 +189,7 @@ public class WithJdbc {
             same("42601", refused(statement, "SELEKT 1"));
             same("22012", refused(statement, "SELECT 1 / 0"));
             statement.setQueryTimeout(1);
-            String slow = "SELECT count(*) FROM every a, every b, every c, every d, every e"
-                + " WHERE a.id + b.id + c.id + d.id = e.id * 0.31";
+            String slow = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3";
             same("57014", refused(statement, slow));
         }
     }

@@ -202,7 +202,7 @@ impl Served {
         let (stop, stopped) = tokio::sync::oneshot::channel();
         // As `entresol serve` does it: connections are tasks of the runtime.
         let thread = thread::spawn(move || {
-            let ended = async {
+            let ended = async move {
                 let _ = stopped.await;
             };
             let serving = runtime.spawn(server.run(ended));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
-    ListArray, StringArray, new_null_array,
+    ListArray, StringArray, UInt32Array, new_null_array,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
@@ -101,6 +101,9 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
         // What is made here fits: numbers of columns, oids below 2^31.
         DataType::Int16 => Arc::new(ints().map(|value| value.map(|value| value as i16)).collect::<Int16Array>()),
         DataType::Int32 => Arc::new(ints().map(|value| value.map(|value| value as i32)).collect::<Int32Array>()),
+        DataType::UInt32 => {
+            Arc::new(ints().map(|value| value.map(|value| value as u32)).collect::<UInt32Array>())
+        }
         DataType::Int64 => Arc::new(ints().collect::<Int64Array>()),
         DataType::Float32 => {
             Arc::new(reals().map(|value| value.map(|value| value as f32)).collect::<Float32Array>())
@@ -121,7 +124,7 @@ fn list(element: &DataType, cells: &[Cell]) -> EngineResult<ArrayRef> {
         })
     };
     Ok(match element {
-        DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+        DataType::Int16 | DataType::Int32 | DataType::UInt32 | DataType::Int64 => {
             let wide = ListArray::from_iter_primitive::<Int64Type, _, _>(ints());
             cast(&wide, &list_of(element.clone()))?
         }
@@ -188,7 +191,8 @@ pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
     Ok(match word {
         "bool" => DataType::Boolean,
         "int2" => DataType::Int16,
-        "int4" | "oid" | "xid" => DataType::Int32,
+        "int4" => DataType::Int32,
+        "oid" | "xid" => DataType::UInt32,
         "int8" => DataType::Int64,
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,

@@ -6,6 +6,8 @@
 //! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
 //!
 //! - The same values are asked for once per batch.
+//! - Nothing is asked for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that a
+//!   condition of the subquery rules out, which does not look into it.
 //! - More than one row where one value is wanted is an error (21000), as in PostgreSQL.
 //!
 //! Cost: planning and running the subquery for each different row; memory: one value for each in a batch.
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -24,9 +26,9 @@ use datafusion::common::{Column, Result as EngineResult, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
-use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr::{Case, Exists, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection, ScalarFunctionArgs,
     ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
@@ -52,7 +54,7 @@ impl CorrelatedSubqueries {
     }
 
     /// A function in the place of a subquery that the engine would refuse.
-    fn replaced(&self, expr: Expr, node: &Node) -> EngineResult<Transformed<Expr>> {
+    fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
             Expr::ScalarSubquery(subquery) if is_correlated(subquery) && !joinable_value(&subquery.subquery) => {
                 (Kind::Value, subquery, None)
@@ -77,6 +79,12 @@ impl CorrelatedSubqueries {
             let own = node.columns.contains(column);
             arguments.push(if own { Expr::Column(column.clone()) } else { outer.clone() });
         }
+        let guard = match kind {
+            Kind::Value => both(guard.cloned(), ruled_out(&subquery.subquery, node)),
+            _ => guard.cloned(),
+        };
+        let guarded = guard.is_some();
+        arguments.extend(guard);
         let returns = match kind {
             Kind::Value => subquery.subquery.schema().field(0).data_type().clone(),
             _ => DataType::Boolean,
@@ -86,6 +94,7 @@ impl CorrelatedSubqueries {
             kind,
             plan: Arc::clone(&subquery.subquery),
             columns,
+            guarded,
             returns,
             signature: match arguments.len() {
                 0 => Signature::nullary(Volatility::Volatile),
@@ -95,6 +104,72 @@ impl CorrelatedSubqueries {
         };
         let function = AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf();
         Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), arguments))))
+    }
+}
+
+impl CorrelatedSubqueries {
+    /// All subqueries of an expression; `guard`: where its value matters.
+    fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
+        match expr {
+            Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
+                let mut changed = false;
+                let mut taken = |expr: Expr, guard: Option<&Expr>| -> EngineResult<Box<Expr>> {
+                    let replaced = self.all_replaced(expr, node, guard)?;
+                    changed |= replaced.transformed;
+                    Ok(Box::new(replaced.data))
+                };
+                let mut arms = Vec::with_capacity(when_then_expr.len());
+                for (when, then) in when_then_expr {
+                    // A condition that has a subquery itself is no guard.
+                    let plain = !has_subquery(&when)?;
+                    let within = both(guard.cloned(), plain.then(|| (*when).clone()));
+                    arms.push((taken(*when, guard)?, taken(*then, within.as_ref())?));
+                }
+                let else_expr = else_expr.map(|other| taken(*other, guard)).transpose()?;
+                let case = Expr::Case(Case { expr: None, when_then_expr: arms, else_expr });
+                Ok(if changed { Transformed::yes(case) } else { Transformed::no(case) })
+            }
+            other => other
+                .map_children(|child| self.all_replaced(child, node, guard))?
+                .transform_data(|expr| self.replaced(expr, node, guard)),
+        }
+    }
+}
+
+/// Both conditions, as far as there are any.
+fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
+    conjunction(one.into_iter().chain(other))
+}
+
+fn has_subquery(expr: &Expr) -> EngineResult<bool> {
+    expr.exists(|expr| {
+        Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)))
+    })
+}
+
+/// The conditions of a subquery that are about the outer row only: where they don't hold, it has no row.
+fn ruled_out(plan: &LogicalPlan, node: &Node) -> Option<Expr> {
+    match plan {
+        LogicalPlan::Projection(Projection { input, .. }) => ruled_out(input, node),
+        LogicalPlan::Filter(Filter { predicate, .. }) => {
+            let outer_only = |condition: &&Expr| {
+                condition.contains_outer()
+                    && !condition.any_column_refs()
+                    && !condition.is_volatile()
+                    && !has_subquery(condition).unwrap_or(true)
+            };
+            let own = split_conjunction(predicate).into_iter().filter(outer_only).filter_map(|condition| {
+                let seen = condition.clone().transform_up(|expr| match expr {
+                    Expr::OuterReferenceColumn(_, column) if node.columns.contains(&column) => {
+                        Ok(Transformed::yes(Expr::Column(column)))
+                    }
+                    other => Ok(Transformed::no(other)),
+                });
+                seen.data().ok().filter(|condition| !condition.contains_outer())
+            });
+            conjunction(own)
+        }
+        _ => None,
     }
 }
 
@@ -123,7 +198,7 @@ impl AnalyzerRule for CorrelatedSubqueries {
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| self.replaced(expr, &node))?;
+                let rewritten = self.all_replaced(expr, &node, None)?;
                 Ok(rewritten.update_data(|expr| name.restore(expr)))
             })?
             .map_data(LogicalPlan::recompute_schema)
@@ -206,6 +281,8 @@ struct PerRow {
     plan: Arc<LogicalPlan>,
     /// What the arguments stand for, behind the tested value of IN.
     columns: Vec<Column>,
+    /// The last argument says for which rows the answer matters.
+    guarded: bool,
     returns: DataType,
     signature: Signature,
     state: StateHandle,
@@ -253,8 +330,13 @@ impl ScalarUDFImpl for PerRow {
 impl AsyncScalarUDFImpl for PerRow {
     async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let rows = arguments.number_rows;
-        let arrays: Vec<ArrayRef> =
+        let mut arrays: Vec<ArrayRef> =
             arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+        let guard = if self.guarded { arrays.pop() } else { None };
+        let matters = |row: usize| match guard.as_ref().and_then(|guard| guard.as_boolean_opt()) {
+            Some(guard) => guard.is_valid(row) && guard.value(row),
+            None => true,
+        };
         let state = self.state.get().and_then(Weak::upgrade);
         let state = state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
         let mut state = state.read().clone();
@@ -263,6 +345,10 @@ impl AsyncScalarUDFImpl for PerRow {
         let mut known: HashMap<Vec<ScalarValue>, ScalarValue> = HashMap::new();
         let mut answers = Vec::with_capacity(rows);
         for row in 0..rows {
+            if !matters(row) {
+                answers.push(ScalarValue::try_from(&self.returns)?);
+                continue;
+            }
             let values: Vec<ScalarValue> =
                 arrays.iter().map(|array| ScalarValue::try_from_array(array, row)).collect::<EngineResult<_>>()?;
             let answer = match known.get(&values) {

@@ -17,7 +17,7 @@ use datafusion::prelude::SessionContext;
 
 use super::cell::{self, Cell, cells, column};
 use super::relations::constraints_of;
-use super::resolve::Alias;
+use super::resolve::{Alias, parts};
 use super::roles::Privileges;
 use super::view::{Source, View};
 use super::{definitions, oids, pg_types};
@@ -162,6 +162,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         },
         strict: false,
     },
+    strict("parse_ident", 1..=2, "text[]", |_, of| Ok(of[0].text().map_or(Cell::Null, |name| Cell::Texts(parts(name))))),
     strict("array_upper", 2..=2, "int4", |_, of| Ok(bound(of, |length| length))),
     strict("array_lower", 2..=2, "int4", |_, of| Ok(bound(of, |_| 1))),
     strict("has_table_privilege", 2..=3, "bool", |view, of| table_privilege(view, of, 1)),
@@ -191,13 +192,20 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("regtype", 1..=1, "oid", |view, of| Alias::Type.number(view, &of[0])),
     strict("regnamespace", 1..=1, "oid", |view, of| Alias::Namespace.number(view, &of[0])),
     strict("regrole", 1..=1, "oid", |view, of| Alias::Role.number(view, &of[0])),
-    strict("regproc", 1..=1, "oid", |view, of| Alias::Procedure.number(view, &of[0])),
+    // Columns of functions have their names.
+    strict("regproc", 1..=1, "text", |view, of| match &of[0] {
+        Cell::Text(name) => Ok(parts(name).pop().into()),
+        other => Alias::Procedure.text(view, other),
+    }),
     strict("regcollation", 1..=1, "oid", |view, of| Alias::Collation.number(view, &of[0])),
     strict("regclass_name", 1..=1, "text", |view, of| Alias::Class.text(view, &of[0])),
     strict("regtype_name", 1..=1, "text", |view, of| Alias::Type.text(view, &of[0])),
     strict("regnamespace_name", 1..=1, "text", |view, of| Alias::Namespace.text(view, &of[0])),
     strict("regrole_name", 1..=1, "text", |view, of| Alias::Role.text(view, &of[0])),
-    strict("regproc_name", 1..=1, "text", |view, of| Alias::Procedure.text(view, &of[0])),
+    strict("regproc_name", 1..=1, "text", |view, of| match &of[0] {
+        Cell::Text(name) => Ok(parts(name).pop().into()),
+        other => Alias::Procedure.text(view, other),
+    }),
     strict("regcollation_name", 1..=1, "text", |view, of| Alias::Collation.text(view, &of[0])),
     Definition {
         name: "json_build_object",

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `pg_catalog.f(x)` | `f(x)` |
 //! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
-//! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT, TEXT |
+//! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where its text is wanted |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
@@ -12,7 +12,8 @@
 //! | `information_schema.t` | ours: the engine has its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
 //! | `(row).field` | `get_field(row, 'field')` |
-//! | `polroles = '{0}'` | a comparison with `ARRAY[0]` |
+//! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
+//! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
@@ -117,6 +118,9 @@ impl VisitorMut for Spelling {
                     }
                     BinaryOperator::Eq | BinaryOperator::NotEq if is_list(left) => list_of_literal(right),
                     BinaryOperator::Eq | BinaryOperator::NotEq if is_list(right) => list_of_literal(left),
+                    BinaryOperator::Eq | BinaryOperator::NotEq if has_type(left, |word| word == "bool") => {
+                        flag_of_literal(right);
+                    }
                     _ => {}
                 }
             }
@@ -252,7 +256,8 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
     Some(match name.as_str() {
         "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "json" | "jsonb" | "unknown" | "aclitem"
         | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
-        "oid" | "xid" | "cid" | "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
+        "oid" | "xid" | "cid" => SqlType::IntUnsigned(None),
+        "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
         "int2" | "smallint" => SqlType::SmallInt(None),
         "int8" | "bigint" => SqlType::BigInt(None),
         "float4" | "real" => SqlType::Real,
@@ -264,7 +269,7 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
         "timestamptz" => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
         "bytea" => SqlType::Bytea,
         "int2vector" => array(SqlType::SmallInt(None)),
-        "oidvector" => array(SqlType::Int(None)),
+        "oidvector" => array(SqlType::IntUnsigned(None)),
         _ => return None,
     })
 }
@@ -441,11 +446,28 @@ fn is_vector(expr: &Expr) -> bool {
 
 /// Whether the catalog has a column of this name whose values are lists.
 fn is_list(expr: &Expr) -> bool {
+    has_type(expr, |word| word.ends_with("[]"))
+}
+
+/// Whether the catalog has a column of this name with such a type. Short names may be anybody's.
+fn has_type(expr: &Expr, fits: fn(&str) -> bool) -> bool {
     let Some(name) = column_of(expr) else { return false };
     name.value.len() > 5
         && relation::all().any(|(_, relation)| {
-            relation.columns().any(|(column, word)| word.ends_with("[]") && name.value.eq_ignore_ascii_case(column))
+            relation.columns().any(|(column, word)| fits(word) && name.value.eq_ignore_ascii_case(column))
         })
+}
+
+/// `'t'` and `'f'` beside a flag.
+fn flag_of_literal(expr: &mut Expr) {
+    let Expr::Value(value) = expr else { return };
+    let Literal::SingleQuotedString(text) = &value.value else { return };
+    let flag = match text.as_str() {
+        "t" | "true" => true,
+        "f" | "false" => false,
+        _ => return,
+    };
+    *expr = Expr::value(Literal::Boolean(flag));
 }
 
 /// `'{1,2}'` as a list.
@@ -467,6 +489,10 @@ fn alias_named(name: &str) -> TableAlias {
 
 /// Tables of the catalog's schemas, and functions in FROM.
 fn table(factor: &mut TableFactor) {
+    if let TableFactor::UNNEST { with_ordinality: true, .. } = factor {
+        numbered(factor);
+        return;
+    }
     let TableFactor::Table { name, alias, args, .. } = factor else { return };
     let qualified = name.0.first().and_then(ObjectNamePart::as_ident);
     if name.0.len() == 3 && qualified.is_some_and(|first| first.value.eq_ignore_ascii_case(CATALOG)) {
@@ -497,21 +523,43 @@ fn table(factor: &mut TableFactor) {
                 }
             });
             let list = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let list = match function.as_str() {
-                "generate_series" if !constant => format!("generate_series({list})"),
-                "unnest" => list,
-                _ => return,
+            let value = match function.as_str() {
+                "generate_series" if !constant => format!("unnest(generate_series({list}))"),
+                "unnest" => format!("unnest({list})"),
+                // The engine's own.
+                "generate_series" | "range" => return,
+                // One row with its value.
+                other => format!("{other}({list})"),
             };
             let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
             let column = alias.as_ref().and_then(|alias| alias.columns.first());
             let column = column.map_or_else(|| shown.clone(), |column| identifier(&column.name));
             let quoted = |name: &str| Ident::with_quote('"', name).to_string();
             let (shown, column) = (quoted(&shown), quoted(&column));
-            let text = format!("SELECT 1 FROM (SELECT unnest({list}) AS {column}) AS {shown}");
+            let text = format!("SELECT 1 FROM (SELECT {value} AS {column}) AS {shown}");
             if let Some(derived) = first_factor(&text) {
                 *factor = derived;
             }
         }
+    }
+}
+
+/// `unnest(a, b) WITH ORDINALITY t(x, y, n)`
+fn numbered(factor: &mut TableFactor) {
+    let TableFactor::UNNEST { alias: Some(alias), array_exprs, .. } = factor else { return };
+    let Some(first) = array_exprs.first() else { return };
+    let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+    let named = |at: usize, otherwise: &str| {
+        let column = alias.columns.get(at).map(|column| identifier(&column.name));
+        quoted(&column.unwrap_or_else(|| otherwise.to_owned()))
+    };
+    let table = identifier(&alias.name);
+    let values = array_exprs.iter().enumerate().map(|(at, list)| format!("unnest({list}) AS {}", named(at, &table)));
+    let mut items: Vec<String> = values.collect();
+    let places = format!("unnest(generate_series(1, CAST(array_length({first}) AS BIGINT)))");
+    items.push(format!("{places} AS {}", named(array_exprs.len(), "ordinality")));
+    if let Some(derived) = first_factor(&format!("SELECT 1 FROM (SELECT {}) AS {}", items.join(", "), quoted(&table))) {
+        *factor = derived;
     }
 }
 
@@ -531,7 +579,8 @@ fn name_apart(projection: &mut [SelectItem]) {
     let mut seen: Vec<String> = Vec::new();
     for item in projection {
         let (shown, expr, named) = match item {
-            SelectItem::UnnamedExpr(expr) => (expr.to_string(), expr, false),
+            // As it will be written.
+            SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), expr, false),
             SelectItem::ExprWithAlias { expr, alias } => (identifier(alias), expr, true),
             _ => continue,
         };

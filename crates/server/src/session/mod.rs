@@ -189,7 +189,8 @@ impl Connection {
                     Err(Failure::Report(report)) => {
                         self.failed(report).await;
                         self.skipping = true;
-                        Ok(())
+                        // As PostgreSQL does: clients that prepare with Flush send Sync once they know of the error.
+                        self.flush().await
                     }
                 }
             }

@@ -102,7 +102,7 @@ fn reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
         DataType::Int16 => primitive!(array, Int16Type, v => Value::Int(i64::from(v), 2)),
         DataType::UInt16 => primitive!(array, UInt16Type, v => Value::Int(i64::from(v), 4)),
         DataType::Int32 => primitive!(array, Int32Type, v => Value::Int(i64::from(v), 4)),
-        DataType::UInt32 => primitive!(array, UInt32Type, v => Value::Int(i64::from(v), 8)),
+        DataType::UInt32 => primitive!(array, UInt32Type, v => Value::Int(i64::from(v), 4)),
         DataType::Int64 => primitive!(array, Int64Type, v => Value::Int(v, 8)),
         DataType::UInt64 => primitive!(array, UInt64Type, v => Value::Numeric(v.to_string(), 0)),
         DataType::Float16 => primitive!(array, Float16Type, v => Value::Float4(v.to_f32())),
@@ -334,6 +334,7 @@ fn binary(value: &Value<'_>, out: &mut BytesMut) -> Outcome<()> {
         Value::Bool(value) => out.put_u8(u8::from(*value)),
         // Each fits the width of its type.
         Value::Int(value, 2) => out.put_i16(*value as i16),
+        // An oid has no sign: its bits are the same.
         Value::Int(value, 4) => out.put_i32(*value as i32),
         Value::Int(value, _) => out.put_i64(*value),
         Value::Float4(value) => out.put_f32(*value),

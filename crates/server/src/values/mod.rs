@@ -5,7 +5,8 @@
 //! | Boolean | bool |
 //! | Int8, Int16, UInt8 | int2 |
 //! | Int32, UInt16 | int4 |
-//! | Int64, UInt32 | int8 |
+//! | Int64 | int8 |
+//! | UInt32 | oid |
 //! | UInt64, decimals | numeric |
 //! | Float16, Float32 | float4 |
 //! | Float64 | float8 |

@@ -14,7 +14,8 @@ pub(crate) fn postgres_type(arrow: &DataType) -> Type {
         DataType::Boolean => Type::BOOL,
         DataType::Int8 | DataType::Int16 | DataType::UInt8 => Type::INT2,
         DataType::Int32 | DataType::UInt16 => Type::INT4,
-        DataType::Int64 | DataType::UInt32 => Type::INT8,
+        DataType::Int64 => Type::INT8,
+        DataType::UInt32 => Type::OID,
         DataType::UInt64
         | DataType::Decimal32(..)
         | DataType::Decimal64(..)
@@ -48,18 +49,18 @@ fn array_of(element: &Type) -> Type {
 pub(super) fn element_of(array: &Type) -> Option<Type> {
     match *array {
         Type::VARCHAR_ARRAY | Type::BPCHAR_ARRAY | Type::NAME_ARRAY => Some(Type::TEXT),
-        Type::OID_ARRAY => Some(Type::OID),
         _ => arrays().into_iter().find(|(_, known)| known == array).map(|(of, _)| of),
     }
 }
 
 /// Types and their arrays.
-fn arrays() -> [(Type, Type); 14] {
+fn arrays() -> [(Type, Type); 15] {
     [
         (Type::BOOL, Type::BOOL_ARRAY),
         (Type::INT2, Type::INT2_ARRAY),
         (Type::INT4, Type::INT4_ARRAY),
         (Type::INT8, Type::INT8_ARRAY),
+        (Type::OID, Type::OID_ARRAY),
         (Type::NUMERIC, Type::NUMERIC_ARRAY),
         (Type::FLOAT4, Type::FLOAT4_ARRAY),
         (Type::FLOAT8, Type::FLOAT8_ARRAY),
@@ -84,7 +85,8 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         Type::BOOL => DataType::Boolean,
         Type::INT2 => DataType::Int16,
         Type::INT4 => DataType::Int32,
-        Type::INT8 | Type::OID => DataType::Int64,
+        Type::INT8 => DataType::Int64,
+        Type::OID => DataType::UInt32,
         Type::FLOAT4 => DataType::Float32,
         Type::FLOAT8 => DataType::Float64,
         Type::BYTEA => DataType::Binary,
@@ -105,7 +107,7 @@ fn size(of: &Type) -> i16 {
     match *of {
         Type::BOOL => 1,
         Type::INT2 => 2,
-        Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
+        Type::INT4 | Type::OID | Type::FLOAT4 | Type::DATE => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
         Type::INTERVAL => 16,
         _ => -1,

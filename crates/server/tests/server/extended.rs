@@ -159,3 +159,38 @@ async fn wrong_names_and_numbers_are_told() {
     drop(raw);
     served.stop().await;
 }
+
+/// asyncpg prepares with Parse, Describe, Flush, and sends Sync only when it knows how that went.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_is_told_before_the_sync() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    for _ in 0..2 {
+        raw.send(&message('P', b"\0SELECT * FROM nothing\0\0\0")).await;
+        raw.send(&message('D', b"S\0")).await;
+        raw.send(&message('H', b"")).await;
+        assert_eq!(shorts(&[raw.next().await.unwrap()]), ["E ERROR 42P01"]);
+        raw.send(&message('S', b"")).await;
+        assert_eq!(shorts(&raw.until_ready().await), ["Z I"]);
+    }
+    drop(raw);
+    served.stop().await;
+}
+
+/// Drivers declare a cursor in SQL and describe it as a portal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_declared_cursor_is_a_portal() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    assert_eq!(raw.query("BEGIN").await, ["C BEGIN", "Z T"]);
+    let declared = "DECLARE part CURSOR FOR SELECT value FROM generate_series(1, 5)";
+    assert_eq!(raw.query(declared).await, ["C DECLARE CURSOR", "Z T"]);
+    raw.send(&message('D', b"Ppart\0")).await;
+    raw.send(&message('S', b"")).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["T", "Z T"]);
+    raw.send(&message('D', b"Pother\0")).await;
+    raw.send(&message('S', b"")).await;
+    assert_eq!(shorts(&raw.until_ready().await), ["E ERROR 34000", "Z E"]);
+    drop(raw);
+    served.stop().await;
+}

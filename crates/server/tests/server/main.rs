@@ -10,5 +10,6 @@ mod protocol;
 mod psql;
 mod raw;
 mod security;
+mod settings;
 mod support;
 mod types;

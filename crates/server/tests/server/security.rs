@@ -98,6 +98,91 @@ async fn roles_do_what_they_were_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn roles_are_managed_in_sql() {
+    let db = Database::volatile(Options::default().worker_threads(2)).unwrap();
+    let served = Served::on(db, options()).await;
+    let mut config = served.config();
+    config.user("somebody");
+    let first = served.connect(&config).await.unwrap();
+    first.batch_execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)").await.unwrap();
+    // The first must be one who can manage the others.
+    assert_eq!(code(first.batch_execute("CREATE ROLE anna LOGIN PASSWORD 'x'").await), "55000");
+    assert_eq!(code(first.batch_execute("BEGIN; CREATE ROLE boss SUPERUSER PASSWORD 'x'").await), "25001");
+    first.batch_execute("ROLLBACK").await.unwrap();
+    first.batch_execute("CREATE ROLE boss WITH SUPERUSER LOGIN PASSWORD 'top secret'").await.unwrap();
+    // Who connected before there were roles goes on.
+    first.execute("CREATE USER anna PASSWORD 'secret'", &[]).await.unwrap();
+    config.password("none");
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    config.user("boss").password("top secret");
+    let boss = served.connect(&config).await.unwrap();
+    config.user("anna").password("secret");
+    let anna = served.connect(&config).await.unwrap();
+    assert_eq!(code(anna.batch_execute("SELECT * FROM a").await), "42501");
+    for refused in ["CREATE ROLE eve", "GRANT ALL ON a TO anna", "DROP ROLE boss", "ALTER ROLE anna SUPERUSER"] {
+        assert_eq!(code(anna.batch_execute(refused).await), "42501", "{refused}");
+        assert_eq!(code(anna.execute(refused, &[]).await), "42501", "{refused}");
+    }
+    // Each privilege for itself, and from the next statement on.
+    boss.batch_execute("GRANT SELECT ON a TO anna; GRANT INSERT ON TABLE b TO anna").await.unwrap();
+    anna.batch_execute("INSERT INTO b SELECT id FROM a; INSERT INTO b VALUES (1)").await.unwrap();
+    for refused in ["SELECT * FROM b", "DELETE FROM b", "INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2) RETURNING id"] {
+        assert_eq!(code(anna.batch_execute(refused).await), "42501", "{refused}");
+    }
+    let privileges = "SELECT has_table_privilege('b', 'INSERT') AND NOT has_table_privilege('b', 'SELECT')";
+    assert_eq!(one(&anna, &format!("SELECT CASE WHEN ({privileges}) THEN 'yes' ELSE 'no' END")).await, "yes");
+    assert_eq!(one(&boss, "SELECT array_to_string(relacl, ' ') FROM pg_class WHERE relname = 'b'").await, "anna=a/entresol");
+    boss.batch_execute("REVOKE INSERT ON b FROM anna; GRANT ALL ON ALL TABLES IN SCHEMA public TO anna").await.unwrap();
+    anna.batch_execute("DELETE FROM b; UPDATE a SET id = 2 WHERE id = 1").await.unwrap();
+    assert_eq!(code(anna.batch_execute("SELECT * FROM entresol_roles").await), "42501");
+    // Passwords: one's own, in any form.
+    anna.batch_execute("ALTER ROLE anna PASSWORD 'changed'").await.unwrap();
+    config.password("changed");
+    drop(served.connect(&config).await.unwrap());
+    let stored = one(&boss, "SELECT verifier FROM entresol_roles WHERE name = 'anna'").await;
+    boss.batch_execute(&format!("CREATE ROLE copy PASSWORD '{stored}'; ALTER ROLE anna NOLOGIN")).await.unwrap();
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    config.user("copy");
+    drop(served.connect(&config).await.unwrap());
+    assert_eq!(code(boss.batch_execute("DROP ROLE boss").await), "55006");
+    assert_eq!(code(boss.batch_execute("ALTER ROLE boss NOSUPERUSER").await), "55000");
+    assert_eq!(code(boss.batch_execute("CREATE ROLE anna").await), "42710");
+    assert_eq!(code(boss.batch_execute("DROP ROLE nobody").await), "42704");
+    assert_eq!(code(boss.batch_execute("GRANT SELECT ON nothing TO anna").await), "42P01");
+    boss.batch_execute("DROP ROLE IF EXISTS nobody, anna").await.unwrap();
+    // A role that is gone may nothing any more.
+    assert_eq!(code(anna.batch_execute("SELECT * FROM a").await), "42501");
+    drop((first, boss, anna));
+    served.stop().await;
+}
+
+/// Grants of a version that knew reading and writing only.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_grants_are_read_as_they_were() {
+    let db = Database::volatile(Options::default().worker_threads(2)).unwrap();
+    let mut session = db.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY);
+             CREATE TABLE entresol_grants (role VARCHAR NOT NULL, table_name VARCHAR NOT NULL, \
+                 may_write BOOLEAN NOT NULL, PRIMARY KEY (role, table_name));
+             CREATE TABLE entresol_roles (name VARCHAR PRIMARY KEY, verifier VARCHAR, administrator BOOLEAN NOT NULL);
+             INSERT INTO entresol_roles VALUES ('boss', NULL, true), ('anna', NULL, false);
+             INSERT INTO entresol_grants VALUES ('anna', 'a', false), ('anna', 'b', true)",
+        )
+        .unwrap();
+    let granted = |name: &str| {
+        let anna = roles::list(&db).unwrap().into_iter().find(|role| role.name == "anna").unwrap();
+        anna.grants.get(name).copied().unwrap_or(Privileges::NONE)
+    };
+    assert_eq!((granted("a"), granted("b")), (Privileges::SELECT, Privileges::ALL));
+    roles::grant(&db, "anna", Privileges::DELETE, &["a".to_owned()]).unwrap();
+    assert_eq!((granted("a"), granted("b")), (Privileges::SELECT.with(Privileges::DELETE), Privileges::ALL));
+    roles::revoke_some(&db, "anna", Privileges::SELECT, &["b".to_owned()]).unwrap();
+    assert_eq!(granted("b"), Privileges::ALL.without(Privileges::SELECT));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_addresses_need_roles() {
     let any = ServerOptions { listen: SocketAddr::from(([0, 0, 0, 0], 0)), ..options() };
     let open = Database::volatile(Options::default()).unwrap();

@@ -1,8 +1,8 @@
 //! What threads of this process have cost, as the system counts it for each.
 
+use std::fs;
 use std::ops::Sub;
 use std::time::Duration;
-use std::{fs, path::Path};
 
 /// The unit of times in `/proc`: always a hundredth of a second for programs.
 const TICK: Duration = Duration::from_millis(10);
@@ -33,7 +33,7 @@ pub(super) fn spent(name: &str) -> Spent {
     let mut spent = Spent::default();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return spent };
     for thread in threads.flatten() {
-        let read = |file: &str| fs::read_to_string(Path::new(&thread.path()).join(file)).unwrap_or_default();
+        let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
         if read("comm").trim_end() != name {
             continue;
         }
@@ -56,5 +56,5 @@ fn ticks(stat: &str) -> Duration {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let fields: Vec<u32> =
         behind.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-    TICK * fields.iter().sum()
+    TICK * fields.iter().sum::<u32>()
 }
