@@ -30,8 +30,8 @@ use datafusion::logical_expr::expr::{Case, Exists, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection, ScalarFunctionArgs,
-    ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
+    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection,
+    ScalarFunctionArgs, ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::collect;
@@ -56,7 +56,9 @@ impl CorrelatedSubqueries {
     /// A function in the place of a subquery that the engine would refuse.
     fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
-            Expr::ScalarSubquery(subquery) if is_correlated(subquery) && !joinable_value(&subquery.subquery) => {
+            Expr::ScalarSubquery(subquery)
+                if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
+            {
                 (Kind::Value, subquery, None)
             }
             Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
@@ -143,7 +145,10 @@ fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
 
 fn has_subquery(expr: &Expr) -> EngineResult<bool> {
     expr.exists(|expr| {
-        Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)))
+        Ok(matches!(
+            expr,
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
+        ))
     })
 }
 
@@ -230,9 +235,10 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
 /// Whether the engine joins a subquery whose rows are looked for.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
-            plan.inputs().into_iter().all(joinable_rows)
-        }
+        LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Distinct(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_) => plan.inputs().into_iter().all(joinable_rows),
         LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
         LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
         other => other.all_out_ref_exprs().is_empty(),
@@ -338,7 +344,8 @@ impl AsyncScalarUDFImpl for PerRow {
             None => true,
         };
         let state = self.state.get().and_then(Weak::upgrade);
-        let state = state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
+        let state =
+            state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
         let mut state = state.read().clone();
         // One thread for what is small, and run often.
         state.config_mut().options_mut().execution.target_partitions = 1;
@@ -349,8 +356,10 @@ impl AsyncScalarUDFImpl for PerRow {
                 answers.push(ScalarValue::try_from(&self.returns)?);
                 continue;
             }
-            let values: Vec<ScalarValue> =
-                arrays.iter().map(|array| ScalarValue::try_from_array(array, row)).collect::<EngineResult<_>>()?;
+            let values: Vec<ScalarValue> = arrays
+                .iter()
+                .map(|array| ScalarValue::try_from_array(array, row))
+                .collect::<EngineResult<_>>()?;
             let answer = match known.get(&values) {
                 Some(answer) => answer.clone(),
                 None => {
@@ -413,7 +422,8 @@ fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) ->
                 unknown = true;
             } else if !tested.is_null() {
                 let value = ScalarValue::try_from_array(list, row)?;
-                let same = value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
+                let same =
+                    value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
                 if same {
                     return Ok(Some(true));
                 }
@@ -444,10 +454,12 @@ fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> EngineRes
         Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() })
     };
     Ok(match expr {
-        Expr::OuterReferenceColumn(field, column) => match columns.iter().position(|known| *known == column) {
-            Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
-            None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
-        },
+        Expr::OuterReferenceColumn(field, column) => {
+            match columns.iter().position(|known| *known == column) {
+                Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
+                None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+            }
+        }
         Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(inner(&subquery)?)),
         Expr::Exists(Exists { subquery, negated }) => {
             Transformed::yes(Expr::Exists(Exists { subquery: inner(&subquery)?, negated }))
