@@ -5,6 +5,9 @@
 //! these row by row, and so does this: [`CorrelatedSubqueries`] puts a function in the place of such a subquery; its
 //! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
 //!
+//! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has begun to
+//!   give some: its tables are pinned when the statement is planned in that transaction ([`crate::prepared`] plans
+//!   such statements for each run).
 //! - The same values are asked for once per batch.
 //! - Nothing is asked for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that a
 //!   condition of the subquery rules out, which does not look into it.
@@ -23,6 +26,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as EngineResult, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
@@ -38,6 +42,7 @@ use datafusion::physical_plan::collect;
 use parking_lot::RwLock;
 
 use crate::error::{Error, external};
+use crate::provider::{Current, EntresolTable};
 
 /// The state of the session that runs the subqueries; it is there once the session is.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
@@ -46,11 +51,29 @@ pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
 #[derive(Debug)]
 pub(crate) struct CorrelatedSubqueries {
     state: StateHandle,
+    current: Arc<Current>,
 }
 
 impl CorrelatedSubqueries {
-    pub(crate) fn new(state: StateHandle) -> CorrelatedSubqueries {
-        CorrelatedSubqueries { state }
+    pub(crate) fn new(state: StateHandle, current: &Arc<Current>) -> CorrelatedSubqueries {
+        CorrelatedSubqueries { state, current: Arc::clone(current) }
+    }
+
+    /// The subquery with its tables in the current transaction.
+    fn pinned(&self, plan: &Arc<LogicalPlan>) -> EngineResult<Arc<LogicalPlan>> {
+        let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
+        let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
+            LogicalPlan::TableScan(mut scan) => {
+                let provider = source_as_provider(&scan.source)?;
+                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
+                    return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+                };
+                scan.source = provider_as_source(Arc::new(table.pinned(&transaction)));
+                Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(Arc::new(pinned.data()?))
     }
 
     /// A function in the place of a subquery that the engine would refuse.
@@ -94,7 +117,7 @@ impl CorrelatedSubqueries {
         let function = PerRow {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             kind,
-            plan: Arc::clone(&subquery.subquery),
+            plan: self.pinned(&subquery.subquery)?,
             columns,
             guarded,
             returns,
@@ -216,7 +239,8 @@ impl AnalyzerRule for CorrelatedSubqueries {
     }
 }
 
-fn is_correlated(subquery: &Subquery) -> bool {
+/// Whether a subquery refers to the row that it stands in.
+pub(crate) fn is_correlated(subquery: &Subquery) -> bool {
     !subquery.outer_ref_columns.is_empty()
 }
 
