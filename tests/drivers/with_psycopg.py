@@ -177,8 +177,7 @@ def main():
         cursors_with_names(connection)
         statements_are_cancelled(connection)
         pipelines(connection)
-        if "copy" in sys.argv[3:]:
-            rows_are_copied(connection)
+        rows_are_copied(connection)
     print("psycopg: all is well")
 
 

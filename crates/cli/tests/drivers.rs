@@ -98,13 +98,12 @@ fn shown(output: &Output) -> String {
 }
 
 /// Runs a script of Python's against a server.
-fn python(script: &str, more: &[&str]) {
+fn python(script: &str) {
     let Some(python) = program(installed().join("venv/bin/python"), "--version") else { return };
     let served = Served::start();
     let output = Command::new(python)
         .arg(source(script))
         .args([&served.host, &served.port])
-        .args(more)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();
@@ -114,17 +113,17 @@ fn python(script: &str, more: &[&str]) {
 
 #[test]
 fn psycopg_does_what_it_does_with_postgresql() {
-    python("with_psycopg.py", &[]);
+    python("with_psycopg.py");
 }
 
 #[test]
 fn asyncpg_does_what_it_does_with_postgresql() {
-    python("with_asyncpg.py", &[]);
+    python("with_asyncpg.py");
 }
 
 #[test]
 fn sqlalchemy_reflects_and_maps_tables() {
-    python("with_sqlalchemy.py", &[]);
+    python("with_sqlalchemy.py");
 }
 
 #[test]
@@ -147,12 +146,8 @@ fn jdbc_describes_reads_and_writes() {
     served.stop();
 }
 
-#[test]
-fn psql_describes_a_database() {
-    if program("psql".into(), "--version").is_none() {
-        return;
-    }
-    let served = Served::start();
+/// The tables that psql and the tools describe.
+fn make_tables(served: &Served) {
     let made = served.psql(
         "tester",
         &[
@@ -169,6 +164,41 @@ fn psql_describes_a_database() {
         ],
     );
     assert!(made.status.success(), "{}", shown(&made));
+}
+
+#[test]
+fn queries_of_tools_are_answered() {
+    if program("psql".into(), "--version").is_none() {
+        return;
+    }
+    let served = Served::start();
+    make_tables(&served);
+    let script = source("tools.sql");
+    let output = served.psql("tester", &["-v", "ON_ERROR_STOP=1", "-At", "-f", script.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let text = shown(&output);
+    // Of Grafana, DBeaver, Django and Rails a line each.
+    for line in [
+        "stock\n",
+        "price|numeric\n",
+        "2200|2200|public|10||\n",
+        "stock_key|{shop,item}|p\n",
+        "price|numeric(8,2)||f|1700|524294|||",
+        "shop\nitem\n",
+        "once|t|5 4|CREATE UNIQUE INDEX once ON public.stock USING btree (seen, price)|",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    served.stop();
+}
+
+#[test]
+fn psql_describes_a_database() {
+    if program("psql".into(), "--version").is_none() {
+        return;
+    }
+    let served = Served::start();
+    make_tables(&served);
     let script = std::fs::read_to_string(source("psql.txt")).unwrap();
     // Commands stand behind `> `, what they print behind them.
     for part in script.split("\n> ").skip(1) {
@@ -176,7 +206,8 @@ fn psql_describes_a_database() {
         let output = served.psql("tester", &["-v", "ON_ERROR_STOP=1", "-c", command]);
         assert!(output.status.success(), "{command}: {}", shown(&output));
         let found = shown(&output);
-        let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
+        let trimmed =
+            |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
         assert_eq!(trimmed(&found), trimmed(expected), "{command}:\n{found}");
     }
     served.stop();

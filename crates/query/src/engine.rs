@@ -63,7 +63,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     let handle = StateHandle::default();
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
-    analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle))));
+    analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.push(Arc::new(CheckedSums));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)

@@ -38,6 +38,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use crate::block::{Failure, StatementGuard};
+use crate::catalog::correlated::is_correlated;
 use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
 use crate::point::{self, Given, Point};
@@ -636,9 +637,16 @@ fn kept(plan: &LogicalPlan) -> Result<Kept> {
         }
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
-                if let PlanExpr::ScalarFunction(function) = expr
-                    && function.func.signature().volatility != Volatility::Immutable
-                {
+                let varies = match expr {
+                    PlanExpr::ScalarFunction(function) => {
+                        function.func.signature().volatility != Volatility::Immutable
+                    }
+                    // Those that are run row by row are pinned to the transaction that they are planned in.
+                    PlanExpr::ScalarSubquery(subquery) => is_correlated(subquery),
+                    PlanExpr::Exists(_) | PlanExpr::InSubquery(_) => true,
+                    _ => false,
+                };
+                if varies {
                     kept = Kept::AsWritten;
                 }
                 Ok(TreeNodeRecursion::Continue)

@@ -36,6 +36,11 @@ impl Current {
         *self.0.lock() = transaction;
     }
 
+    /// The current transaction, if there is one.
+    pub(crate) fn bound(&self) -> Option<Arc<Transaction>> {
+        self.0.lock().clone()
+    }
+
     /// The current transaction, or a new one whose snapshot lives as long as its scans.
     pub(crate) fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
         match &*self.0.lock() {
@@ -84,6 +89,19 @@ impl EntresolTable {
 }
 
 impl EntresolTable {
+    /// The same table, read in this transaction whatever is current.
+    pub(crate) fn pinned(&self, transaction: &Arc<Transaction>) -> EntresolTable {
+        let current = Current::default();
+        current.set(Some(Arc::clone(transaction)));
+        EntresolTable {
+            catalog: Arc::clone(&self.catalog),
+            current: Arc::new(current),
+            table: Arc::clone(&self.table),
+            schema: Arc::clone(&self.schema),
+            constraints: self.constraints.clone(),
+        }
+    }
+
     /// The projected columns, and behind them those that a filter needs besides.
     fn with_columns_of(&self, filter: &Expr, projection: &[usize]) -> Vec<usize> {
         let mut columns = projection.to_vec();

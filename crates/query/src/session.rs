@@ -281,6 +281,7 @@ impl Session {
             Command::Show(name) => self.show(&name),
             Command::ShowAll => self.show_all(),
             Command::Discard(what) => self.discard(what),
+            Command::Unlisten => Ok(StatementResult::Done { verb: "UNLISTEN" }),
             Command::Prepare { name, types, command } => self.prepare_named(&name, &types, *command).await,
             Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
             Command::Deallocate(name) => self.deallocate(name.as_deref()),

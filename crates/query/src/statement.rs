@@ -67,6 +67,8 @@ pub(crate) enum Command {
         session: bool,
     },
     Discard(DiscardObject),
+    /// UNLISTEN: nobody listens.
+    Unlisten,
     Prepare {
         name: String,
         types: Vec<SqlType>,
@@ -123,6 +125,7 @@ impl Command {
             Command::Discard(DiscardObject::PLANS) => "DISCARD PLANS",
             Command::Discard(DiscardObject::SEQUENCES) => "DISCARD SEQUENCES",
             Command::Discard(DiscardObject::TEMP) => "DISCARD TEMP",
+            Command::Unlisten => "UNLISTEN",
             Command::Prepare { .. } => "PREPARE",
             Command::Execute { .. } => "EXECUTE",
             Command::Deallocate(None) => "DEALLOCATE ALL",
@@ -329,6 +332,7 @@ fn classify_sql(statement: Statement) -> Result<Command> {
             }
         }
         Statement::Discard { object_type } => Command::Discard(object_type),
+        Statement::UNLISTEN { .. } => Command::Unlisten,
         Statement::Prepare { name, data_types, statement } => Command::Prepare {
             name: identifier(&name),
             types: data_types,

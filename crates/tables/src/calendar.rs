@@ -92,9 +92,21 @@ pub fn parse_time(text: &str) -> Option<i64> {
     Some(i64::from(hour * 3600 + minute * 60 + second) * MICROS_PER_SECOND + i64::from(micros))
 }
 
-/// Parses `YYYY-MM-DD`, or the same followed by a blank or `T` and a time, with an optional `Z`.
-pub fn parse_timestamp(text: &str) -> Option<i64> {
+/// A timestamp's text without the zone behind its time: `Z`, or `+HH`, `-HH:MM` and the like. A timestamp without a zone
+/// ignores it, as SQL's implementations do.
+pub fn without_zone(text: &str) -> &str {
     let text = text.strip_suffix('Z').unwrap_or(text);
+    let Some(colon) = text.find(':') else { return text };
+    let Some(sign) = text[colon..].find(['+', '-']).map(|at| colon + at) else { return text };
+    let offset = text[sign + 1..].split(':');
+    let is_offset =
+        offset.clone().all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_offset && offset.count() <= 3 { text[..sign].trim_end() } else { text }
+}
+
+/// Parses `YYYY-MM-DD`, or the same followed by a blank or `T` and a time, perhaps with a zone, which is ignored.
+pub fn parse_timestamp(text: &str) -> Option<i64> {
+    let text = without_zone(text);
     let (date, time) = match text.find([' ', 'T']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
@@ -130,6 +142,20 @@ pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zone_behind_a_timestamp_is_ignored() {
+        let plain = parse_timestamp("2024-01-01 12:30:00.5");
+        assert!(plain.is_some());
+        for zone in ["Z", "+00", "-07", "+05:30", " +01", "+00:19:32"] {
+            assert_eq!(parse_timestamp(&format!("2024-01-01 12:30:00.5{zone}")), plain, "{zone}");
+        }
+        for broken in
+            ["2024-01-01 12:30:00+1", "2024-01-01 12:30:00+", "2024-01-01 12:30:00+aa", "2024-01-01+00"]
+        {
+            assert_eq!(parse_timestamp(broken), None, "{broken}");
+        }
+    }
 
     #[test]
     fn every_day_of_four_centuries_round_trips() {

@@ -99,8 +99,12 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
             Arc::new(flags.collect::<BooleanArray>())
         }
         // What is made here fits: numbers of columns, oids below 2^31.
-        DataType::Int16 => Arc::new(ints().map(|value| value.map(|value| value as i16)).collect::<Int16Array>()),
-        DataType::Int32 => Arc::new(ints().map(|value| value.map(|value| value as i32)).collect::<Int32Array>()),
+        DataType::Int16 => {
+            Arc::new(ints().map(|value| value.map(|value| value as i16)).collect::<Int16Array>())
+        }
+        DataType::Int32 => {
+            Arc::new(ints().map(|value| value.map(|value| value as i32)).collect::<Int32Array>())
+        }
         DataType::UInt32 => {
             Arc::new(ints().map(|value| value.map(|value| value as u32)).collect::<UInt32Array>())
         }
@@ -129,9 +133,8 @@ fn list(element: &DataType, cells: &[Cell]) -> EngineResult<ArrayRef> {
             cast(&wide, &list_of(element.clone()))?
         }
         DataType::Utf8 => {
-            let mut builder = datafusion::arrow::array::ListBuilder::new(
-                datafusion::arrow::array::StringBuilder::new(),
-            );
+            let mut builder =
+                datafusion::arrow::array::ListBuilder::new(datafusion::arrow::array::StringBuilder::new());
             for cell in cells {
                 match cell {
                     Cell::Texts(values) => builder.append_value(values.iter().map(Some)),
@@ -197,11 +200,12 @@ pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,
         "text" | "name" | "char" | "regproc" | "aclitem" => DataType::Utf8,
-        "timestamptz" => DataType::Timestamp(
-            datafusion::arrow::datatypes::TimeUnit::Microsecond,
-            Some("+00:00".into()),
-        ),
-        other => return Err(DataFusionError::Internal(format!("a catalog relation has a column of type {other}"))),
+        "timestamptz" => {
+            DataType::Timestamp(datafusion::arrow::datatypes::TimeUnit::Microsecond, Some("+00:00".into()))
+        }
+        other => {
+            return Err(DataFusionError::Internal(format!("a catalog relation has a column of type {other}")));
+        }
     })
 }
 

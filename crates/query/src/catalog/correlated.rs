@@ -5,6 +5,9 @@
 //! these row by row, and so does this: [`CorrelatedSubqueries`] puts a function in the place of such a subquery; its
 //! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
 //!
+//! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has begun to
+//!   give some: its tables are pinned when the statement is planned in that transaction ([`crate::prepared`] plans
+//!   such statements for each run).
 //! - The same values are asked for once per batch.
 //! - Nothing is asked for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that a
 //!   condition of the subquery rules out, which does not look into it.
@@ -23,6 +26,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as EngineResult, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
@@ -30,14 +34,15 @@ use datafusion::logical_expr::expr::{Case, Exists, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection, ScalarFunctionArgs,
-    ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
+    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection,
+    ScalarFunctionArgs, ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::collect;
 use parking_lot::RwLock;
 
 use crate::error::{Error, external};
+use crate::provider::{Current, EntresolTable};
 
 /// The state of the session that runs the subqueries; it is there once the session is.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
@@ -46,17 +51,37 @@ pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
 #[derive(Debug)]
 pub(crate) struct CorrelatedSubqueries {
     state: StateHandle,
+    current: Arc<Current>,
 }
 
 impl CorrelatedSubqueries {
-    pub(crate) fn new(state: StateHandle) -> CorrelatedSubqueries {
-        CorrelatedSubqueries { state }
+    pub(crate) fn new(state: StateHandle, current: &Arc<Current>) -> CorrelatedSubqueries {
+        CorrelatedSubqueries { state, current: Arc::clone(current) }
+    }
+
+    /// The subquery with its tables in the current transaction.
+    fn pinned(&self, plan: &Arc<LogicalPlan>) -> EngineResult<Arc<LogicalPlan>> {
+        let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
+        let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
+            LogicalPlan::TableScan(mut scan) => {
+                let provider = source_as_provider(&scan.source)?;
+                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
+                    return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+                };
+                scan.source = provider_as_source(Arc::new(table.pinned(&transaction)));
+                Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(Arc::new(pinned.data()?))
     }
 
     /// A function in the place of a subquery that the engine would refuse.
     fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
-            Expr::ScalarSubquery(subquery) if is_correlated(subquery) && !joinable_value(&subquery.subquery) => {
+            Expr::ScalarSubquery(subquery)
+                if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
+            {
                 (Kind::Value, subquery, None)
             }
             Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
@@ -92,7 +117,7 @@ impl CorrelatedSubqueries {
         let function = PerRow {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             kind,
-            plan: Arc::clone(&subquery.subquery),
+            plan: self.pinned(&subquery.subquery)?,
             columns,
             guarded,
             returns,
@@ -143,7 +168,10 @@ fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
 
 fn has_subquery(expr: &Expr) -> EngineResult<bool> {
     expr.exists(|expr| {
-        Ok(matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)))
+        Ok(matches!(
+            expr,
+            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
+        ))
     })
 }
 
@@ -211,7 +239,8 @@ impl AnalyzerRule for CorrelatedSubqueries {
     }
 }
 
-fn is_correlated(subquery: &Subquery) -> bool {
+/// Whether a subquery refers to the row that it stands in.
+pub(crate) fn is_correlated(subquery: &Subquery) -> bool {
     !subquery.outer_ref_columns.is_empty()
 }
 
@@ -230,9 +259,10 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
 /// Whether the engine joins a subquery whose rows are looked for.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
-            plan.inputs().into_iter().all(joinable_rows)
-        }
+        LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Distinct(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_) => plan.inputs().into_iter().all(joinable_rows),
         LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
         LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
         other => other.all_out_ref_exprs().is_empty(),
@@ -338,7 +368,8 @@ impl AsyncScalarUDFImpl for PerRow {
             None => true,
         };
         let state = self.state.get().and_then(Weak::upgrade);
-        let state = state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
+        let state =
+            state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
         let mut state = state.read().clone();
         // One thread for what is small, and run often.
         state.config_mut().options_mut().execution.target_partitions = 1;
@@ -349,8 +380,10 @@ impl AsyncScalarUDFImpl for PerRow {
                 answers.push(ScalarValue::try_from(&self.returns)?);
                 continue;
             }
-            let values: Vec<ScalarValue> =
-                arrays.iter().map(|array| ScalarValue::try_from_array(array, row)).collect::<EngineResult<_>>()?;
+            let values: Vec<ScalarValue> = arrays
+                .iter()
+                .map(|array| ScalarValue::try_from_array(array, row))
+                .collect::<EngineResult<_>>()?;
             let answer = match known.get(&values) {
                 Some(answer) => answer.clone(),
                 None => {
@@ -413,7 +446,8 @@ fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) ->
                 unknown = true;
             } else if !tested.is_null() {
                 let value = ScalarValue::try_from_array(list, row)?;
-                let same = value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
+                let same =
+                    value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
                 if same {
                     return Ok(Some(true));
                 }
@@ -444,10 +478,12 @@ fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> EngineRes
         Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() })
     };
     Ok(match expr {
-        Expr::OuterReferenceColumn(field, column) => match columns.iter().position(|known| *known == column) {
-            Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
-            None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
-        },
+        Expr::OuterReferenceColumn(field, column) => {
+            match columns.iter().position(|known| *known == column) {
+                Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
+                None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+            }
+        }
         Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(inner(&subquery)?)),
         Expr::Exists(Exists { subquery, negated }) => {
             Transformed::yes(Expr::Exists(Exists { subquery: inner(&subquery)?, negated }))

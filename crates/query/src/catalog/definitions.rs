@@ -36,7 +36,8 @@ pub(crate) fn constraint(constraint: &Constraint<'_>, pretty: bool) -> String {
 
 /// PostgreSQL shows a condition with its outer parentheses.
 fn parenthesised(condition: &str) -> String {
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(condition).and_then(|mut parser| parser.parse_expr());
+    let parsed =
+        Parser::new(&PostgreSqlDialect {}).try_with_sql(condition).and_then(|mut parser| parser.parse_expr());
     match parsed {
         Ok(Expr::Nested(_) | Expr::Function(_) | Expr::Identifier(_)) => condition.to_owned(),
         _ => format!("({condition})"),
@@ -50,7 +51,9 @@ fn columns(table: &Table, columns: &[usize]) -> String {
 
 /// The columns that an expression names, by place.
 pub(crate) fn columns_in(table: &Table, expression: &str) -> Vec<usize> {
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(expression).and_then(|mut parser| parser.parse_expr());
+    let parsed = Parser::new(&PostgreSqlDialect {})
+        .try_with_sql(expression)
+        .and_then(|mut parser| parser.parse_expr());
     let Ok(parsed) = parsed else { return Vec::new() };
     let mut found = Vec::new();
     let visited: ControlFlow<()> = visit_expressions(&parsed, |expr| {
@@ -94,14 +97,83 @@ pub(crate) fn literal(text: &str) -> String {
 
 /// Words that are no names without quotes.
 const RESERVED: &[&str] = &[
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both", "case", "cast", "check",
-    "collate", "column", "constraint", "create", "current_catalog", "current_date", "current_role",
-    "current_time", "current_timestamp", "current_user", "default", "deferrable", "desc", "distinct", "do",
-    "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant", "group", "having", "in",
-    "initially", "intersect", "into", "lateral", "leading", "limit", "localtime", "localtimestamp", "not",
-    "null", "offset", "on", "only", "or", "order", "placing", "primary", "references", "returning", "select",
-    "session_user", "some", "symmetric", "table", "then", "to", "trailing", "true", "union", "unique", "user",
-    "using", "variadic", "when", "where", "window", "with",
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "both",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "grant",
+    "group",
+    "having",
+    "in",
+    "initially",
+    "intersect",
+    "into",
+    "lateral",
+    "leading",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "not",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "placing",
+    "primary",
+    "references",
+    "returning",
+    "select",
+    "session_user",
+    "some",
+    "symmetric",
+    "table",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "variadic",
+    "when",
+    "where",
+    "window",
+    "with",
 ];
 
 #[cfg(test)]
@@ -110,7 +182,8 @@ mod tests {
 
     #[test]
     fn names_are_quoted_where_they_have_to_be() {
-        for (name, shown) in [("a_1", "a_1"), ("A", "\"A\""), ("order", "\"order\""), ("x\"y", "\"x\"\"y\"")] {
+        for (name, shown) in [("a_1", "a_1"), ("A", "\"A\""), ("order", "\"order\""), ("x\"y", "\"x\"\"y\"")]
+        {
             assert_eq!(quoted(name), shown);
         }
         assert_eq!(literal("it's"), "'it''s'");

@@ -135,13 +135,16 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         Ok(of[0].int().is_some_and(|oid| view.table(oid).is_some()).into())
     }),
     strict("row_security_active", 1..=1, "bool", |_, _| Ok(false.into())),
+    // Nobody has locks of that kind.
+    strict("pg_advisory_unlock_all", 0..=0, "text", |_, _| Ok(Cell::Null)),
     strict("pg_my_temp_schema", 0..=0, "oid", |_, _| Ok(Cell::Int(0))),
     strict("pg_partition_ancestors", 1..=1, "oid[]", |_, _| Ok(Cell::Ints(Vec::new()))),
     strict("pg_encoding_to_char", 1..=1, "name", |_, of| {
         Ok(if of[0].int() == Some(super::server::UTF8) { "UTF8".into() } else { "".into() })
     }),
     strict("pg_char_to_encoding", 1..=1, "int4", |_, of| {
-        let is_utf8 = of[0].text().is_some_and(|name| matches!(&*name.to_ascii_uppercase(), "UTF8" | "UTF-8"));
+        let is_utf8 =
+            of[0].text().is_some_and(|name| matches!(&*name.to_ascii_uppercase(), "UTF8" | "UTF-8"));
         Ok(if is_utf8 { super::server::UTF8.into() } else { Cell::Int(-1) })
     }),
     strict("getdatabaseencoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
@@ -152,7 +155,9 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         Ok(Cell::Texts(names.into_iter().map(str::to_owned).collect()))
     }),
     strict("quote_ident", 1..=1, "text", |_, of| Ok(of[0].text().map(definitions::quoted).into())),
-    strict("quote_literal", 1..=1, "text", |_, of| Ok(shown(&of[0]).map(|text| definitions::literal(&text)).into())),
+    strict("quote_literal", 1..=1, "text", |_, of| {
+        Ok(shown(&of[0]).map(|text| definitions::literal(&text)).into())
+    }),
     Definition {
         name: "quote_nullable",
         arguments: 1..=1,
@@ -162,7 +167,9 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         },
         strict: false,
     },
-    strict("parse_ident", 1..=2, "text[]", |_, of| Ok(of[0].text().map_or(Cell::Null, |name| Cell::Texts(parts(name))))),
+    strict("parse_ident", 1..=2, "text[]", |_, of| {
+        Ok(of[0].text().map_or(Cell::Null, |name| Cell::Texts(parts(name))))
+    }),
     strict("array_upper", 2..=2, "int4", |_, of| Ok(bound(of, |length| length))),
     strict("array_lower", 2..=2, "int4", |_, of| Ok(bound(of, |_| 1))),
     strict("has_table_privilege", 2..=3, "bool", |view, of| table_privilege(view, of, 1)),
@@ -413,8 +420,11 @@ impl ScalarUDFImpl for CatalogFunction {
         let view = self.source.view()?;
         let constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { arguments.number_rows };
-        let columns: Vec<Vec<Cell>> =
-            arguments.args.iter().map(|argument| cells(&argument.to_array(rows)?)).collect::<EngineResult<_>>()?;
+        let columns: Vec<Vec<Cell>> = arguments
+            .args
+            .iter()
+            .map(|argument| cells(&argument.to_array(rows)?))
+            .collect::<EngineResult<_>>()?;
         let mut row = Vec::with_capacity(columns.len());
         let mut answers = Vec::with_capacity(rows);
         for at in 0..rows {
@@ -475,10 +485,14 @@ impl ScalarUDFImpl for ExpandArray {
         let item = Arc::new(Field::new("item", DataType::Struct(fields), true));
         let lengths = (0..lists.len()).map(|row| lists.value_length(row) as usize);
         let offsets = datafusion::arrow::buffer::OffsetBuffer::from_lengths(lengths);
-        Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(item, offsets, Arc::new(pairs), lists.nulls().cloned())?)))
+        Ok(ColumnarValue::Array(Arc::new(ListArray::try_new(
+            item,
+            offsets,
+            Arc::new(pairs),
+            lists.nulls().cloned(),
+        )?)))
     }
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -185,7 +185,9 @@ fn columns(view: &View) -> EngineResult<Rows> {
     let mut rows = Rows::new();
     for table in &view.tables {
         let of_table = attributes_of(table);
-        rows.extend(of_table.iter().enumerate().map(|(at, column)| column_row(SCHEMA, table.name(), at, column)));
+        rows.extend(
+            of_table.iter().enumerate().map(|(at, column)| column_row(SCHEMA, table.name(), at, column)),
+        );
     }
     for (schema, relation) in all() {
         let of_relation = described_attributes(relation);

@@ -172,8 +172,16 @@ mod tests {
     #[test]
     fn types_have_their_numbers_once_and_their_arrays() {
         for (at, of) in TYPES.iter().enumerate() {
-            assert!(TYPES[..at].iter().all(|other| other.oid != of.oid && other.name != of.name), "{}", of.name);
-            assert!(of.array == 0 || by_oid(of.array).is_some_and(|array| array.element == of.oid), "{}", of.name);
+            assert!(
+                TYPES[..at].iter().all(|other| other.oid != of.oid && other.name != of.name),
+                "{}",
+                of.name
+            );
+            assert!(
+                of.array == 0 || by_oid(of.array).is_some_and(|array| array.element == of.oid),
+                "{}",
+                of.name
+            );
         }
         assert_eq!(named("int2[]").map(|of| of.oid), Some(1005));
         assert_eq!(named("pg_catalog.text").map(|of| of.oid), Some(25));

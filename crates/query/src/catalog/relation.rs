@@ -74,7 +74,8 @@ impl Relation {
             Some(rows) => rows(&source.view()?)?,
             None => Vec::new(),
         };
-        let mut columns: Vec<Vec<Cell>> = schema.fields().iter().map(|_| Vec::with_capacity(rows.len())).collect();
+        let mut columns: Vec<Vec<Cell>> =
+            schema.fields().iter().map(|_| Vec::with_capacity(rows.len())).collect();
         for row in rows {
             debug_assert_eq!(row.len(), columns.len(), "a row of {} has all columns", self.name);
             row.into_iter().zip(&mut columns).for_each(|(cell, column)| column.push(cell));
@@ -320,11 +321,7 @@ pub(crate) static PG_CATALOG: &[Relation] = &[
         "oid oid, pubname name, pubowner oid, puballtables bool, pubinsert bool, pubupdate bool, \
          pubdelete bool, pubtruncate bool, pubviaroot bool",
     ),
-    empty(
-        6106,
-        "pg_publication_rel",
-        "oid oid, prpubid oid, prrelid oid, prqual text, prattrs int2[]",
-    ),
+    empty(6106, "pg_publication_rel", "oid oid, prpubid oid, prrelid oid, prqual text, prattrs int2[]"),
     empty(6237, "pg_publication_namespace", "oid oid, pnpubid oid, pnnspid oid"),
     empty(
         0,
@@ -361,8 +358,12 @@ pub(crate) static PG_CATALOG: &[Relation] = &[
         "oid oid, fdwname name, fdwowner oid, fdwhandler oid, fdwvalidator oid, fdwacl text[], \
          fdwoptions text[]",
     ),
-    empty(1261, "pg_auth_members", "oid oid, roleid oid, member oid, grantor oid, admin_option bool, \
-         inherit_option bool, set_option bool"),
+    empty(
+        1261,
+        "pg_auth_members",
+        "oid oid, roleid oid, member oid, grantor oid, admin_option bool, \
+         inherit_option bool, set_option bool",
+    ),
     empty(2964, "pg_db_role_setting", "setdatabase oid, setrole oid, setconfig text[]"),
     empty(
         2618,
@@ -416,13 +417,13 @@ pub(crate) static PG_CATALOG: &[Relation] = &[
         "pg_default_acl",
         "oid oid, defaclrole oid, defaclnamespace oid, defaclobjtype char, defaclacl text[]",
     ),
-    empty(3350, "pg_partitioned_table", "partrelid oid, partstrat char, partnatts int2, partdefid oid, \
-         partattrs int2[], partclass oid[], partcollation oid[], partexprs text"),
     empty(
-        3596,
-        "pg_seclabel",
-        "objoid oid, classoid oid, objsubid int4, provider text, label text",
+        3350,
+        "pg_partitioned_table",
+        "partrelid oid, partstrat char, partnatts int2, partdefid oid, \
+         partattrs int2[], partclass oid[], partcollation oid[], partexprs text",
     ),
+    empty(3596, "pg_seclabel", "objoid oid, classoid oid, objsubid int4, provider text, label text"),
     empty(
         0,
         "pg_locks",
@@ -430,6 +431,10 @@ pub(crate) static PG_CATALOG: &[Relation] = &[
          transactionid xid, classid oid, objid oid, objsubid int2, virtualtransaction text, pid int4, \
          mode text, granted bool, fastpath bool, waitstart timestamptz",
     ),
-    empty(0, "pg_prepared_xacts", "transaction xid, gid text, prepared timestamptz, owner name, database name"),
+    empty(
+        0,
+        "pg_prepared_xacts",
+        "transaction xid, gid text, prepared timestamptz, owner name, database name",
+    ),
     empty(0, "pg_timezone_names", "name text, abbrev text, is_dst bool"),
 ];

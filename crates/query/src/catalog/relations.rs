@@ -6,8 +6,8 @@ use entresol_tables::Table;
 use super::cell::Cell;
 use super::relation::{self, Rows};
 use super::roles::{Privileges, RoleRow};
-use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
 use super::view::schema_oid;
+use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
 use super::{PG_CATALOG, definitions, oids};
 use crate::schemas::{CATALOG, SCHEMA};
 
@@ -188,7 +188,8 @@ fn places(columns: &[usize]) -> Cell {
 pub(super) fn indexes(view: &View) -> EngineResult<Rows> {
     let row = |index: IndexView<'_>| {
         let columns = index.columns.len();
-        let types = (0..columns).filter_map(|at| index.column(at)).map(|column| attribute(column, None).data_type);
+        let types =
+            (0..columns).filter_map(|at| index.column(at)).map(|column| attribute(column, None).data_type);
         let collations = Cell::Ints(types.map(|of| collation_of(of.category)).collect());
         vec![
             index.oid.into(),
@@ -311,7 +312,8 @@ pub(super) fn defaults(view: &View) -> EngineResult<Rows> {
 
 pub(super) fn tables(view: &View) -> EngineResult<Rows> {
     let own = view.tables.iter().map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
-    let described = super::view::described(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
+    let described =
+        super::view::described(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
     let row = |(schema, name, has_index): (&str, &str, bool)| {
         vec![
             schema.into(),

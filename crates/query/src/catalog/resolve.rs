@@ -117,7 +117,9 @@ impl Alias {
             Alias::Role => view.role_name(oid)?.map(|name| definitions::quoted(&name)),
             Alias::Procedure => {
                 let place = usize::try_from(oid - oids::FUNCTIONS).ok();
-                place.and_then(|place| functions::DEFINITIONS.get(place)).map(|function| function.name.to_owned())
+                place
+                    .and_then(|place| functions::DEFINITIONS.get(place))
+                    .map(|function| function.name.to_owned())
             }
             Alias::Collation => (oid == oids::COLLATION).then(|| "\"default\"".to_owned()),
         };
@@ -127,7 +129,9 @@ impl Alias {
 
 /// A table or index: `pg_catalog` first, then `public`.
 fn class(view: &View, schema: Option<&str>, name: &str) -> Option<i64> {
-    let found = |schema: i64| view.objects().into_iter().find(|object| object.schema == schema && object.name == name);
+    let found = |schema: i64| {
+        view.objects().into_iter().find(|object| object.schema == schema && object.name == name)
+    };
     let schemas = match schema {
         Some(schema) => vec![schema_oid(schema)],
         None => vec![schema_oid(PG_CATALOG), schema_oid(SCHEMA)],

@@ -115,9 +115,12 @@ pub(crate) fn read(catalog: &Catalog, transaction: &Transaction) -> Result<Vec<R
         Err(TableError::NoSuchTable { .. }) => Ok(None),
         Err(error) => Err(error),
     };
-    let (Some(roles), Some(grants)) = (rows(ROLES_TABLE)?, rows(GRANTS_TABLE)?) else { return Ok(Vec::new()) };
+    let (Some(roles), Some(grants)) = (rows(ROLES_TABLE)?, rows(GRANTS_TABLE)?) else {
+        return Ok(Vec::new());
+    };
     let role = |row: &Row| {
-        let (Some(Value::Varchar(name)), Some(Value::Boolean(administrator))) = (row.first(), row.get(2)) else {
+        let (Some(Value::Varchar(name)), Some(Value::Boolean(administrator))) = (row.first(), row.get(2))
+        else {
             return None;
         };
         let granted = grants.iter().filter_map(grant_of).filter(|(role, ..)| *role == &**name);

@@ -260,13 +260,7 @@ pub(super) fn collations(_: &View) -> EngineResult<Rows> {
 }
 
 pub(super) fn tablespaces(_: &View) -> EngineResult<Rows> {
-    Ok(vec![vec![
-        oids::TABLESPACE.into(),
-        "pg_default".into(),
-        oids::OWNER.into(),
-        Cell::Null,
-        Cell::Null,
-    ]])
+    Ok(vec![vec![oids::TABLESPACE.into(), "pg_default".into(), oids::OWNER.into(), Cell::Null, Cell::Null]])
 }
 
 pub(super) fn languages(_: &View) -> EngineResult<Rows> {

@@ -23,10 +23,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Function,
-    FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
-    Select, SelectItem, SetExpr, Statement, Subscript, TableAlias, TableFactor, TimezoneInfo,
-    UnaryOperator, Value as Literal, VisitMut, VisitorMut,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType as SqlType, ExactNumberInfo,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    ObjectNamePart, Query, Select, SelectItem, SetExpr, Statement, Subscript, TableAlias, TableFactor,
+    TimezoneInfo, UnaryOperator, Value as Literal, VisitMut, VisitorMut,
 };
 
 use super::resolve::Alias;
@@ -71,7 +71,9 @@ fn shown_item(item: &mut SelectItem) {
     let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return };
     let (call, name) = match expr {
         Expr::Cast { expr: inner, data_type, .. } => match alias_of(data_type) {
-            Some(alias) => (call(&format!("{}_name", alias.name()), vec![(**inner).clone()]), alias.name().to_owned()),
+            Some(alias) => {
+                (call(&format!("{}_name", alias.name()), vec![(**inner).clone()]), alias.name().to_owned())
+            }
             None => return,
         },
         vector if is_vector(vector) => {
@@ -133,7 +135,9 @@ impl VisitorMut for Spelling {
                 }
             }
             Expr::CompoundFieldAccess { access_chain, .. }
-                if access_chain.iter().all(|access| matches!(access, AccessExpr::Dot(Expr::Identifier(_)))) =>
+                if access_chain
+                    .iter()
+                    .all(|access| matches!(access, AccessExpr::Dot(Expr::Identifier(_)))) =>
             {
                 fields(expr);
             }
@@ -176,7 +180,8 @@ fn cast_to(expr: Expr, data_type: SqlType) -> Expr {
 
 /// `name(arguments)`
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
+    let args =
+        arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
     Expr::Function(Function {
         name: ObjectName::from(vec![Ident::new(name)]),
         uses_odbc_syntax: false,
@@ -254,8 +259,8 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
     };
     let array = |of: SqlType| SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(of), None));
     Some(match name.as_str() {
-        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "json" | "jsonb" | "unknown" | "aclitem"
-        | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
+        "text" | "name" | "char" | "bpchar" | "varchar" | "cstring" | "json" | "jsonb" | "unknown"
+        | "aclitem" | "pg_node_tree" | "sql_identifier" | "character_data" | "yes_or_no" => SqlType::Text,
         "oid" | "xid" | "cid" => SqlType::IntUnsigned(None),
         "int4" | "integer" | "cardinal_number" => SqlType::Int(None),
         "int2" | "smallint" => SqlType::SmallInt(None),
@@ -275,7 +280,10 @@ fn known_type(data_type: &SqlType) -> Option<SqlType> {
 }
 
 fn is_text(data_type: &SqlType) -> bool {
-    matches!(data_type, SqlType::Text | SqlType::Varchar(_) | SqlType::CharacterVarying(_) | SqlType::String(_))
+    matches!(
+        data_type,
+        SqlType::Text | SqlType::Varchar(_) | SqlType::CharacterVarying(_) | SqlType::String(_)
+    )
 }
 
 /// `regclass(x)` becomes `regclass_name(x)`.
@@ -302,7 +310,8 @@ fn cast(expr: &mut Expr) {
     if let SqlType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type
         && let Some(elements) = list_literal(inner)
     {
-        let cast = |word: Option<String>| cast_to(word.map_or_else(null, |word| text(&word)), (**element).clone());
+        let cast =
+            |word: Option<String>| cast_to(word.map_or_else(null, |word| text(&word)), (**element).clone());
         let elem: Vec<Expr> = elements.into_iter().map(cast).collect();
         if !elem.is_empty() {
             *expr = Expr::Array(Array { elem, named: true });
@@ -554,11 +563,14 @@ fn numbered(factor: &mut TableFactor) {
         quoted(&column.unwrap_or_else(|| otherwise.to_owned()))
     };
     let table = identifier(&alias.name);
-    let values = array_exprs.iter().enumerate().map(|(at, list)| format!("unnest({list}) AS {}", named(at, &table)));
+    let values =
+        array_exprs.iter().enumerate().map(|(at, list)| format!("unnest({list}) AS {}", named(at, &table)));
     let mut items: Vec<String> = values.collect();
     let places = format!("unnest(generate_series(1, CAST(array_length({first}) AS BIGINT)))");
     items.push(format!("{places} AS {}", named(array_exprs.len(), "ordinality")));
-    if let Some(derived) = first_factor(&format!("SELECT 1 FROM (SELECT {}) AS {}", items.join(", "), quoted(&table))) {
+    if let Some(derived) =
+        first_factor(&format!("SELECT 1 FROM (SELECT {}) AS {}", items.join(", "), quoted(&table)))
+    {
         *factor = derived;
     }
 }
@@ -598,7 +610,9 @@ fn name_apart(projection: &mut [SelectItem]) {
             SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
                 parts.last().map(identifier).unwrap_or_default()
             }
-            SelectItem::UnnamedExpr(Expr::Function(function)) => system_name(&function.name).unwrap_or_default(),
+            SelectItem::UnnamedExpr(Expr::Function(function)) => {
+                system_name(&function.name).unwrap_or_default()
+            }
             _ => "?column?".to_owned(),
         };
         let alias = Ident::with_quote('"', format!("{name}{}", "\0".repeat(repeats)));

@@ -294,3 +294,32 @@ async fn prepared_statements_are_run_again_after_conflicts() {
     let read = prepared(&mut session, "SELECT power FROM meters WHERE id = 1").await;
     assert_eq!(given(&mut session, &read, &[]).await.unwrap(), "210");
 }
+
+/// Such subqueries are planned while rows are computed: they have to read where the statement does.
+#[tokio::test]
+async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
+    let (database, mut session) = meters().await;
+    let by_row = "SELECT id, (SELECT i.place FROM meters i WHERE i.id = o.id AND i.power >= o.id * 10) FROM meters o";
+    let looked_for = "SELECT id, id IN (SELECT power / 10 FROM meters) FROM meters";
+    for (sql, before, within) in [
+        (by_row, "1 cellar;2 roof", "1 cellar;2 roof;3 shed"),
+        (looked_for, "1 true;2 true", "1 true;2 true;3 true"),
+    ] {
+        let statement = prepared(&mut session, &format!("{sql} ORDER BY id")).await;
+        assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
+        run(&mut session, "BEGIN").await;
+        // Its own writes.
+        run(&mut session, "INSERT INTO meters VALUES (3, 'shed', 30, NULL)").await;
+        assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), within);
+        run(&mut session, "ROLLBACK").await;
+        assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
+        // And nothing that was committed after its snapshot.
+        run(&mut session, "BEGIN").await;
+        assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
+        let mut other = database.session();
+        run(&mut other, "UPDATE meters SET place = 'changed', power = 0 WHERE id = 2").await;
+        assert_eq!(given(&mut session, &statement, &[]).await.unwrap(), before);
+        run(&mut session, "COMMIT").await;
+        run(&mut other, "UPDATE meters SET place = 'roof', power = 20 WHERE id = 2").await;
+    }
+}

@@ -16,8 +16,8 @@ use entresol::query::datafusion::common::TableReference;
 use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
 use entresol::query::datafusion::sql::resolve::resolve_table_references;
 use entresol::query::datafusion::sql::sqlparser::ast::{
-    Assignment, Expr as SqlExpr, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr, Statement, TableFactor,
-    TableObject, TableWithJoins, visit_relations,
+    Assignment, Expr as SqlExpr, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr, Statement,
+    TableFactor, TableObject, TableWithJoins, visit_relations,
 };
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
@@ -73,7 +73,8 @@ fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let named = resolve_table_references(statement, true);
     let (named, _) = named.map_err(|error| Report::from(entresol::query::Error::from(error)))?;
     for table in named.iter().filter(|table| !is_open(table)) {
-        let only_written = written.as_ref().is_some_and(|written| written.table == table.table() && !written.reads);
+        let only_written =
+            written.as_ref().is_some_and(|written| written.table == table.table() && !written.reads);
         if !only_written {
             allow(role, Privileges::SELECT, table.table())?;
         }
@@ -127,7 +128,9 @@ fn written(statement: &Statement) -> Outcome<Option<Written>> {
         Statement::Insert(insert) => {
             let TableObject::TableName(name) = &insert.table else { return Err(unknown()) };
             let updates = match &insert.on {
-                Some(OnInsert::OnConflict(conflict)) => !matches!(conflict.action, OnConflictAction::DoNothing),
+                Some(OnInsert::OnConflict(conflict)) => {
+                    !matches!(conflict.action, OnConflictAction::DoNothing)
+                }
                 Some(_) => return Err(unknown()),
                 None => false,
             };

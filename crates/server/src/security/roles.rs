@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE};
 use entresol::query::grant_of;
+pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE};
 use entresol::{Column, DataType, Database, Row, ScanRange, Schema, Table, TableOptions, Value};
 
 use super::scram::Verifier;

@@ -62,7 +62,8 @@ pub(crate) fn parse(sql: &str) -> Outcome<Option<RoleStatement>> {
     }
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize();
     let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
-    let tokens: Vec<Token> = tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    let tokens: Vec<Token> =
+        tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
     let mut words = Words { tokens, at: 0 };
     let statement = match (words.word()?.as_str(), first.as_str()) {
         ("create", _) => {
@@ -211,7 +212,11 @@ impl Words {
             let known = Privileges::NAMES.iter().find(|(_, name, _)| *name == word);
             match known {
                 Some((privilege, ..)) => all = all.with(*privilege),
-                None if matches!(word.as_str(), "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN" | "USAGE") => {
+                None if matches!(
+                    word.as_str(),
+                    "TRUNCATE" | "REFERENCES" | "TRIGGER" | "MAINTAIN" | "USAGE"
+                ) =>
+                {
                     return Err(unsupported(format!("the privilege {word}")));
                 }
                 // A role that is granted to another.
@@ -237,7 +242,9 @@ impl Words {
         if self.skip(&["all", "tables", "in", "schema"]) {
             return match self.names()?.as_slice() {
                 [schema] if schema == entresol::query::SCHEMA => Ok(Tables::All),
-                other => Err(Report::error("3F000", format!("schema \"{}\" does not exist", other.join(", ")))),
+                other => {
+                    Err(Report::error("3F000", format!("schema \"{}\" does not exist", other.join(", "))))
+                }
             };
         }
         for other in ["schema", "database", "sequence", "function", "all"] {
@@ -296,8 +303,8 @@ impl Words {
                         return Err(unsupported("VALID UNTIL of a role"));
                     }
                 }
-                "noinherit" | "createdb" | "createrole" | "replication" | "bypassrls" | "in" | "role" | "admin"
-                | "user" | "sysid" | "set" | "reset" | "rename" => {
+                "noinherit" | "createdb" | "createrole" | "replication" | "bypassrls" | "in" | "role"
+                | "admin" | "user" | "sysid" | "set" | "reset" | "rename" => {
                     return Err(unsupported(format!("{} of a role", word.to_uppercase())));
                 }
                 _ => {
@@ -335,7 +342,9 @@ impl RoleStatement {
         };
         match role.administrator || own_password {
             true => Ok(()),
-            false => Err(Report::error("42501", format!("permission denied to {}", self.tag().to_lowercase()))),
+            false => {
+                Err(Report::error("42501", format!("permission denied to {}", self.tag().to_lowercase())))
+            }
         }
     }
 
@@ -348,7 +357,8 @@ impl RoleStatement {
                     return Err(report(roles::Error::LastAdministrator(role.clone())));
                 }
                 if administrator && !roles::exist(db).map_err(report)? && options.change.password.is_none() {
-                    let message = format!("role \"{role}\" must have a password: nobody could log in any more");
+                    let message =
+                        format!("role \"{role}\" must have a password: nobody could log in any more");
                     return Err(Report::error("55000", message));
                 }
                 let password = options.change.password.clone().flatten();
@@ -380,7 +390,9 @@ impl RoleStatement {
             }
             RoleStatement::Revoke { privileges, tables, roles: names } => {
                 let tables = tables.names(db)?;
-                names.iter().try_for_each(|name| roles::revoke_some(db, name, *privileges, &tables).map_err(report))
+                names
+                    .iter()
+                    .try_for_each(|name| roles::revoke_some(db, name, *privileges, &tables).map_err(report))
             }
         }
     }
@@ -446,7 +458,8 @@ mod tests {
         assert_eq!(made, RoleStatement::Create { role: "anna".into(), options });
         let grant = parsed("grant select, INSERT on table public.a, \"B\" to anna, bob");
         let privileges = Privileges::SELECT.with(Privileges::INSERT);
-        let (tables, roles) = (Tables::Named(vec!["a".into(), "B".into()]), vec!["anna".into(), "bob".into()]);
+        let (tables, roles) =
+            (Tables::Named(vec!["a".into(), "B".into()]), vec!["anna".into(), "bob".into()]);
         assert_eq!(grant, RoleStatement::Grant { privileges, tables, roles });
         let revoke = parsed("REVOKE ALL PRIVILEGES ON ALL TABLES IN SCHEMA public FROM anna CASCADE");
         let roles = vec!["anna".into()];
@@ -475,7 +488,9 @@ mod tests {
         ] {
             assert_eq!(code(sql), "0A000", "{sql}");
         }
-        for sql in ["CREATE ROLE", "CREATE ROLE a PASSWORD", "GRANT SELECT ON", "DROP ROLE a b", "CREATE USER 'a'"] {
+        for sql in
+            ["CREATE ROLE", "CREATE ROLE a PASSWORD", "GRANT SELECT ON", "DROP ROLE a b", "CREATE USER 'a'"]
+        {
             assert_eq!(code(sql), "42601", "{sql}");
         }
         assert_eq!(code("GRANT SELECT ON other.t TO a"), "3F000");

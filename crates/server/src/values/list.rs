@@ -127,7 +127,10 @@ mod tests {
 
     #[test]
     fn array_literals_are_read() {
-        assert_eq!(text(Type::INT4_ARRAY, "{1, 2,NULL}", &DataType::Int32), Ok(ints(&[Some(1), Some(2), None])));
+        assert_eq!(
+            text(Type::INT4_ARRAY, "{1, 2,NULL}", &DataType::Int32),
+            Ok(ints(&[Some(1), Some(2), None]))
+        );
         assert_eq!(text(Type::INT4_ARRAY, "{}", &DataType::Int32), Ok(ints(&[])));
         let found = words(r#"{a, "b,c" ,"q\"",null,"null",x\,y}"#).unwrap();
         let expected = [Some("a"), Some("b,c"), Some("q\""), None, Some("null"), Some("x,y")];
@@ -141,7 +144,8 @@ mod tests {
 
     #[test]
     fn arrays_in_binary_are_read_and_checked() {
-        let mut bytes = vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7];
+        let mut bytes =
+            vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7];
         bytes.extend([255; 4]);
         let all = Bytes::from(bytes);
         let found = read(&all, Format::Binary, &Type::INT4_ARRAY, &DataType::Int32);

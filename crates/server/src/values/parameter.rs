@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
+use entresol::tables::calendar::without_zone;
 use pgwire::api::Type;
 
 use super::temporal::{EPOCH_DAYS, EPOCH_US};
@@ -113,6 +114,8 @@ fn from_text(text: &str, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
         Type::BYTEA => ScalarValue::Binary(Some(bytea(text).ok_or_else(refuse)?)),
         Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
             let as_type = super::types::arrow_type(of.oid()).unwrap_or(DataType::Utf8);
+            // Not converted: a client in Berlin sends its own time, and its zone besides.
+            let trimmed = if *of == Type::TIMESTAMP { without_zone(trimmed) } else { trimmed };
             let parsed = ScalarValue::from(trimmed).cast_to(&as_type);
             parsed.map_err(|_| Report { code: "22007", ..refuse() })?
         }
@@ -258,6 +261,9 @@ mod tests {
         assert_eq!(text("of", Type::BOOL, &DataType::Boolean), Ok(ScalarValue::from(false)));
         let date = text("2024-02-29", Type::DATE, &DataType::Date32);
         assert_eq!(date, Ok(ScalarValue::Date32(Some(19_782))));
+        let stamp = DataType::Timestamp(entresol::arrow::datatypes::TimeUnit::Microsecond, None);
+        let at = |zone: &str| text(&format!("2024-01-01 12:30:00{zone}"), Type::TIMESTAMP, &stamp);
+        assert_eq!(at("+02"), at(""));
         assert_eq!(text("soon", Type::DATE, &DataType::Date32).unwrap_err().code, "22007");
         let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
         assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));

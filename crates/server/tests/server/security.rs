@@ -104,7 +104,10 @@ async fn roles_are_managed_in_sql() {
     let mut config = served.config();
     config.user("somebody");
     let first = served.connect(&config).await.unwrap();
-    first.batch_execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)").await.unwrap();
+    first
+        .batch_execute("CREATE TABLE a (id INT PRIMARY KEY); CREATE TABLE b (id INT PRIMARY KEY)")
+        .await
+        .unwrap();
     // The first must be one who can manage the others.
     assert_eq!(code(first.batch_execute("CREATE ROLE anna LOGIN PASSWORD 'x'").await), "55000");
     assert_eq!(code(first.batch_execute("BEGIN; CREATE ROLE boss SUPERUSER PASSWORD 'x'").await), "25001");
@@ -119,20 +122,32 @@ async fn roles_are_managed_in_sql() {
     config.user("anna").password("secret");
     let anna = served.connect(&config).await.unwrap();
     assert_eq!(code(anna.batch_execute("SELECT * FROM a").await), "42501");
-    for refused in ["CREATE ROLE eve", "GRANT ALL ON a TO anna", "DROP ROLE boss", "ALTER ROLE anna SUPERUSER"] {
+    for refused in
+        ["CREATE ROLE eve", "GRANT ALL ON a TO anna", "DROP ROLE boss", "ALTER ROLE anna SUPERUSER"]
+    {
         assert_eq!(code(anna.batch_execute(refused).await), "42501", "{refused}");
         assert_eq!(code(anna.execute(refused, &[]).await), "42501", "{refused}");
     }
     // Each privilege for itself, and from the next statement on.
     boss.batch_execute("GRANT SELECT ON a TO anna; GRANT INSERT ON TABLE b TO anna").await.unwrap();
     anna.batch_execute("INSERT INTO b SELECT id FROM a; INSERT INTO b VALUES (1)").await.unwrap();
-    for refused in ["SELECT * FROM b", "DELETE FROM b", "INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2) RETURNING id"] {
+    for refused in [
+        "SELECT * FROM b",
+        "DELETE FROM b",
+        "INSERT INTO a VALUES (1)",
+        "INSERT INTO b VALUES (2) RETURNING id",
+    ] {
         assert_eq!(code(anna.batch_execute(refused).await), "42501", "{refused}");
     }
     let privileges = "SELECT has_table_privilege('b', 'INSERT') AND NOT has_table_privilege('b', 'SELECT')";
     assert_eq!(one(&anna, &format!("SELECT CASE WHEN ({privileges}) THEN 'yes' ELSE 'no' END")).await, "yes");
-    assert_eq!(one(&boss, "SELECT array_to_string(relacl, ' ') FROM pg_class WHERE relname = 'b'").await, "anna=a/entresol");
-    boss.batch_execute("REVOKE INSERT ON b FROM anna; GRANT ALL ON ALL TABLES IN SCHEMA public TO anna").await.unwrap();
+    assert_eq!(
+        one(&boss, "SELECT array_to_string(relacl, ' ') FROM pg_class WHERE relname = 'b'").await,
+        "anna=a/entresol"
+    );
+    boss.batch_execute("REVOKE INSERT ON b FROM anna; GRANT ALL ON ALL TABLES IN SCHEMA public TO anna")
+        .await
+        .unwrap();
     anna.batch_execute("DELETE FROM b; UPDATE a SET id = 2 WHERE id = 1").await.unwrap();
     assert_eq!(code(anna.batch_execute("SELECT * FROM entresol_roles").await), "42501");
     // Passwords: one's own, in any form.
@@ -140,7 +155,9 @@ async fn roles_are_managed_in_sql() {
     config.password("changed");
     drop(served.connect(&config).await.unwrap());
     let stored = one(&boss, "SELECT verifier FROM entresol_roles WHERE name = 'anna'").await;
-    boss.batch_execute(&format!("CREATE ROLE copy PASSWORD '{stored}'; ALTER ROLE anna NOLOGIN")).await.unwrap();
+    boss.batch_execute(&format!("CREATE ROLE copy PASSWORD '{stored}'; ALTER ROLE anna NOLOGIN"))
+        .await
+        .unwrap();
     assert_eq!(code(served.connect(&config).await), "28P01");
     config.user("copy");
     drop(served.connect(&config).await.unwrap());
