@@ -146,7 +146,6 @@ fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Timesta
 }
 
 /// What a commit holds while it writes.
-#[expect(clippy::large_enum_variant, reason = "one on the stack")]
 enum Held<'g> {
     /// Its keys, in one group.
     Keys { _keys: KeysHeld<'g> },

@@ -69,14 +69,14 @@ impl Writes {
                 Ok(at) => {
                     let before = before(entries[at].value.as_deref());
                     entries[at].value = value.map(SmallVec::from_slice);
-                    return Some(before);
+                    Some(before)
                 }
                 Err(at) if entries.len() < FEW_MAX => {
                     if entries.is_empty() {
                         entries.reserve_exact(FEW_MIN);
                     }
                     entries.insert(at, Entry { key, value: value.map(SmallVec::from_slice) });
-                    return None;
+                    None
                 }
                 Err(_) => {
                     let owned = |entry: Entry| (entry.key, entry.value.as_deref().map(Box::from));
