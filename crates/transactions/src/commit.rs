@@ -183,6 +183,10 @@ impl<'c> Execution<'c> {
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
     fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
+        // So that what has a history can be asked for by time.
+        if self.context.keeps_history() {
+            self.context.active.catch_up(self.pool.env().now_ns());
+        }
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
@@ -267,7 +271,7 @@ impl<'c> Execution<'c> {
         interleave::point();
         self.write(cts, &steps);
         interleave::point();
-        self.activate(steps)?;
+        self.activate(cts, steps)?;
         interleave::point();
         Ok(())
     }
@@ -301,6 +305,7 @@ impl<'c> Execution<'c> {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
                     object.build(replaced.as_ref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
+                Step::End(ending) => ending.write(self.pool, cts),
                 Step::Chain { value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
                     Version::write(self.pool, reservation.offset(), next, cts, *value);
@@ -313,7 +318,7 @@ impl<'c> Execution<'c> {
     }
 
     /// Phase 3.
-    fn activate(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
+    fn activate(&self, cts: Timestamp, steps: Vec<Step<'_, '_>>) -> Result<()> {
         for step in &steps {
             if let Step::Update { object, slot, .. } = step {
                 object.activate(*slot);
@@ -323,6 +328,12 @@ impl<'c> Execution<'c> {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
+                Step::End(ending) => {
+                    if active("history-after-its-commit") {
+                        self.context.directory.set_last_cts(&self.ids(), cts)?;
+                    }
+                    ending.publish(self.pool, cts)?;
+                }
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);

@@ -5,12 +5,15 @@
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 
+use std::sync::Arc;
+
 use entresol_memory::mutants::active;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::KeyBytes;
 
 use crate::active::Snapshots;
 use crate::chain::{self, Chain, Pruned};
+use crate::history::{Ending, History, Superseded};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
 use crate::state::{LINE_BYTES, State};
@@ -50,6 +53,8 @@ pub(crate) enum Step<'a, 'p> {
         reservation: Reservation<'p>,
         before: Option<(u64, Pruned)>,
     },
+    /// Put the version that another step ends into the state's history.
+    End(Box<Ending<'p>>),
 }
 
 /// The plan for one key.
@@ -99,6 +104,7 @@ impl<'p> Planner<'_, 'p> {
         let mut offsets = Vec::with_capacity(LOOKUP_KEYS);
         let mut keys: Vec<&'a KeyBytes> = Vec::with_capacity(LOOKUP_KEYS);
         let mut remaining = writes.keys.iter();
+        let history = writes.state.history();
         loop {
             let mut values: smallvec::SmallVec<[&'a Written; LOOKUP_KEYS]> = smallvec::SmallVec::new();
             keys.clear();
@@ -119,11 +125,42 @@ impl<'p> Planner<'_, 'p> {
             for ((&key, value), offset) in keys.iter().zip(values).zip(&offsets) {
                 match self.plan_key(&writes.state, key, value.as_deref(), *offset)? {
                     KeyPlan::Nothing => (),
-                    KeyPlan::Step(step) => steps.push(step),
+                    KeyPlan::Step(step) => {
+                        let ending = match &history {
+                            Some(history) => self.plan_ending(&writes.state, history, key, &step)?,
+                            None => None,
+                        };
+                        steps.push(step);
+                        steps.extend(ending);
+                    }
                     KeyPlan::TooManyVersions => return Ok(false),
                 }
             }
         }
+    }
+
+    /// What a step ends goes into the history.
+    fn plan_ending<'a>(
+        &self,
+        state: &'a State,
+        history: &Arc<History>,
+        key: &[u8],
+        step: &Step<'a, 'p>,
+    ) -> Result<Option<Step<'a, 'p>>> {
+        let ended = match step {
+            Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
+            Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
+            Step::Build { replaced: Some((object, census)), .. } => {
+                census.current.map(|slot| Superseded::Slot(*object, slot))
+            }
+            Step::Chain { before: Some((head, _)), .. } => {
+                Superseded::of_chain(self.pool, *head, &state.group.invalid)
+            }
+            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } | Step::End(_) => None,
+        };
+        let Some(ended) = ended else { return Ok(None) };
+        let ending = Ending::plan(self.pool, state, history, key, ended)?;
+        Ok(Some(Step::End(Box::new(ending))))
     }
 
     fn plan_key<'a>(
