@@ -324,16 +324,13 @@ impl<'c> Execution<'c> {
                 object.activate(*slot);
             }
         }
+        let mut late = Vec::new();
         for step in steps {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
-                Step::End(ending) => {
-                    if active("history-after-its-commit") {
-                        self.context.directory.set_last_cts(&self.ids(), cts)?;
-                    }
-                    ending.publish(self.pool, cts)?;
-                }
+                Step::End(ending) if active("history-after-its-commit") => late.push(ending),
+                Step::End(ending) => ending.publish(self.pool, cts)?,
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
@@ -365,6 +362,10 @@ impl<'c> Execution<'c> {
         }
         if intact("bits-without-fence") {
             self.pool.fence();
+        }
+        if !late.is_empty() {
+            self.context.directory.set_last_cts(&self.ids(), cts)?;
+            late.into_iter().try_for_each(|ending| ending.publish(self.pool, cts))?;
         }
         Ok(())
     }

@@ -8,7 +8,8 @@
 //! becomes of its slot: slots, old versions and dead keys are given back as ever. What has not ended is in the objects.
 //!
 //! # Invariants
-//! - A record is here before its commit is whole, and so before any slot of that version is used again. Who
+//! - A record is here before a newer version lies in front of its own in a chain, before its commit is whole, and so before
+//!   any slot of that version is used again. Who
 //!   reads the past looks at the object first, then here ([`crate::past`]).
 //! - The first record of a key at or before `t` is the only one that can hold what was there at `t`.
 //! - No timestamp at or above the horizon is refused, none below it is answered. The horizon is persistent before

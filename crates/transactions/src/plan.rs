@@ -130,8 +130,9 @@ impl<'p> Planner<'_, 'p> {
                             Some(history) => self.plan_ending(&writes.state, history, key, &step)?,
                             None => None,
                         };
-                        steps.push(step);
+                        // In this order: who finds a newer version in a chain finds this one in the history.
                         steps.extend(ending);
+                        steps.push(step);
                     }
                     KeyPlan::TooManyVersions => return Ok(false),
                 }
