@@ -44,7 +44,7 @@ use crate::provider::{Current, EntresolTable};
 use crate::session::{Session, StatementResult, commit};
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
-use crate::{defaults, engine, literals, modify};
+use crate::{defaults, engine, literals, modify, past};
 
 /// What running a prepared statement gave.
 pub enum Outcome {
@@ -263,11 +263,16 @@ impl Session {
         let state = self.context.state();
         let (work, columns) = match command {
             Command::Query(statement) => {
-                let plan = engine::logical_plan(self, &state, (**statement).clone()).await?;
+                let mut present = (**statement).clone();
+                let is_past = past::is_asked(&present);
+                past::without(&mut present);
+                let plan = engine::logical_plan(self, &state, present).await?;
                 types.of_plan(&plan)?;
                 let plan = parameters::typed(plan, &types.complete(count))?;
                 let columns = engine::columns_of(statement, &plan);
                 let work = match kept(&plan)? {
+                    // Its moments are computed in each run.
+                    _ if is_past => Work::Text,
                     Kept::Optimised if count == 0 => {
                         Work::Query { plan: state.optimize(&plan)?, optimised: true }
                     }
@@ -384,6 +389,8 @@ impl Session {
     ) -> Result<Outcome> {
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
+            // A plan of the present is none for the past.
+            _ if transaction.as_of().is_some() => None,
             Work::Point(point) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));

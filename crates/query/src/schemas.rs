@@ -2,6 +2,7 @@
 //!
 //! - `public`: the tables of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::system`];
+//! - one for each moment of the past ([`crate::past`]), which only the statement that asks for it knows;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
 //! Nothing is cached here: each look-up asks the tables' catalog, so that what another session has created is
@@ -15,6 +16,7 @@ use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use entresol_tables::{Catalog, Error as TableError};
+use entresol_transactions::Timestamp;
 
 use crate::error::external;
 use crate::provider::{Current, EntresolTable};
@@ -28,6 +30,13 @@ pub const SCHEMA: &str = "public";
 pub const SYSTEM_SCHEMA: &str = "entresol";
 /// Tables with their hidden keys. No identifier in a statement can name it by accident.
 pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
+/// What the names of schemas of the past begin with; the timestamp follows.
+const PAST_SCHEMA: &str = "\u{1}as of ";
+
+/// The schema of the tables as of a moment.
+pub(crate) fn past_schema(at: Timestamp) -> String {
+    format!("{PAST_SCHEMA}{at}")
+}
 
 /// The catalog of a session.
 #[derive(Debug)]
@@ -40,7 +49,8 @@ pub(crate) struct Names {
 impl Names {
     pub(crate) fn new(catalog: &Arc<Catalog>, current: &Arc<Current>) -> Names {
         let tables = |hidden_keys| {
-            Arc::new(Tables { catalog: Arc::clone(catalog), current: Arc::clone(current), hidden_keys })
+            let (catalog, current) = (Arc::clone(catalog), Arc::clone(current));
+            Arc::new(Tables { catalog, current, hidden_keys, as_of: None })
         };
         Names {
             public: tables(false),
@@ -60,7 +70,11 @@ impl CatalogProvider for Names {
             SCHEMA => Some(Arc::clone(&self.public) as _),
             KEYED_SCHEMA => Some(Arc::clone(&self.keyed) as _),
             SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
-            _ => None,
+            name => {
+                let as_of = name.strip_prefix(PAST_SCHEMA)?.parse().ok()?;
+                let (catalog, current) = (Arc::clone(&self.public.catalog), Arc::clone(&self.public.current));
+                Some(Arc::new(Tables { catalog, current, hidden_keys: false, as_of: Some(as_of) }))
+            }
         }
     }
 }
@@ -70,6 +84,8 @@ struct Tables {
     catalog: Arc<Catalog>,
     current: Arc<Current>,
     hidden_keys: bool,
+    /// The moment of the tables.
+    as_of: Option<Timestamp>,
 }
 
 #[async_trait]
@@ -81,7 +97,11 @@ impl SchemaProvider for Tables {
     async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         match self.catalog.table(name) {
             Ok(table) => {
-                let (catalog, current) = (Arc::clone(&self.catalog), Arc::clone(&self.current));
+                let (catalog, mut current) = (Arc::clone(&self.catalog), Arc::clone(&self.current));
+                if let Some(at) = self.as_of {
+                    current = Arc::new(Current::default());
+                    current.set(Some(self.catalog.begin_as_of(at).map_err(external)?));
+                }
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),

@@ -69,7 +69,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         return Err(format!("{states} states for {} tables", catalog.tables().len()));
     }
     // And it goes on.
-    let options = TableOptions { group: None, if_not_exists: true };
+    let options = TableOptions { group: None, if_not_exists: true, ..TableOptions::default() };
     let table = catalog.create_table("b", schema(), options).map_err(|error| error.to_string())?;
     let tx = catalog.begin().map_err(|error| error.to_string())?;
     table.insert(&tx, &[Value::Int(99), Value::Null]).map_err(|error| error.to_string())?;
