@@ -16,6 +16,7 @@ mod protocols;
 mod race_kv;
 mod race_trees;
 mod recovery;
+mod time_travel;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -91,6 +92,11 @@ pub const ALL: &[Experiment] = &[
         name: "mvcc-versions",
         about: "dissertation, figure 5.10: throughput over the version slots of an object",
         run: protocols::versions,
+    },
+    Experiment {
+        name: "time-travel",
+        about: "a history: what it costs writers, reading the past beside the present, bytes of a version",
+        run: time_travel::run,
     },
     Experiment {
         name: "protocol-overhead",

@@ -227,7 +227,7 @@ fn make_tables(db: &Database) -> Result<(Arc<Table>, Arc<Table>)> {
         Schema::new(vec![name("role"), name("table_name"), flag("may_write")], &["role", "table_name"])?;
     let verifier = Column::new("verifier", DataType::Varchar);
     let roles = Schema::new(vec![name("name"), verifier, flag("administrator")], &["name"])?;
-    let options = || TableOptions { group: None, if_not_exists: true, ..TableOptions::default() };
+    let options = || TableOptions { if_not_exists: true, ..TableOptions::default() };
     let grants = db.catalog().create_table(GRANTS_TABLE, grants, options())?;
     let roles = db.catalog().create_table(ROLES_TABLE, roles, options())?;
     Ok((roles, grants))

@@ -191,6 +191,8 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     if !legal.iter().any(|content| content.commits() == Some(newest % LATER)) {
         return Err(format!("commit {newest} is the last one, legal is {legal:?}"));
     }
+    // Before anything is pruned: the horizon that the crash left.
+    moments(&context, &states, known, 1).map_err(text)??;
     // A commit that ends versions of commits that did not finish.
     let writer = context.begin().map_err(text)?;
     write(&writer, &states, &vec![(LATER_KEY, Some(LATER_VALUE.to_vec()))]).map_err(text)?;
@@ -244,7 +246,7 @@ fn moments(
     let mut asked = commits.clone();
     asked.extend(commits.iter().rev().take(2).map(|&cts| cts - 1));
     asked.push(context.newest_commit());
-    asked.extend((newest_max == usize::MAX).then_some(horizon));
+    asked.push(horizon);
     asked.sort_unstable();
     asked.dedup();
     let mut last = None;
