@@ -215,6 +215,7 @@ impl Catalog {
         made: &mut Vec<StateId>,
     ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
         let state = self.context.create_state(group, definition.schema.key_width())?;
+        state.set_holder(&format!("table {name}"));
         made.push(state.id());
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
