@@ -18,7 +18,7 @@ use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
-use entresol_transactions::{RecoveryReport, StateContext, Transaction};
+use entresol_transactions::{RecoveryReport, StateContext, Timestamp, Transaction};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -148,6 +148,39 @@ impl Database {
     /// [`Database::durability`]; dropping it aborts it.
     pub fn begin(&self) -> Result<Arc<Transaction>> {
         Ok(self.shared.catalog.begin()?)
+    }
+
+    /// Begins a transaction that reads the tables as of a moment: a commit's timestamp, or a time in nanoseconds since 1970.
+    /// Only tables that keep a history can be read in it, as far back as they keep it, and nothing can be written.
+    ///
+    /// ```
+    /// use entresol::{Database, Options};
+    /// use entresol::tables::Value;
+    ///
+    /// let database = Database::volatile(Options::default())?;
+    /// let mut session = database.session()?;
+    /// session.execute("CREATE TABLE meters (id INT PRIMARY KEY, kwh INT) WITH (history = '7 days')")?;
+    /// session.execute("INSERT INTO meters VALUES (1, 17)")?;
+    /// let moment = database.newest_commit();
+    /// session.execute("UPDATE meters SET kwh = 18; DELETE FROM meters")?;
+    ///
+    /// let meters = database.catalog().table("meters")?;
+    /// let past = database.begin_as_of(moment)?;
+    /// assert_eq!(meters.get(&past, &[Value::Int(1)])?, Some(vec![Value::Int(1), Value::Int(17)]));
+    /// // The same in SQL.
+    /// let rows = session.query(&format!("SELECT * FROM meters FOR SYSTEM_TIME AS OF TRANSACTION {moment}"))?;
+    /// assert_eq!(rows[0].num_rows(), 1);
+    /// # drop((session, past));
+    /// # database.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn begin_as_of(&self, at: Timestamp) -> Result<Arc<Transaction>> {
+        Ok(self.shared.catalog.begin_as_of(at)?)
+    }
+
+    /// The newest commit that everybody sees: a moment to come back to.
+    pub fn newest_commit(&self) -> Timestamp {
+        self.shared.catalog.context().newest_commit()
     }
 
     /// When commits are durable, as the options said.

@@ -18,6 +18,7 @@ mod race_kv;
 mod race_trees;
 mod race_tsp;
 mod recovery;
+mod time_travel;
 #[cfg(feature = "database")]
 mod wire_rate;
 
@@ -101,6 +102,11 @@ pub const ALL: &[Experiment] = &[
         name: "mvcc-versions",
         about: "dissertation, figure 5.10: throughput over the version slots of an object",
         run: protocols::versions,
+    },
+    Experiment {
+        name: "time-travel",
+        about: "a history: what it costs writers, reading the past beside the present, bytes of a version",
+        run: time_travel::run,
     },
     Experiment {
         name: "protocol-overhead",

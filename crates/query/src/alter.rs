@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, RenameTableNameKind,
-    TableConstraint,
+    SqlOption, TableConstraint,
 };
 use entresol_tables::{Error as TableError, ScanRange, Table, TableDefinition, Value, Verify};
 use entresol_transactions::Transaction;
@@ -20,6 +20,7 @@ use crate::checks::{self, Checks};
 use crate::defaults;
 use crate::definition::{add_check, column_indexes, declared_column, no_foreign_keys, unique_index};
 use crate::error::{Error, Result};
+use crate::past::history_option;
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{identifier, refuse, table_name};
 
@@ -66,6 +67,7 @@ pub(crate) async fn run(session: &Session, alter: &AlterTable) -> Result<Stateme
         AlterTableOperation::RenameConstraint { old_name, new_name } => {
             change.rename_constraint(&identifier(old_name), &identifier(new_name)).await
         }
+        AlterTableOperation::SetOptionsParens { options } => change.set_history(options).await,
         other => Err(Error::unsupported(format!("{other} in ALTER TABLE"))),
     }
 }
@@ -102,6 +104,18 @@ impl Rule {
 }
 
 impl Change<'_> {
+    /// `SET (history = …)`.
+    async fn set_history(&self, options: &[SqlOption]) -> Result<StatementResult> {
+        let Some(history) = history_option("ALTER TABLE", options)? else { return Ok(DONE) };
+        let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
+        blocking(move || match history {
+            Some(kept) => catalog.keep_history(&table, kept),
+            None => catalog.drop_history(&table),
+        })
+        .await??;
+        Ok(DONE)
+    }
+
     /// The place of a visible column.
     fn column(&self, name: &str) -> Result<usize> {
         let columns = self.table.schema().visible_columns();

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionIsolationLevel, TransactionMode};
 use entresol_tables::Catalog;
-use entresol_transactions::{Isolation, Mark, Transaction};
+use entresol_transactions::{Isolation, Mark, Timestamp, Transaction};
 
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -127,6 +127,11 @@ impl Block {
     /// SET TRANSACTION: before the first statement only, because what was read cannot be read otherwise any more.
     pub(crate) fn set_modes(&mut self, catalog: &Catalog, modes: Modes) -> Result<()> {
         self.check(false)?;
+        if self.transaction.as_of().is_some() {
+            // The past is as it is at every level.
+            self.modes = Modes { read_only: true, ..modes };
+            return Ok(());
+        }
         if modes.isolation != self.modes.isolation {
             if self.has_run {
                 let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
@@ -139,6 +144,17 @@ impl Block {
             return Err(Error::coded("25001", message));
         }
         self.modes = modes;
+        Ok(())
+    }
+
+    /// SET TRANSACTION AS OF: before the first statement only; what follows reads the past.
+    pub(crate) fn set_as_of(&mut self, catalog: &Catalog, at: Timestamp) -> Result<()> {
+        self.check(false)?;
+        if self.has_run {
+            return Err(Error::coded("25001", "SET TRANSACTION AS OF must be called before any query"));
+        }
+        self.transaction = catalog.begin_as_of(at)?;
+        self.modes.read_only = true;
         Ok(())
     }
 

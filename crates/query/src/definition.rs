@@ -12,9 +12,10 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
     Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_tables::{Check, Column, IndexDefinition, Schema, TableDefinition};
+use entresol_tables::{Check, Column, IndexDefinition, Kept, Schema, TableDefinition};
 
 use crate::error::{Error, Result};
+use crate::past::history_option;
 use crate::session::Session;
 use crate::statement::{identifier, refuse};
 use crate::types::{column_type, declared_type};
@@ -236,11 +237,22 @@ fn check_clauses(create: &CreateTable) -> Result<()> {
             (create.inherits.is_some(), "INHERITS"),
             (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION"),
             (create.on_commit.is_some(), "ON COMMIT"),
-            (!matches!(create.table_options, CreateTableOptions::None), "WITH"),
+            (
+                !matches!(create.table_options, CreateTableOptions::None | CreateTableOptions::With(_)),
+                "an option",
+            ),
             (!matches!(create.hive_distribution, HiveDistributionStyle::NONE), "PARTITIONED BY"),
             (create.query.is_some() && !create.columns.is_empty(), "a column list with AS SELECT"),
         ],
     )
+}
+
+/// `WITH (history = '7 days')`.
+pub(crate) fn declared_history(create: &CreateTable) -> Result<Option<Kept>> {
+    match &create.table_options {
+        CreateTableOptions::With(options) => Ok(history_option("CREATE TABLE", options)?.flatten()),
+        _ => Ok(None),
+    }
 }
 
 /// What a column of CREATE TABLE or ADD COLUMN declares.

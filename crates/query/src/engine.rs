@@ -19,7 +19,7 @@ use datafusion::optimizer::Analyzer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, ObjectName, Query, Statement, Update};
-use entresol_tables::{Catalog, Error as TableError, Row, Table, TableDefinition, TableOptions, Value};
+use entresol_tables::{Catalog, Error as TableError, Kept, Row, Table, TableDefinition, TableOptions, Value};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
@@ -36,7 +36,7 @@ use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
-use crate::{assignment, definition, explain, literals, modify, write};
+use crate::{assignment, definition, explain, literals, modify, past, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
 /// or fail with [`Error::MemoryLimit`]. Share it between the sessions of a database.
@@ -104,6 +104,7 @@ pub(crate) async fn logical_plan(
     };
     spelling::translate(&mut statement);
     numbers::type_exponents(&mut statement);
+    past::resolve(state, &session.catalog, &mut statement).await?;
     let plan = state.statement_to_plan(statement).await?;
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
@@ -286,7 +287,8 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
         let definition = definition::declared(session, &name, create)?;
-        make_table(session, &name, definition, create.if_not_exists).await?;
+        let history = definition::declared_history(create)?;
+        make_table(session, &name, definition, create.if_not_exists, history).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     definition::declared_schema_is_absent(create)?;
@@ -300,7 +302,8 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
-    make_table(session, &name, TableDefinition::plain(schema), false).await?;
+    let history = definition::declared_history(create)?;
+    make_table(session, &name, TableDefinition::plain(schema), false, history).await?;
     match fill(session, &name, frame).await {
         Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
         Err(error) => {
@@ -328,9 +331,10 @@ async fn make_table(
     name: &str,
     definition: TableDefinition,
     if_not_exists: bool,
+    history: Option<Kept>,
 ) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
-    let options = TableOptions { group: None, if_not_exists };
+    let options = TableOptions { group: None, if_not_exists, history };
     blocking(move || catalog.create_table_as(&name, definition, options).map(drop)).await??;
     Ok(())
 }

@@ -46,7 +46,7 @@ use crate::provider::{Current, EntresolTable};
 use crate::session::{Session, StatementResult, commit, commit_waits};
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
-use crate::{defaults, engine, literals, modify};
+use crate::{defaults, engine, literals, modify, past};
 
 /// What running a prepared statement gave.
 pub enum Outcome {
@@ -322,11 +322,16 @@ impl Session {
         let state = self.context.state();
         let (work, columns) = match command {
             Command::Query(statement) => {
-                let plan = engine::logical_plan(self, &state, (**statement).clone()).await?;
+                let mut present = (**statement).clone();
+                let is_past = past::is_asked(&present);
+                past::without(&mut present);
+                let plan = engine::logical_plan(self, &state, present).await?;
                 types.of_plan(&plan)?;
                 let plan = parameters::typed(plan, &types.complete(count))?;
                 let columns = engine::columns_of(statement, &plan);
                 let work = match kept(&plan)? {
+                    // Its moments are computed in each run.
+                    _ if is_past => Work::Text,
                     Kept::Optimised if count == 0 => {
                         Work::Query { plan: state.optimize(&plan)?, optimised: true }
                     }
@@ -462,6 +467,9 @@ impl Session {
     pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
         let kernel = &prepared.0;
         let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
+        if self.block.as_ref().is_some_and(|block| block.transaction().as_of().is_some()) {
+            return None;
+        }
         let fit = values.len() == kernel.parameters.len()
             && values.iter().zip(&kernel.parameters).all(|(value, wanted)| value.data_type() == *wanted);
         if !fit || !Arc::ptr_eq(&kernel.owner, self.current()) {
@@ -536,6 +544,8 @@ impl Session {
     ) -> Result<Outcome> {
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
+            // A plan of the present is none for the past.
+            _ if transaction.as_of().is_some() => None,
             Work::Point(_) | Work::Insert(_) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use crate::access::{Analysis, Coverage, choose};
 use crate::error::external;
+use crate::past::nullable;
 use crate::scan::EntresolScan;
 use crate::types::{arrow_schema, visible_schema};
 
@@ -31,6 +32,11 @@ use crate::types::{arrow_schema, visible_schema};
 pub(crate) struct Current(Mutex<Option<Arc<Transaction>>>);
 
 impl Current {
+    /// The current transaction reads the past.
+    fn is_past(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(|transaction| transaction.as_of().is_some())
+    }
+
     /// Makes a transaction current; `None` after the statement.
     pub(crate) fn set(&self, transaction: Option<Arc<Transaction>>) {
         *self.0.lock() = transaction;
@@ -78,6 +84,11 @@ impl EntresolTable {
             true => arrow_schema(table.schema().columns()),
             false => visible_schema(table.schema()),
         };
+        if current.is_past() {
+            // Rules may be younger than rows; the key is not.
+            let schema = nullable(&schema, table.schema().key());
+            return EntresolTable { catalog, current, table, schema, constraints: None };
+        }
         let has_key = hidden_key || !table.schema().hidden_key();
         let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
         let unique = table.definition().indexes.iter().filter(|index| index.unique);

@@ -35,6 +35,7 @@ use entresol_transactions::Transaction;
 use crate::access::Access;
 use crate::columns::Columns;
 use crate::error::external;
+use crate::past::nullable;
 use crate::types::arrow_schema;
 
 /// Rows of a batch.
@@ -65,7 +66,12 @@ impl EntresolScan {
     ) -> EntresolScan {
         let columns: Vec<_> =
             projection.iter().map(|&column| table.schema().columns()[column].clone()).collect();
-        let schema = arrow_schema(&columns);
+        let mut schema = arrow_schema(&columns);
+        if transaction.as_of().is_some() {
+            let is_key = |column: &usize| table.schema().key().contains(column);
+            let key: Vec<usize> = (0..projection.len()).filter(|&at| is_key(&projection[at])).collect();
+            schema = nullable(&schema, &key);
+        }
         let orderings = ordering(&table, &access, &projection);
         let properties = PlanProperties::new(
             EquivalenceProperties::new_with_orderings(Arc::clone(&schema), orderings),
@@ -151,6 +157,7 @@ impl DisplayAs for EntresolScan {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let (table, access) = (self.table.name(), &self.access);
                 write!(f, "EntresolScan: table={table}, access={access}, projection=[{}]", names.join(", "))?;
+                self.transaction.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
             DisplayFormatType::TreeRender => {

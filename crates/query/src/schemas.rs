@@ -3,6 +3,7 @@
 //! - `public`: the tables of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::system`];
 //! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
+//! - one for each moment of the past ([`crate::past`]), which only the statement that asks for it knows;
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
 //! Nothing is cached here: each look-up asks the tables' catalog, so that what another session has created is
@@ -16,11 +17,12 @@ use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use entresol_tables::{Catalog, Error as TableError};
+use entresol_transactions::Timestamp;
 
 use crate::catalog::view::Source;
 use crate::catalog::{INFORMATION_INNER, PG_CATALOG, is_catalog_relation, relation, view};
 use crate::error::external;
-use crate::provider::EntresolTable;
+use crate::provider::{Current, EntresolTable};
 use crate::system;
 
 /// The name of the catalog.
@@ -31,6 +33,13 @@ pub const SCHEMA: &str = "public";
 pub const SYSTEM_SCHEMA: &str = "entresol";
 /// Tables with their hidden keys. No identifier in a statement can name it by accident.
 pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
+/// What the names of schemas of the past begin with; the timestamp follows.
+const PAST_SCHEMA: &str = "\u{1}as of ";
+
+/// The schema of the tables as of a moment.
+pub(crate) fn past_schema(at: Timestamp) -> String {
+    format!("{PAST_SCHEMA}{at}")
+}
 
 /// The catalog of a session.
 #[derive(Debug)]
@@ -43,7 +52,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(source: &Source) -> Names {
-        let tables = |hidden_keys| Arc::new(Tables { source: source.clone(), hidden_keys });
+        let tables = |hidden_keys| Arc::new(Tables { source: source.clone(), hidden_keys, as_of: None });
         Names {
             public: tables(false),
             keyed: tables(true),
@@ -67,7 +76,10 @@ impl CatalogProvider for Names {
             INFORMATION_INNER => {
                 Some(Arc::new(Described { source: self.source.clone(), schema: INFORMATION_INNER }))
             }
-            _ => None,
+            name => {
+                let as_of = name.strip_prefix(PAST_SCHEMA)?.parse().ok()?;
+                Some(Arc::new(Tables { source: self.source.clone(), hidden_keys: false, as_of: Some(as_of) }))
+            }
         }
     }
 }
@@ -76,6 +88,8 @@ impl CatalogProvider for Names {
 struct Tables {
     source: Source,
     hidden_keys: bool,
+    /// The moment of the tables.
+    as_of: Option<Timestamp>,
 }
 
 #[async_trait]
@@ -92,7 +106,12 @@ impl SchemaProvider for Tables {
         }
         match self.source.catalog.table(name) {
             Ok(table) => {
-                let (catalog, current) = (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
+                let (catalog, mut current) =
+                    (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
+                if let Some(at) = self.as_of {
+                    current = Arc::new(Current::default());
+                    current.set(Some(catalog.begin_as_of(at).map_err(external)?));
+                }
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),

@@ -19,6 +19,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::ExplainStatement;
+use datafusion::sql::sqlparser::ast::Expr;
 use entresol_memory::{DomainKind, Durability};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
@@ -32,6 +33,7 @@ use crate::engine;
 use crate::error::{Error, Result};
 use crate::explain;
 use crate::functions::{self, Facts};
+use crate::past;
 use crate::point::{self, Given};
 use crate::prepared::Prepared;
 use crate::provider::Current;
@@ -145,6 +147,7 @@ impl Session {
         let context = engine::context(&source, &options);
         functions::register(&context, &facts);
         crate::catalog::functions::register(&context, &source);
+        past::register(&context, &catalog, &current);
         Session {
             catalog,
             context,
@@ -256,6 +259,8 @@ impl Session {
     pub(crate) async fn run(&mut self, command: Command) -> Result<StatementResult> {
         match command {
             Command::Begin(modes) => self.begin(&modes),
+            Command::BeginAsOf(moment) => self.begin_as_of(&moment).await,
+            Command::SetAsOf(moment) => self.set_as_of(&moment).await,
             Command::Commit => self.commit_block().await,
             Command::Rollback => self.rollback_block(),
             Command::Savepoint(name) => {
@@ -305,6 +310,32 @@ impl Session {
         self.block = Some(Block::new(&self.catalog, self.default_modes().with(modes))?);
         self.settings_before = Some(self.facts.settings());
         Ok(StatementResult::Done { verb: "BEGIN" })
+    }
+
+    /// A block in the past.
+    async fn begin_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+        self.begin(&[])?;
+        let set = self.set_as_of(moment).await;
+        if set.is_err() {
+            // Nothing was begun.
+            self.block = None;
+        }
+        set.map(|_| StatementResult::Done { verb: "BEGIN" })
+    }
+
+    async fn set_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+        let block = self.block("SET TRANSACTION AS OF")?;
+        block.check(false)?;
+        let state = self.context.state();
+        let computed = past::compute(&state, moment).await;
+        let catalog = Arc::clone(&self.catalog);
+        let block = self.block("SET TRANSACTION AS OF")?;
+        let set = match computed {
+            Ok(at) => block.set_as_of(&catalog, at),
+            Err(error) => Err(error),
+        };
+        set.inspect_err(|error| block.fail(error))?;
+        Ok(StatementResult::Done { verb: "SET" })
     }
 
     async fn commit_block(&mut self) -> Result<StatementResult> {
@@ -401,7 +432,8 @@ impl Session {
         command: &Command,
     ) -> Result<StatementResult> {
         let guard = command.writes().then(|| StatementGuard::new(transaction));
-        if let Some(point) = point::recognise(&self.catalog, command)
+        if transaction.as_of().is_none()
+            && let Some(point) = point::recognise(&self.catalog, command)
             && let Some(given) = point.run(transaction, &[])?
         {
             guard.into_iter().for_each(StatementGuard::keep);

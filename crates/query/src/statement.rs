@@ -14,14 +14,15 @@ use datafusion::sql::sqlparser::ast::{
     Ident, Insert, ObjectName, ObjectNamePart, ObjectType, Query, Set, Statement, TableFactor,
     TableWithJoins, TransactionMode, Update, Value as Literal,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
-use crate::backup::{self, Part};
 use crate::copy::CopyStatement;
 use crate::cursor::{self, FetchRows};
+use crate::cut::{self, Part};
 use crate::define;
+use crate::dialect::dialect_of;
 use crate::error::{Error, Result};
 use crate::parameters;
+use crate::past::moment_in;
 use crate::schemas::{CATALOG, SCHEMA};
 
 /// The longest text of one call.
@@ -36,6 +37,10 @@ const ENGINE_OPTIONS: &str = "datafusion";
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     Begin(Vec<TransactionMode>),
+    /// BEGIN AS OF: a block in the past.
+    BeginAsOf(Box<Expr>),
+    /// SET TRANSACTION AS OF.
+    SetAsOf(Box<Expr>),
     Commit,
     Rollback,
     Savepoint(String),
@@ -105,7 +110,7 @@ impl Command {
     /// What it does, as command tags begin.
     pub(crate) fn verb(&self) -> &'static str {
         match self {
-            Command::Begin(_) => "BEGIN",
+            Command::Begin(_) | Command::BeginAsOf(_) => "BEGIN",
             Command::Commit => "COMMIT",
             Command::Rollback | Command::RollbackTo(_) => "ROLLBACK",
             Command::Savepoint(_) => "SAVEPOINT",
@@ -118,7 +123,10 @@ impl Command {
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
             Command::Backup(_) => "BACKUP",
-            Command::Set { .. } | Command::SetTransaction { .. } | Command::Engine(_) => "SET",
+            Command::Set { .. }
+            | Command::SetTransaction { .. }
+            | Command::SetAsOf(_)
+            | Command::Engine(_) => "SET",
             Command::ResetAll => "RESET",
             Command::Show(_) | Command::ShowAll => "SHOW",
             Command::Discard(DiscardObject::ALL) => "DISCARD ALL",
@@ -225,7 +233,7 @@ fn inner(statement: &EngineStatement) -> Option<&Statement> {
     }
 }
 
-fn inner_mut(statement: &mut EngineStatement) -> Option<&mut Statement> {
+pub(crate) fn inner_mut(statement: &mut EngineStatement) -> Option<&mut Statement> {
     match statement {
         EngineStatement::Statement(statement) => Some(statement),
         EngineStatement::Explain(explain) => inner_mut(&mut explain.statement),
@@ -246,13 +254,15 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             "COPY of STDIN or STDOUT where there is none: use \\copy, or a client's COPY",
         ));
     }
-    let Some(parts) = backup::cut(sql)? else {
+    let Some(parts) = cut::cut(sql)? else {
         return parse_engine(sql)?.into_iter().map(classify).collect();
     };
     let mut commands = Vec::new();
     for part in parts {
         match part {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
+            Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
+            Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
                     parse_engine(&sql)?.into_iter().map(classify).collect();
@@ -264,10 +274,8 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
-    let mut parser = DFParserBuilder::new(sql)
-        .with_dialect(&PostgreSqlDialect {})
-        .with_recursion_limit(NESTING_MAX)
-        .build()?;
+    let mut parser =
+        DFParserBuilder::new(sql).with_dialect(dialect_of(sql)).with_recursion_limit(NESTING_MAX).build()?;
     Ok(parser.parse_statements()?.into())
 }
 

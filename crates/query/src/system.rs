@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
 //! | `entresol.memory` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
+//! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table that keeps its past |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
 use std::sync::Arc;
@@ -15,13 +16,16 @@ use datafusion::common::Result as EngineResult;
 use datafusion::datasource::MemTable;
 use entresol_tables::{Catalog, Table};
 
+use crate::past;
+
 /// The names of the system tables.
-pub const TABLES: [&str; 3] = ["database", "memory", "tables"];
+pub const TABLES: [&str; 4] = ["database", "history", "memory", "tables"];
 
 /// The content of a system table now; `None` if there is none of this name.
 pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
     let batch = match name {
         "database" => database(catalog)?,
+        "history" => past::bounds(catalog)?,
         "memory" => memory(catalog)?,
         "tables" => tables(catalog)?,
         _ => return Ok(None),

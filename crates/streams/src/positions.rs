@@ -23,7 +23,7 @@ pub const WATERMARKS_TABLE: &str = "streams_watermarks";
 pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)> {
     let bigint = |name: &str| Column::new(name, DataType::BigInt).not_null();
     let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
-    let options = || TableOptions { group: None, if_not_exists: true };
+    let options = || TableOptions { if_not_exists: true, ..TableOptions::default() };
     let columns = vec![
         varchar("topology"),
         varchar("source"),

@@ -181,7 +181,7 @@ impl TopologyBuilder {
         let order = graph.order().map_err(invalid)?;
         let spans = self.check_boundary(&mut graph).map_err(invalid)?;
         for (name, schema) in std::mem::take(&mut graph.planned) {
-            let options = TableOptions { group: self.group, if_not_exists: true };
+            let options = TableOptions { group: self.group, if_not_exists: true, ..TableOptions::default() };
             self.catalog.create_table(&name, schema, options)?;
         }
         let (positions, watermarks) = positions::open_tables(&self.catalog)?;

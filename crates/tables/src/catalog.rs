@@ -34,6 +34,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
@@ -68,6 +69,26 @@ pub struct TableOptions {
     pub group: Option<GroupId>,
     /// Return the table of this name if there is one, whatever its schema, instead of an error.
     pub if_not_exists: bool,
+    /// Keep what its rows were before; see [`Catalog::keep_history`].
+    pub history: Option<Kept>,
+}
+
+/// How long what has ended in a table can still be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// At least so long after its end.
+    For(Duration),
+    /// As long as the table is there.
+    Forever,
+}
+
+impl Kept {
+    fn time(self) -> Option<Duration> {
+        match self {
+            Kept::For(time) => Some(time),
+            Kept::Forever => None,
+        }
+    }
 }
 
 /// All tables of a database.
@@ -169,6 +190,9 @@ impl Catalog {
         let group = options.group.unwrap_or(self.default_group);
         let mut made = Vec::new();
         let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
+            if let Some(kept) = options.history {
+                self.context.keep_history(state.id(), kept.time())?;
+            }
             let table = Table::new(name.to_owned(), definition, state, group, indexes);
             self.write_entry(&table)?;
             Ok(table)
@@ -191,6 +215,7 @@ impl Catalog {
         made: &mut Vec<StateId>,
     ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
         let state = self.context.create_state(group, definition.schema.key_width())?;
+        state.set_holder(&format!("table {name}"));
         made.push(state.id());
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
@@ -275,6 +300,32 @@ impl Catalog {
     /// The catalog's root object, as (offset, bytes).
     pub(crate) fn root_object(&self) -> (u64, u64) {
         (self.context.pool().root(ROOT_NAME).unwrap_or(0), ROOT_WORDS as u64 * 8)
+    }
+
+    /// From now on the table keeps what its rows were before they were changed or deleted, so that it can be read as of a
+    /// moment ([`Catalog::begin_as_of`]); or, if it does so already, for another time. Durable when this returns. Indexes keep
+    /// nothing: the past is found by the key, or by looking at all rows.
+    ///
+    /// Rows are read through the definition that the table has when they are read: what they had in columns that were dropped
+    /// is not seen, and in younger columns they have what all rows had then.
+    pub fn keep_history(&self, table: &str, kept: Kept) -> Result<()> {
+        let _changing = self.changing.lock();
+        self.context.keep_history(self.table(table)?.state().id(), kept.time())?;
+        self.context.pool().sync()?;
+        Ok(())
+    }
+
+    /// The table keeps no history any more; that which it has goes once nobody reads it.
+    pub fn drop_history(&self, table: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        self.context.drop_history(self.table(table)?.state().id())?;
+        self.context.pool().sync()?;
+        Ok(())
+    }
+
+    /// Begins a transaction that reads as of a moment; see [`StateContext::begin_as_of`].
+    pub fn begin_as_of(&self, at: Timestamp) -> Result<Arc<Transaction>> {
+        Ok(self.context.begin_as_of(at)?)
     }
 
     /// All tables, by name.

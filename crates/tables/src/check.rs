@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use entresol_memory::{AllocationMap, PagesReport};
-use entresol_transactions::{Owner, StateId, StateReport};
+use entresol_transactions::{Owner, StateId, StateReport, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::error::Result;
@@ -67,8 +67,21 @@ pub struct TableReport {
     pub index_bytes: u64,
     /// Bytes of the rows' objects.
     pub object_bytes: u64,
+    /// Versions that have ended and are kept, and what they take; None: it keeps no history.
+    pub history: Option<HistoryReport>,
     /// Whether anything is wrong with it.
     pub sound: bool,
+}
+
+/// The history of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryReport {
+    /// Versions.
+    pub versions: u64,
+    /// Bytes of the index and the versions.
+    pub bytes: u64,
+    /// The oldest commit that can be read.
+    pub horizon: Timestamp,
 }
 
 /// What a check found.
@@ -130,7 +143,10 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         }
     };
     for state in &states {
-        let whom = holders.name(Owner::State(state.id));
+        let whom = match state.history_of {
+            Some(of) => holders.name(Owner::State(of)),
+            None => holders.name(Owner::State(state.id)),
+        };
         for found in &state.problems {
             report.problems.push(problem(&whom, found.offset, found.what.clone(), RESTORE_OR_DROP));
         }
@@ -168,6 +184,7 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
 /// Reads every visible row.
 fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> (TableReport, Vec<String>) {
     let state = states.iter().find(|state| state.id == table.state().id());
+    let history = states.iter().find(|state| state.history_of == Some(table.state().id()));
     let mut report = TableReport {
         name: table.name().to_owned(),
         state: table.state().id(),
@@ -176,7 +193,13 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         versions: state.map_or(0, |state| state.versions),
         index_bytes: state.map_or(0, |state| state.index_bytes),
         object_bytes: state.map_or(0, |state| state.object_bytes),
-        sound: state.is_some_and(|state| state.problems.is_empty()),
+        history: history.map(|history| HistoryReport {
+            versions: history.versions,
+            bytes: history.index_bytes + history.object_bytes,
+            horizon: table.past().map_or(0, |past| past.horizon),
+        }),
+        sound: [state, history].into_iter().flatten().all(|state| state.problems.is_empty())
+            && state.is_some(),
     };
     // What is known to be damaged is not walked a second time.
     if !report.sound {

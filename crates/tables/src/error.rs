@@ -272,6 +272,12 @@ impl Error {
 pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static str {
     use entresol_transactions::Error as E;
     match error {
+        // snapshot_too_old
+        E::BeforeHorizon { .. } => "72000",
+        E::NoHistory { .. } => "55000",
+        E::InTheFuture { .. } => "22023",
+        E::ReadsThePast { .. } => "25006",
+        E::HistoryKeyLength { .. } => "54000",
         E::Conflict { .. } | E::ReadConflict { .. } | E::Restart { .. } | E::VotedAbort(_) => "40001",
         E::Busy(_) => "53000",
         E::Finished | E::Followed => "25000",

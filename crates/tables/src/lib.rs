@@ -62,8 +62,8 @@ mod value;
 mod writes;
 
 pub use arbiter::Arbiter;
-pub use catalog::{Catalog, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify};
-pub use check::{CheckReport, Problem, TableReport, check};
+pub use catalog::{Catalog, Kept, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify};
+pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use cursor::Cursor;
 pub use definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,

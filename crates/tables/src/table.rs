@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
-use entresol_transactions::{GroupId, State, Transaction};
+use entresol_transactions::{GroupId, HistoryBounds, State, Transaction};
 
 use crate::cursor::Cursor;
 use crate::definition::TableDefinition;
@@ -216,6 +216,11 @@ impl Table {
 
     pub(crate) fn check_readable(&self, tx: &Transaction) -> Result<()> {
         self.validity.check_reader(&self.name, tx)
+    }
+
+    /// What can be asked of its past; None: it keeps no history.
+    pub fn past(&self) -> Option<HistoryBounds> {
+        self.state.past()
     }
 
     /// A cursor over a range of rows, in key order.

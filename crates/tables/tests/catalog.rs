@@ -89,7 +89,7 @@ fn groups_can_be_chosen() {
     let directory = tempfile::TempDir::new().unwrap();
     let (pool, catalog) = open(directory.path());
     let group = catalog.create_group().unwrap();
-    let options = TableOptions { group: Some(group), if_not_exists: false };
+    let options = TableOptions { group: Some(group), ..TableOptions::default() };
     catalog.create_table("apart", schema("a"), options).unwrap();
     assert_ne!(group, catalog.default_group());
     drop((catalog, pool));
@@ -104,7 +104,7 @@ fn row_numbers_go_on_after_a_restart() {
     let hidden = Schema::new(vec![Column::new("n", DataType::Int)], &[] as &[&str]).unwrap();
     for run in 0..4 {
         let (_pool, catalog) = open(directory.path());
-        let options = TableOptions { group: None, if_not_exists: true };
+        let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
         let table = catalog.create_table("log", hidden.clone(), options).unwrap();
         let tx = catalog.begin().unwrap();
         table.insert_many(&tx, &[[Value::Int(run)], [Value::Int(run)]]).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_memory::crash::{CrashOptions, check, check_seeds};
 use entresol_memory::{Durability, Pool};
-use entresol_tables::{Catalog, Column, DataType, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_tables::{Catalog, Column, DataType, Kept, ScanRange, Schema, Table, TableOptions, Value};
 use entresol_transactions::StateContext;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
@@ -26,13 +26,14 @@ fn add(catalog: &Catalog, tables: &[&Arc<Table>], id: i32) {
     tx.commit(Durability::Sync).unwrap();
 }
 
-/// `a` comes first and stays; `b` comes, is written together with `a`, and goes again.
+/// `a` comes first and stays; `b`, which keeps its history, comes, is written together with `a`, and goes again.
 fn history(pool: &Arc<Pool>) {
     let catalog = open(pool).unwrap();
     let create = |name: &str| catalog.create_table(name, schema(), TableOptions::default()).unwrap();
     let a = create("a");
     add(&catalog, &[&a], 1);
-    let b = create("b");
+    let options = TableOptions { history: Some(Kept::Forever), ..TableOptions::default() };
+    let b = catalog.create_table("b", schema(), options).unwrap();
     add(&catalog, &[&a, &b], 2);
     add(&catalog, &[&a, &b], 3);
     catalog.drop_table("b").unwrap();
@@ -68,8 +69,15 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     if states != 1 + catalog.tables().len() {
         return Err(format!("{states} states for {} tables", catalog.tables().len()));
     }
+    if catalog.table("b").is_ok_and(|b| b.past().is_none()) {
+        return Err("b keeps no history".to_owned());
+    }
+    let reports = catalog.context().check(|_, _, _| Ok(()), |_| ()).map_err(|error| error.to_string())?;
+    if let Some(wrong) = reports.iter().find(|report| !report.problems.is_empty()) {
+        return Err(format!("{wrong:?}"));
+    }
     // And it goes on.
-    let options = TableOptions { group: None, if_not_exists: true };
+    let options = TableOptions { if_not_exists: true, ..TableOptions::default() };
     let table = catalog.create_table("b", schema(), options).map_err(|error| error.to_string())?;
     let tx = catalog.begin().map_err(|error| error.to_string())?;
     table.insert(&tx, &[Value::Int(99), Value::Null]).map_err(|error| error.to_string())?;

@@ -260,6 +260,6 @@ fn mistakes_name_table_column_and_value() {
         catalog.create_table("", schema(), TableOptions::default()),
         Err(Error::InvalidName { .. })
     ));
-    let existing = TableOptions { group: None, if_not_exists: true };
+    let existing = TableOptions { if_not_exists: true, ..TableOptions::default() };
     assert!(Arc::ptr_eq(&catalog.create_table("meters", schema(), existing).unwrap(), &table));
 }

@@ -183,6 +183,14 @@ impl ActiveTransactions {
         self.counter.load(SeqCst) - 1
     }
 
+    /// Timestamps that are drawn from now on lie above `at`.
+    pub(crate) fn catch_up(&self, at: Timestamp) {
+        // Not beyond what timestamps can be, whatever the clock says.
+        if at < u64::MAX / 2 {
+            self.counter.fetch_max(at + 1, SeqCst);
+        }
+    }
+
     /// The snapshots that versions must be kept for.
     pub(crate) fn snapshots(&self) -> Snapshots {
         let horizon = self.visible.load(SeqCst);

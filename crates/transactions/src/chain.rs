@@ -45,9 +45,14 @@ const VOID: u64 = u64::MAX - 1;
 /// a pointer they fit it.
 const FREED_MAX: usize = 32;
 
-/// The bytes of a version with a value of this length.
+/// The bytes of a version with this value.
 pub(crate) fn version_bytes(value: Option<&[u8]>) -> usize {
-    8 * (VALUE + value.map_or(0, |value| value.len().div_ceil(8)))
+    version_bytes_of(value.map_or(0, <[u8]>::len))
+}
+
+/// The bytes of a version with a value of this length.
+pub(crate) fn version_bytes_of(value_bytes: usize) -> usize {
+    8 * (VALUE + value_bytes.div_ceil(8))
 }
 
 /// One version in the pool. Readers hold a guard while they use it.
@@ -94,7 +99,7 @@ pub(crate) struct ChainCensus {
 impl<'p> Version<'p> {
     /// The version at an offset, if there can be one.
     #[inline]
-    fn try_open(pool: &'p Pool, offset: u64) -> Option<Version<'p>> {
+    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Version<'p>> {
         let length = pool.try_words(offset, VALUE)?[LENGTH].load(Ordering::Acquire);
         let value_words = match length {
             TOMBSTONE | VOID => 0,
@@ -126,7 +131,7 @@ impl<'p> Version<'p> {
     }
 
     #[inline]
-    fn cts(&self) -> Timestamp {
+    pub(crate) fn cts(&self) -> Timestamp {
         self.words[CTS].load(Ordering::Acquire)
     }
 
@@ -142,7 +147,26 @@ impl<'p> Version<'p> {
         self.length() != VOID && !invalid.contains(self.cts())
     }
 
-    fn copy_value(&self, buffer: &mut ValueBuffer) {
+    /// There is a value: it is no deletion and not void.
+    pub(crate) fn has_value(&self) -> bool {
+        self.length() < VOID
+    }
+
+    /// In memory, its header included.
+    pub(crate) fn bytes(&self) -> usize {
+        8 * self.words.len()
+    }
+
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.length() as usize
+    }
+
+    /// The first word, which a history has for the end of the version ([`crate::history`]).
+    pub(crate) fn first_word(&self) -> &'p AtomicU64 {
+        &self.words[NEXT]
+    }
+
+    pub(crate) fn copy_value(&self, buffer: &mut ValueBuffer) {
         let words = &self.words[VALUE..];
         buffer.copy_words(words, (self.length() as usize).min(8 * words.len()));
     }
@@ -198,6 +222,33 @@ impl<'p> Chain<'p> {
             }
         }
         Ok(false)
+    }
+
+    /// The newest version that counts, if there is one and it is no deletion.
+    pub(crate) fn current(self, invalid: &InvalidRanges) -> Result<Option<Version<'p>>, u64> {
+        for version in self.walk() {
+            let version = version?;
+            if version.counts(invalid) {
+                return Ok(version.has_value().then_some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest version that counts, a deletion too, if it was there at this moment already. Of the others the
+    /// chain does not say when they ended: those in between may have been taken out.
+    pub(crate) fn newest_at(
+        self,
+        at: Timestamp,
+        invalid: &InvalidRanges,
+    ) -> Result<Option<Version<'p>>, u64> {
+        for version in self.walk() {
+            let version = version?;
+            if version.counts(invalid) {
+                return Ok((version.cts() <= at).then_some(version));
+            }
+        }
+        Ok(None)
     }
 
     /// The newest timestamp at which the key was written or deleted; 0 if that never counted.

@@ -13,6 +13,7 @@ use entresol_structures::{KEY_BYTES_MAX, OrderedIndex};
 use crate::chain::Chain;
 use crate::context::StateContext;
 use crate::directory::StateEntry;
+use crate::history::{HistoryKeys, Record};
 use crate::object::VersionedObject;
 use crate::{GroupId, Result, StateId};
 
@@ -34,6 +35,8 @@ pub struct StateReport {
     pub group: GroupId,
     /// It was dropped, and what is left of it is being freed.
     pub dropping: bool,
+    /// It is the history of this state: what is counted are versions that have ended.
+    pub history_of: Option<StateId>,
     /// Keys in its index, visible to anybody or not.
     pub keys: u64,
     /// Versions of them.
@@ -70,12 +73,16 @@ impl StateContext {
             claim(Owner::Context, offset, bytes).map_err(crate::Error::Corrupt)?;
         }
         let entries = self.directory.states()?;
+        let histories = self.directory.histories()?;
+        let history_of =
+            |id: StateId| histories.iter().find(|history| history.id == id).map(|history| history.of);
         Ok(entries
             .iter()
             .map(|entry| {
                 progress(entry.id);
                 let owner = Owner::State(entry.id);
-                self.check_state(entry, |offset, bytes| claim(owner, offset, bytes))
+                let of = history_of(entry.id);
+                self.check_state(entry, of, |offset, bytes| claim(owner, offset, bytes))
             })
             .collect())
     }
@@ -83,12 +90,14 @@ impl StateContext {
     fn check_state(
         &self,
         entry: &StateEntry,
+        history_of: Option<StateId>,
         mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
     ) -> StateReport {
         let mut report = StateReport {
             id: entry.id,
             group: entry.group,
             dropping: entry.dropping,
+            history_of,
             keys: 0,
             versions: 0,
             index_bytes: 0,
@@ -133,11 +142,44 @@ impl StateContext {
             problem = Some(error.to_string());
         }
         report.note(None, problem);
+        if entry.history && !entry.dropping && history_of.is_none() {
+            report.note(Some(entry.root), Some("no state has this history".to_owned()));
+        }
         for (key, offset) in values {
             report.keys += 1;
+            if entry.history {
+                self.check_record(&mut report, history_of, &key, offset, &mut claim);
+                continue;
+            }
             self.check_object(&mut report, entry, &key, offset, &mut claim);
         }
         report
+    }
+
+    fn check_record(
+        &self,
+        report: &mut StateReport,
+        of: Option<StateId>,
+        key: &[u8],
+        offset: u64,
+        claim: &mut impl FnMut(u64, u64) -> std::result::Result<(), String>,
+    ) {
+        // Its state may be gone already, or be damaged: then the key says nothing.
+        let base = of.and_then(|of| self.state(of)).map(|state| state.width());
+        let cts = match base.map(|base| HistoryKeys::of(base).decode(key)) {
+            Some(None) => return report.note_key(key, offset, "the key is none of a history"),
+            Some(Some((_, cts))) => Some(cts),
+            None => Record::try_open(self.pool(), offset).map(|record| record.cts()),
+        };
+        let checked = Record::check(self.pool(), offset, cts.unwrap_or(0)).and_then(|bytes| {
+            claim(offset, bytes as u64)?;
+            report.versions += 1;
+            report.object_bytes += bytes as u64;
+            Ok(())
+        });
+        if let Err(what) = checked {
+            report.note_key(key, offset, &what);
+        }
     }
 
     fn check_object(

@@ -189,6 +189,10 @@ impl<'c> Execution<'c> {
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
     fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
+        // So that what has a history can be asked for by time.
+        if self.context.keeps_history() {
+            self.context.active.catch_up(self.pool.env().now_ns());
+        }
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
@@ -273,7 +277,7 @@ impl<'c> Execution<'c> {
         interleave::point();
         self.write(cts, &steps);
         interleave::point();
-        self.activate(steps)?;
+        self.activate(cts, steps)?;
         interleave::point();
         Ok(())
     }
@@ -307,6 +311,7 @@ impl<'c> Execution<'c> {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
+                Step::End(ending) => ending.write(self.pool, cts),
                 Step::Chain { value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
                     Version::write(self.pool, reservation.offset(), next, cts, *value);
@@ -319,16 +324,19 @@ impl<'c> Execution<'c> {
     }
 
     /// Phase 3.
-    fn activate(&self, steps: Vec<Step<'_, '_>>) -> Result<()> {
+    fn activate(&self, cts: Timestamp, steps: Vec<Step<'_, '_>>) -> Result<()> {
         for step in &steps {
             if let Step::Update { object, slot, .. } = step {
                 object.activate(*slot);
             }
         }
+        let mut late = Vec::new();
         for step in steps {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
+                Step::End(ending) if active("history-after-its-commit") => late.push(ending),
+                Step::End(ending) => ending.publish(self.pool, cts)?,
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
@@ -360,6 +368,10 @@ impl<'c> Execution<'c> {
         }
         if intact("bits-without-fence") {
             self.pool.fence();
+        }
+        if !late.is_empty() {
+            self.context.directory.set_last_cts(&self.ids(), cts)?;
+            late.into_iter().try_for_each(|ending| ending.publish(self.pool, cts))?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use entresol_memory::{Durability, Pool};
@@ -22,12 +23,14 @@ use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
-use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
+use crate::directory::{Directory, HistoryEntry, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
+use crate::history::{History, HistoryKeys};
 use crate::isolation::{Isolation, Retry};
 use crate::locks::LockTable;
 use crate::old_versions::OldVersions;
 use crate::opening::{Opening, OpeningProgress};
+use crate::past::PastReaders;
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
@@ -56,6 +59,14 @@ pub struct StateContext {
     damaged: BTreeMap<StateId, String>,
     pub(crate) dropping: Mutex<Vec<Dropping>>,
     ddl: Mutex<()>,
+    /// The moments of open transactions in the past.
+    pub(crate) past_readers: Mutex<PastReaders>,
+    /// States that keep a history.
+    pub(crate) with_history: Mutex<Vec<Arc<State>>>,
+    /// There are some, or were: commits look at the clock.
+    keeps_history: AtomicBool,
+    /// When the next of them is to be pruned.
+    pub(crate) prune_due_ns: AtomicU64,
     ranges: Mutex<()>,
     /// The next commit scrubs first.
     ranges_crowded: AtomicBool,
@@ -81,7 +92,7 @@ impl StateContext {
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
-        let OpenedStates { states, damaged, dropping } =
+        let OpenedStates { states, damaged, dropping, with_history, next } =
             open_states(&pool, &directory, &groups, &old_versions)?;
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
@@ -108,13 +119,17 @@ impl StateContext {
             old_versions,
             locks: LockTable::new(options.lock_wait_max),
             write_sets: WriteSets::default(),
-            active: ActiveTransactions::with(recovered.next, options.transactions_max),
+            active: ActiveTransactions::with(recovered.next.max(next), options.transactions_max),
             transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
             groups: RwLock::new(groups),
             states: RwLock::new(states),
             damaged,
             dropping: Mutex::new(dropping),
             ddl: Mutex::new(()),
+            past_readers: Mutex::default(),
+            keeps_history: AtomicBool::new(!with_history.is_empty()),
+            with_history: Mutex::new(with_history),
+            prune_due_ns: AtomicU64::new(0),
             ranges: Mutex::new(()),
             ranges_crowded: AtomicBool::new(false),
             report,
@@ -184,7 +199,7 @@ impl StateContext {
         let id = self.directory.free_state()?;
         let mut publication = self.pool.publication();
         let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
-        let entry = StateEntry { id, group: group.id, width, root, dropping: false };
+        let entry = StateEntry { id, group: group.id, width, root, dropping: false, history: false };
         self.directory.add_state(&entry, &mut publication);
         publication.publish()?;
         let state = State::open(&self.pool, &entry, group, &self.old_versions)?;
@@ -213,11 +228,13 @@ impl StateContext {
     pub fn drop_state(&self, id: StateId) -> Result<()> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let history = state.history();
         let (slot, _) = self.active.claim()?;
         let dropped_at = {
             // No commit into the state is in work, and none comes after.
             let _writer = state.group.hold();
-            self.directory.set_dropping(id).map(|()| {
+            self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {
+                state.set_history(None);
                 let stamp = self.active.stamp(slot);
                 let dropped_at = stamp.cts();
                 state.set_dropped(dropped_at);
@@ -229,7 +246,92 @@ impl StateContext {
         let dropped_at = dropped_at?;
         self.states.write().remove(&id);
         self.dropping.lock().push(Dropping::new(id, state.root, dropped_at, state.is_chained()));
+        history.inspect(|history| self.forget_history(&state, history, dropped_at));
         self.active.wait_until_visible(dropped_at)
+    }
+
+    /// From now on the state keeps what its keys had before, for `kept` after it has ended, `None`: for ever; or, if it does
+    /// so already, for another time from now on. What was before cannot be asked for. Like a creation it
+    /// survives a crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
+    pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
+        let kept_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        if let Some(history) = state.history() {
+            self.directory.set_kept(id, kept_ns);
+            history.set_kept(kept_ns);
+            self.prune_due_ns.store(0, Ordering::Release);
+            return Ok(());
+        }
+        self.directory.prepare_histories()?;
+        self.keeps_history.store(true, Ordering::SeqCst);
+        let (slot, _) = self.active.claim()?;
+        let (from, made) = {
+            // No commit into the state is in work: those before had nothing to keep, those after find the history.
+            let _writer = state.group.hold();
+            self.active.catch_up(self.pool.env().now_ns());
+            let stamp = self.active.stamp(slot);
+            let from = stamp.cts();
+            let made = self.make_history(&state, from, kept_ns);
+            if let Ok(history) = &made {
+                state.set_history(Some(Arc::clone(history)));
+            }
+            stamp.finish();
+            (from, made)
+        };
+        self.active.release(slot);
+        made?;
+        self.with_history.lock().push(state);
+        self.prune_due_ns.store(0, Ordering::Release);
+        self.active.wait_until_visible(from)
+    }
+
+    fn make_history(&self, state: &Arc<State>, horizon: Timestamp, kept_ns: u64) -> Result<Arc<History>> {
+        let id = self.directory.free_state()?;
+        let mut publication = self.pool.publication();
+        let width = HistoryKeys::of(state.width()).width();
+        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
+        let entry = StateEntry { id, group: state.group.id, width, root, dropping: false, history: true };
+        let history = HistoryEntry { of: state.id, id, horizon, kept_ns };
+        self.directory.add_state(&entry, &mut publication);
+        self.directory.add_history(&history, &mut publication);
+        publication.publish()?;
+        History::open(&self.pool, &entry, &history, state.width())
+    }
+
+    /// The state keeps no history any more; that which it has goes, in steps, once nobody reads it. Does nothing if there is
+    /// none.
+    pub fn drop_history(&self, id: StateId) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let Some(history) = state.history() else { return Ok(()) };
+        let (slot, _) = self.active.claim()?;
+        let dropped_at = {
+            let _writer = state.group.hold();
+            self.directory.drop_history(id, history.id).map(|()| {
+                state.set_history(None);
+                let stamp = self.active.stamp(slot);
+                let dropped_at = stamp.cts();
+                stamp.finish();
+                dropped_at
+            })
+        };
+        self.active.release(slot);
+        let dropped_at = dropped_at?;
+        self.forget_history(&state, &history, dropped_at);
+        self.active.wait_until_visible(dropped_at)
+    }
+
+    /// The history of a state is dropped, and nobody finds it any more.
+    fn forget_history(&self, state: &State, history: &History, dropped_at: Timestamp) {
+        self.with_history.lock().retain(|other| other.id != state.id);
+        self.dropping.lock().push(Dropping::new(history.id, history.root, dropped_at, false));
+    }
+
+    /// Does any state keep a history?
+    #[inline]
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.keeps_history.load(Ordering::Relaxed)
     }
 
     /// Cuts off the writers of a state: transactions that began before, and wrote it, fail with a conflict when they
@@ -380,6 +482,9 @@ pub struct ContextStats {
 
 struct OpenedStates {
     states: BTreeMap<StateId, Arc<State>>,
+    with_history: Vec<Arc<State>>,
+    /// Above every timestamp that belongs to a history.
+    next: Timestamp,
     damaged: BTreeMap<StateId, String>,
     dropping: Vec<Dropping>,
 }
@@ -391,12 +496,18 @@ fn open_states(
     old_versions: &Arc<OldVersions>,
 ) -> Result<OpenedStates> {
     let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let mut indexes = BTreeMap::new();
     for entry in directory.states()? {
         let group = groups.get(&entry.group).ok_or_else(|| {
             Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
         })?;
         if entry.dropping {
-            dropping.push(Dropping::new(entry.id, entry.root, 0, group.protocol.is_chained()));
+            let chained = group.protocol.is_chained() && !entry.history;
+            dropping.push(Dropping::new(entry.id, entry.root, 0, chained));
+            continue;
+        }
+        if entry.history {
+            indexes.insert(entry.id, entry);
             continue;
         }
         match State::open(pool, &entry, Arc::clone(group), old_versions) {
@@ -413,7 +524,29 @@ fn open_states(
             Err(error) => return Err(error),
         }
     }
-    Ok(OpenedStates { states, damaged, dropping })
+    let (mut with_history, mut next) = (Vec::new(), 0);
+    for history in directory.histories()? {
+        next = next.max(history.horizon + 1);
+        let Some(state) = states.get(&history.of).cloned() else { continue };
+        let opened = match indexes.get(&history.id) {
+            Some(entry) => History::open(pool, entry, &history, state.width()),
+            None => Err(Error::Corrupt(format!("the history {} of {} is not there", history.id, history.of))),
+        };
+        match opened {
+            Ok(history) => {
+                state.set_history(Some(history));
+                with_history.push(state);
+            }
+            // A state that cannot keep what it promised to is not written.
+            Err(error) if error.is_corrupt() => {
+                tracing::error!(state = history.of.0, %error, "a damaged history");
+                damaged.insert(history.of, format!("its history: {error}"));
+                states.remove(&history.of);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(OpenedStates { states, damaged, dropping, with_history, next })
 }
 
 impl std::fmt::Debug for StateContext {

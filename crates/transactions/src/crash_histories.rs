@@ -4,6 +4,8 @@
 //! After every crash: what was reported is there, whole over all states; what was not is there whole or not at
 //! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
 
+mod past;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use entresol_structures::{KeyWidth, OrderedIndex};
 
 use crate::chain::Chain;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
+
+pub use past::check_past;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Changes = Vec<(u64, Option<Vec<u8>>)>;
@@ -238,7 +242,10 @@ fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 
 }
 
 /// After a vacuum without snapshots, what is allocated is what the directories and the live states refer to.
-fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result::Result<(), String>> {
+pub(crate) fn nothing_leaks(
+    pool: &Arc<Pool>,
+    context: &StateContext,
+) -> Result<std::result::Result<(), String>> {
     let directory = context.directory.objects();
     let mut reachable: Vec<u64> = directory.iter().map(|(offset, _)| *offset).collect();
     for entry in context.directory.states()? {
@@ -249,7 +256,7 @@ fn nothing_leaks(pool: &Arc<Pool>, context: &StateContext) -> Result<std::result
         while let Some(from) = next {
             next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries)?;
         }
-        let chained = context.directory.protocol(entry.group)?.is_chained();
+        let chained = context.directory.protocol(entry.group)?.is_chained() && !entry.history;
         for &(_, object) in &entries {
             match chained {
                 true => reachable.extend(Chain::at(pool, object).offsets()),

@@ -3,9 +3,12 @@
 //! ```text
 //! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol
 //! groups          1024 x   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
-//! states          1024 x   status (0 free, 1 live, 2 dropping) | group | key width | index root
+//! states          1024 x   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width | index root
 //! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
+//! histories       1024 x   of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
 //! ```
+//! The seventh word of the header leads to the histories, once there was one; a release that does not know them refuses the
+//! status of their states.
 //! All fields are 8-byte little-endian words. The protocol of a group says how its objects are laid out; that of the header
 //! is what new groups get.
 //!
@@ -15,7 +18,7 @@
 //!   crash exactly the timestamps in `(LastCTS, announced]` may belong to a commit that did not finish.
 //! - An invalid range is taken out only when no version or deletion timestamp in it is left.
 //!
-//! Memory: 72 KiB in the pool, fixed.
+//! Memory: 72 KiB in the pool, fixed; 32 KiB more once there was a history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +49,11 @@ const ENTRY_BYTES: u64 = ENTRY_WORDS as u64 * WORD;
 const FREE: u64 = 0;
 const IN_USE: u64 = 1;
 const DROPPING: u64 = 2;
+const HISTORY: u64 = 3;
+const DROPPING_HISTORY: u64 = 4;
+
+/// Where the header says where the histories are.
+const HISTORIES_WORD: usize = 6;
 
 /// A live or dropping state, as stored.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +63,21 @@ pub(crate) struct StateEntry {
     pub(crate) width: KeyWidth,
     pub(crate) root: u64,
     pub(crate) dropping: bool,
+    /// It is the history of another state.
+    pub(crate) history: bool,
+}
+
+/// The history of a state, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryEntry {
+    /// Whose it is.
+    pub(crate) of: StateId,
+    /// Under which number it lies among the states.
+    pub(crate) id: StateId,
+    /// What is older cannot be asked for.
+    pub(crate) horizon: Timestamp,
+    /// How long versions are kept after their end; `u64::MAX`: for ever.
+    pub(crate) kept_ns: u64,
 }
 
 /// An invalid range, as stored: timestamps in `(from, to]` never count.
@@ -72,6 +95,8 @@ pub(crate) struct Directory {
     groups: u64,
     states: u64,
     ranges: u64,
+    /// 0: there has been none.
+    histories: AtomicU64,
     /// Of groups that do not ask for one.
     pub(crate) protocol: Protocol,
 }
@@ -101,6 +126,13 @@ impl Directory {
         for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
             pool.verify(word(table), entries * ENTRY_BYTES as usize)?;
         }
+        let histories = word(HISTORIES_WORD);
+        if histories != 0 {
+            if pool.try_words(histories, STATES_MAX * ENTRY_WORDS).is_none() {
+                return corrupt(format!("no table of histories can be at {histories:#x}"));
+            }
+            pool.verify(histories, STATES_MAX * ENTRY_BYTES as usize)?;
+        }
         let protocol =
             Protocol::from_code(word(5)).ok_or_else(|| unknown_protocol("the state context", word(5)))?;
         Ok(Some(Directory {
@@ -108,6 +140,7 @@ impl Directory {
             groups: word(2),
             states: word(3),
             ranges: word(4),
+            histories: AtomicU64::new(histories),
             protocol,
         }))
     }
@@ -133,19 +166,23 @@ impl Directory {
         pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
-        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges, protocol })
+        let histories = AtomicU64::new(0);
+        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges, histories, protocol })
     }
 
     /// The objects that the directory consists of, as (offset, bytes).
-    pub(crate) fn objects(&self) -> [(u64, u64); 4] {
+    pub(crate) fn objects(&self) -> Vec<(u64, u64)> {
         let header = self.pool.root(ROOT).unwrap_or(0);
         let table = |entries: usize| entries as u64 * ENTRY_BYTES;
-        [
+        let mut objects = vec![
             (header, HEADER_WORDS as u64 * WORD),
             (self.groups, table(GROUPS_MAX)),
             (self.states, table(STATES_MAX)),
             (self.ranges, table(INVALID_RANGES_MAX)),
-        ]
+        ];
+        let histories = self.histories.load(Ordering::Acquire);
+        objects.extend((histories != 0).then(|| (histories, table(STATES_MAX))));
+        objects
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {
@@ -252,7 +289,7 @@ impl Directory {
             return Ok(None);
         }
         let corrupt = || Error::Corrupt(format!("state entry {index} is {status}, {group}, {width}, {root}"));
-        if status > DROPPING || group >= GROUPS_MAX as u64 || root == 0 {
+        if status > DROPPING_HISTORY || group >= GROUPS_MAX as u64 || root == 0 {
             return Err(corrupt());
         }
         Ok(Some(StateEntry {
@@ -260,7 +297,8 @@ impl Directory {
             group: GroupId(group as u32),
             width: width_from_code(width).ok_or_else(corrupt)?,
             root,
-            dropping: status == DROPPING,
+            dropping: matches!(status, DROPPING | DROPPING_HISTORY),
+            history: matches!(status, HISTORY | DROPPING_HISTORY),
         }))
     }
 
@@ -276,14 +314,96 @@ impl Directory {
         publication.set(offset + WORD, u64::from(entry.group.0));
         publication.set(offset + 2 * WORD, width_code(entry.width));
         publication.set(offset + 3 * WORD, entry.root);
-        publication.set(offset, IN_USE);
+        publication.set(offset, if entry.history { HISTORY } else { IN_USE });
     }
 
-    /// From now on the state is gone; recovery rule: what is left of a dropping state is destroyed.
-    pub(crate) fn set_dropping(&self, state: StateId) -> Result<()> {
+    /// From now on the state and its history are gone; recovery rule: what is left of a dropping state is destroyed.
+    pub(crate) fn set_dropping(&self, state: StateId, history: Option<StateId>) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), DROPPING);
+        history.inspect(|&history| self.end_history(state, history, &mut publication));
         Ok(publication.publish()?)
+    }
+
+    // Histories.
+
+    pub(crate) fn histories(&self) -> Result<Vec<HistoryEntry>> {
+        let table = self.histories.load(Ordering::Acquire);
+        let mut found = Vec::new();
+        for state in (0..STATES_MAX).filter(|_| table != 0) {
+            let [id, horizon, kept_ns, _] = self.entry(table, state);
+            if id == FREE {
+                continue;
+            }
+            if id > STATES_MAX as u64 {
+                return Err(Error::Corrupt(format!("state {state} has the history {id} - 1")));
+            }
+            let (of, id) = (StateId(state as u32), StateId(id as u32 - 1));
+            found.push(HistoryEntry { of, id, horizon, kept_ns });
+        }
+        Ok(found)
+    }
+
+    /// Makes the table of histories, if there is none yet. The caller serialises.
+    pub(crate) fn prepare_histories(&self) -> Result<()> {
+        if self.histories.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        let header = self.pool.root(ROOT).ok_or_else(|| Error::Corrupt("no state context".to_owned()))?;
+        let words = STATES_MAX * ENTRY_WORDS;
+        let reservation = self.pool.reserve(words * WORD as usize)?;
+        let offset = reservation.offset();
+        self.pool.words(offset, words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.pool.flush(offset, words * WORD as usize);
+        let mut publication = self.pool.publication();
+        publication.allocate(reservation);
+        publication.set(header + HISTORIES_WORD as u64 * WORD, offset);
+        publication.publish()?;
+        self.histories.store(offset, Ordering::Release);
+        Ok(())
+    }
+
+    fn history_offset(&self, state: StateId) -> u64 {
+        let table = self.histories.load(Ordering::Acquire);
+        assert!(table != 0 && (state.0 as usize) < STATES_MAX, "{state} has no place for a history");
+        table + u64::from(state.0) * ENTRY_BYTES
+    }
+
+    /// Adds a history to the publication that allocates its index and adds its state.
+    pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
+        let offset = self.history_offset(entry.of);
+        publication.set(offset + WORD, entry.horizon);
+        publication.set(offset + 2 * WORD, entry.kept_ns);
+        publication.set(offset, u64::from(entry.id.0) + 1);
+    }
+
+    fn end_history(&self, state: StateId, history: StateId, publication: &mut Publication<'_>) {
+        publication.set(self.history_offset(state), FREE);
+        publication.set(self.state_offset(history), DROPPING_HISTORY);
+    }
+
+    /// From now on the state has no history; recovery rule: what is left of it is destroyed.
+    pub(crate) fn drop_history(&self, state: StateId, history: StateId) -> Result<()> {
+        let mut publication = self.pool.publication();
+        self.end_history(state, history, &mut publication);
+        Ok(publication.publish()?)
+    }
+
+    /// Moves the horizon of a state's history; fenced. Recovery rule: what ended up to there cannot be asked for.
+    pub(crate) fn set_horizon(&self, state: StateId, horizon: Timestamp) {
+        self.set_history_word(state, 1, horizon);
+    }
+
+    /// Changes how long the history of a state is kept; fenced.
+    pub(crate) fn set_kept(&self, state: StateId, kept_ns: u64) {
+        self.set_history_word(state, 2, kept_ns);
+    }
+
+    fn set_history_word(&self, state: StateId, word: u64, value: u64) {
+        let offset = self.history_offset(state) + word * WORD;
+        self.word(offset).store(value, Ordering::Release);
+        self.pool.flush(offset, WORD as usize);
+        self.pool.fence();
     }
 
     /// Frees the entry and the empty index of a dropping state.

@@ -64,6 +64,44 @@ pub enum Error {
         /// The limit, in bytes.
         max: usize,
     },
+    /// What is asked for is older than what is kept.
+    #[error("the past of {of} begins at {horizon}: {at} cannot be read any more")]
+    BeforeHorizon {
+        /// What holds the state.
+        of: String,
+        /// The moment that was asked for.
+        at: String,
+        /// The oldest moment that can be read.
+        horizon: String,
+    },
+    /// The state does not keep what it had before.
+    #[error("{of} keeps no history: only its present can be read")]
+    NoHistory {
+        /// What holds the state.
+        of: String,
+    },
+    /// The moment has not come yet.
+    #[error("{at} lies in the future: it is {now}")]
+    InTheFuture {
+        /// The moment that was asked for.
+        at: String,
+        /// The newest that can be.
+        now: String,
+    },
+    /// The transaction reads the past, which nobody changes.
+    #[error("the transaction reads as of {at}: it cannot write")]
+    ReadsThePast {
+        /// Its moment.
+        at: String,
+    },
+    /// The key is too long for a history.
+    #[error("a key of {bytes} bytes of {state} is too long for its history")]
+    HistoryKeyLength {
+        /// The state.
+        state: StateId,
+        /// The length of the key.
+        bytes: usize,
+    },
     /// A bounded resource stayed full: slow down and retry.
     #[error("busy: {0}")]
     Busy(&'static str),

@@ -20,7 +20,7 @@ mod tests {
     use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
     use entresol_structures::KeyWidth;
 
-    use crate::{Error, KeyRange, State, StateContext};
+    use crate::{Error, KeyRange, State, StateContext, Timestamp, Transaction};
 
     thread_local! {
         /// Random numbers of a thread that wants to pause; None: it does not.
@@ -69,7 +69,21 @@ mod tests {
     }
 
     fn check(context: &Arc<StateContext>, states: &[Arc<State>; 2], rounds: u64) {
-        let transaction = context.begin().unwrap();
+        look(&context.begin().unwrap(), states, rounds);
+    }
+
+    /// A little back, so that writers are at the same slots.
+    fn look_back(context: &Arc<StateContext>, states: &[Arc<State>; 2], random: &Env) {
+        let back = [0, 1, 2_000, 50_000, 500_000][(random.random_u64() % 5) as usize];
+        let reader = context.begin_as_of((context.newest_commit() - back).max(horizon(states))).unwrap();
+        look(&reader, states, 2);
+    }
+
+    fn horizon(states: &[Arc<State>; 2]) -> Timestamp {
+        states.iter().filter_map(|state| state.past()).map(|past| past.horizon).max().unwrap()
+    }
+
+    fn look(transaction: &Transaction, states: &[Arc<State>; 2], rounds: u64) {
         for _ in 0..rounds {
             let (mut by_key, mut by_scan) = (0, 0);
             let amount = |value: &[u8]| {
@@ -90,6 +104,15 @@ mod tests {
 
     #[test]
     fn snapshots_are_consistent_whatever_the_interleaving() {
+        interleave(false);
+    }
+
+    #[test]
+    fn the_past_is_consistent_whatever_the_interleaving() {
+        interleave(true);
+    }
+
+    fn interleave(past: bool) {
         let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
         let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
         let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
@@ -101,6 +124,9 @@ mod tests {
         }
         load.commit(Durability::None).unwrap();
         drop(load);
+        if past {
+            states.iter().for_each(|state| context.keep_history(state.id(), None).unwrap());
+        }
         let stop = AtomicBool::new(false);
         let checks = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -112,6 +138,10 @@ mod tests {
                     while !stop.load(Relaxed) {
                         match thread {
                             0..3 => transfer(context, states, &random),
+                            3..5 if past => {
+                                look_back(context, states, &random);
+                                checks.fetch_add(1, Relaxed);
+                            }
                             3..5 => {
                                 check(context, states, [1, 30][thread as usize - 3]);
                                 checks.fetch_add(1, Relaxed);

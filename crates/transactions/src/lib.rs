@@ -15,6 +15,7 @@
 //! - Commit timestamps are drawn from one counter, so commits are totally ordered over all groups, and within a
 //!   group `LastCTS` only grows.
 //! - A [serializable](Isolation::Serializable) transaction that wrote commits only if what it read is still so.
+//! - A state that keeps a history can be read as of any moment back to its horizon.
 //! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
 //!
 //! # What a crash leaves
@@ -61,6 +62,7 @@ mod dead_keys;
 mod directory;
 mod error;
 mod group;
+mod history;
 mod in_work;
 mod interleave;
 mod invalid_ranges;
@@ -70,6 +72,7 @@ mod newest;
 mod object;
 mod old_versions;
 mod opening;
+mod past;
 mod plan;
 mod protocol;
 mod reads;
@@ -91,6 +94,7 @@ pub use context::{ContextStats, StateContext};
 pub use dead_keys::DEAD_KEYS_MAX;
 pub use directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};
 pub use error::{Error, Result};
+pub use history::{HistoryBounds, PRUNE_ROUNDS};
 pub use isolation::{Isolation, Retry};
 pub use locks::KEY_LOCKS_MAX;
 pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};

@@ -275,6 +275,13 @@ impl<'p> VersionedObject<'p> {
         self.bitmap() & (1 << slot) != 0 && self.header(slot).0 == cts
     }
 
+    /// The length of the value in a slot, as it is stored: the caller holds the key.
+    pub(crate) fn value_bytes(&self, slot: usize) -> usize {
+        let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
+        assert!(bytes <= self.shape.capacity, "damaged MVCC object at {}: value length", self.offset);
+        bytes
+    }
+
     /// The CTS in a slot.
     pub(crate) fn cts(&self, slot: usize) -> Timestamp {
         self.header(slot).0

@@ -5,12 +5,15 @@
 //!
 //! Memory: one [`Step`] per written key, so it is bounded by the write set.
 
+use std::sync::Arc;
+
 use entresol_memory::mutants::active;
 use entresol_memory::{Pool, Reservation};
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::Snapshots;
 use crate::chain::{self, Chain, Pruned};
+use crate::history::{Ending, History, Superseded};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
 use crate::state::{LINE_BYTES, State};
@@ -50,6 +53,8 @@ pub(crate) enum Step<'a, 'p> {
         reservation: Reservation<'p>,
         before: Option<(u64, Pruned)>,
     },
+    /// Put the version that another step ends into the state's history.
+    End(Box<Ending<'p>>),
 }
 
 /// An object that gives way to another one; boxed, so that the steps of updates stay small.
@@ -118,11 +123,44 @@ impl<'p> Planner<'_, 'p> {
                 self.pool.prefetch(offset + LINE_BYTES);
             }
             for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
+                let planned = steps.len();
                 if self.plan_key(state, key, value, offset, steps)? == Planned::TooManyVersions {
                     return Ok(Planned::TooManyVersions);
                 }
+                if let Some(history) = state.history()
+                    && let [step] = &steps[planned..]
+                    && let Some(ending) = self.plan_ending(state, &history, key, step)?
+                {
+                    // In this order: who finds a newer version in a chain finds this one in the history.
+                    steps.insert(planned, ending);
+                }
             }
         }
+    }
+
+    /// What a step ends goes into the history.
+    fn plan_ending<'a>(
+        &self,
+        state: &'a State,
+        history: &Arc<History>,
+        key: &[u8],
+        step: &Step<'a, 'p>,
+    ) -> Result<Option<Step<'a, 'p>>> {
+        let ended = match step {
+            Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
+            Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
+            Step::Build { replaced: Some(replaced), .. } => {
+                let (object, census) = &**replaced;
+                census.current.map(|slot| Superseded::Slot(*object, slot))
+            }
+            Step::Chain { before: Some((head, _)), .. } => {
+                Superseded::of_chain(self.pool, *head, &state.group.invalid)
+            }
+            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } | Step::End(_) => None,
+        };
+        let Some(ended) = ended else { return Ok(None) };
+        let ending = Ending::plan(self.pool, state, history, key, ended)?;
+        Ok(Some(Step::End(Box::new(ending))))
     }
 
     fn plan_key<'a>(

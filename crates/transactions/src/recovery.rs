@@ -14,8 +14,10 @@ use std::sync::Arc;
 
 use entresol_memory::Pool;
 use entresol_memory::mutants::{active, intact};
+use entresol_structures::OrderedIndex;
 
 use crate::chain::Chain;
+use crate::context::StateContext;
 use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
 use crate::object::VersionedObject;
@@ -123,6 +125,7 @@ pub(crate) fn scrub_group<'s>(
             }
         };
         for_each_object(state, |offset| scrubbed += u64::from(scrub(offset)))?;
+        scrubbed += StateContext::scrub_history(pool, state)?;
     }
     // Recovery rule: a range goes only after everything that it hides.
     pool.fence();
@@ -134,6 +137,11 @@ pub(crate) fn scrub_group<'s>(
 }
 
 fn for_each_object(state: &State, mut f: impl FnMut(u64)) -> Result<()> {
+    for_each_entry(&state.index, |_, offset| f(offset))
+}
+
+/// All entries of an index, in order.
+pub(crate) fn for_each_entry(index: &OrderedIndex, mut f: impl FnMut(&[u8], u64)) -> Result<()> {
     let mut entries = Vec::new();
     let mut from = None;
     loop {
@@ -141,8 +149,8 @@ fn for_each_object(state: &State, mut f: impl FnMut(u64)) -> Result<()> {
             .as_ref()
             .map_or(Bound::Unbounded, |key: &entresol_structures::KeyBytes| Bound::Included(&key[..]));
         entries.clear();
-        let next = state.index.scan_batch(lower, &mut entries)?;
-        entries.iter().for_each(|&(_, offset)| f(offset));
+        let next = index.scan_batch(lower, &mut entries)?;
+        entries.iter().for_each(|(key, offset)| f(key, *offset));
         match next {
             Some(key) => from = Some(key),
             None => return Ok(()),

@@ -86,6 +86,9 @@ impl Transaction {
             None => normalised(state, &range.lower)?,
         };
         let upper = normalised(state, &range.upper)?;
+        if let Some(at) = self.as_of() {
+            return self.scan_past(state, (lower, upper), at, from, f);
+        }
         if is_empty_range(as_slice(&lower), as_slice(&upper)) {
             return Ok(false);
         }

@@ -6,15 +6,17 @@
 //! A reader whose snapshot is older than the drop of a state may go on reading it.
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Pool;
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
+use parking_lot::RwLock;
 
 use crate::chain::Chain;
 use crate::directory::StateEntry;
 use crate::group::Group;
+use crate::history::{History, HistoryBounds};
 use crate::object::VersionedObject;
 use crate::old_versions::OldVersions;
 use crate::value_buffer::ValueBuffer;
@@ -43,6 +45,9 @@ pub struct State {
     writers_from: AtomicU64,
     /// What holds the state, for errors.
     holder: OnceLock<String>,
+    /// What its keys had before, if that is kept. Changed with the group held.
+    history: RwLock<Option<Arc<History>>>,
+    keeps_history: AtomicBool,
 }
 
 /// What a snapshot finds under a key.
@@ -80,6 +85,8 @@ impl State {
             dropped_at: AtomicU64::new(INFINITY),
             writers_from: AtomicU64::new(0),
             holder: OnceLock::new(),
+            history: RwLock::new(None),
+            keeps_history: AtomicBool::new(false),
         }))
     }
 
@@ -113,6 +120,31 @@ impl State {
     /// Names what the state belongs to ("table meter"), once: errors about damage say it.
     pub fn set_holder(&self, holder: &str) {
         self.holder.get_or_init(|| holder.to_owned());
+    }
+
+    /// What holds it, for errors.
+    pub(crate) fn holder(&self) -> String {
+        self.holder.get().cloned().unwrap_or_else(|| self.id.to_string())
+    }
+
+    /// What can be asked of its past; None: it keeps no history.
+    pub fn past(&self) -> Option<HistoryBounds> {
+        self.history().map(|history| history.bounds())
+    }
+
+    #[inline]
+    pub(crate) fn history(&self) -> Option<Arc<History>> {
+        match self.keeps_history.load(Ordering::Acquire) {
+            false => None,
+            true => self.history.read().clone(),
+        }
+    }
+
+    /// The caller holds the group, or has the context to itself.
+    pub(crate) fn set_history(&self, history: Option<Arc<History>>) {
+        let keeps = history.is_some();
+        *self.history.write() = history;
+        self.keeps_history.store(keeps, Ordering::Release);
     }
 
     /// The error for damage under a key.

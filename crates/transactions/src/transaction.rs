@@ -20,9 +20,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
+use crate::history::utc;
 use crate::isolation::Isolation;
 use crate::locks::{LockTable, TransactionLocks};
 use crate::object::VALUE_BYTES_MAX;
+use crate::past::Past;
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
 use crate::state::{Found, State};
@@ -78,6 +80,8 @@ pub struct Transaction {
     age: Timestamp,
     /// It was ended by its protocol.
     restarts: AtomicBool,
+    /// It reads the past, and writes nothing.
+    past: Option<Past>,
 }
 
 impl Transaction {
@@ -105,7 +109,20 @@ impl Transaction {
             locks: OnceLock::new(),
             age,
             restarts: AtomicBool::new(false),
+            past: None,
         }
+    }
+
+    /// The same transaction, new and nobody else's, as of a moment.
+    pub(crate) fn in_the_past(self: Arc<Self>, past: Past) -> Arc<Transaction> {
+        let mut transaction = Arc::into_inner(self).expect("nobody else has it yet");
+        transaction.past = Some(past);
+        Arc::new(transaction)
+    }
+
+    /// The moment of a transaction that was begun with [`StateContext::begin_as_of`].
+    pub fn as_of(&self) -> Option<Timestamp> {
+        self.past.as_ref().map(Past::at)
     }
 
     /// Its protocol ended it; only running it again from its beginning helps.
@@ -144,7 +161,7 @@ impl Transaction {
         self.id
     }
 
-    /// The newest commit that the transaction sees.
+    /// The newest commit that the transaction sees; of one in the past, that was visible when it began.
     pub fn snapshot(&self) -> Timestamp {
         self.snapshot
     }
@@ -302,11 +319,14 @@ impl Transaction {
     /// Calls `f` with the value of the key, if it has one: the transaction's own write, else what the snapshot sees.
     pub fn read<R>(&self, state: &Arc<State>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         state.check_key(key)?;
+        let mut value = ValueBuffer::new();
+        if let Some(past) = &self.past {
+            return Ok(self.read_past(state, key, past.at(), &mut value)?.then(|| f(&value)));
+        }
         if let Some(own) = self.own_write(state, key)? {
             self.check_readable(state)?;
             return Ok(own.map(|value| f(&value)));
         }
-        let mut value = ValueBuffer::new();
         if !state.protocol().reads_snapshots() {
             return Ok(self.read_newest(state, key, &mut value)?.then(|| f(&value)));
         }
@@ -336,7 +356,7 @@ impl Transaction {
         let mut value = ValueBuffer::new();
         let pool = self.context.pool();
         keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
-        if !state.protocol().reads_snapshots() {
+        if !state.protocol().reads_snapshots() || self.past.is_some() {
             return self.read_one_by_one(state, keys, f);
         }
         for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
@@ -374,6 +394,11 @@ impl Transaction {
     ) -> Result<()> {
         let mut value = ValueBuffer::new();
         for (position, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            if let Some(past) = &self.past {
+                let found = self.read_past(state, key, past.at(), &mut value)?;
+                f(position, found.then_some(&value[..]));
+                continue;
+            }
             match self.own_write(state, key)? {
                 Some(own) => f(position, own.as_deref()),
                 None => {
@@ -408,6 +433,9 @@ impl Transaction {
             return Err(Error::ValueLength { bytes: value.len(), max: VALUE_BYTES_MAX });
         }
         self.context.check_owns(state)?;
+        if let Some(past) = &self.past {
+            return Err(Error::ReadsThePast { at: utc(past.at()) });
+        }
         if state.protocol() == Protocol::S2pl {
             self.check_readable(state)?;
             self.lock(|locks, table| locks.write_key(table, state.id, &key))?;

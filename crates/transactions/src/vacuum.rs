@@ -43,6 +43,8 @@ pub struct VacuumStats {
     pub states_destroyed: u64,
     /// Dropped states that a snapshot may still need.
     pub states_waiting: u64,
+    /// Versions that left a history because their time was over.
+    pub versions_pruned: u64,
 }
 
 /// A dropped state that is not destroyed yet.
@@ -77,6 +79,7 @@ impl StateContext {
         let mut stats = VacuumStats::default();
         for state in self.states() {
             self.vacuum_state(&state, &mut stats)?;
+            stats.versions_pruned += self.prune_all(&state)?;
         }
         while self.destroy_step(DESTROY_OBJECTS, &mut stats)? {}
         stats.states_waiting = self.dropping.lock().len() as u64;
@@ -219,6 +222,9 @@ impl StateContext {
             }
             if self.has_dropping() {
                 self.destroy_step(DESTROY_OBJECTS, &mut stats)?;
+            }
+            if self.keeps_history() {
+                self.prune_behind(keys)?;
             }
             Ok(())
         };

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
-use entresol_transactions::crash_histories::{Groups, check_commits, check_commits_with};
+use entresol_transactions::crash_histories::{Groups, check_commits, check_commits_with, check_past};
 use entresol_transactions::{ContextOptions, Protocol};
 
 fn run(name: &str, groups: Groups) {
@@ -69,4 +69,29 @@ fn old_versions_beside_objects_of_two_slots() {
 fn objects_that_begin_with_many_slots() {
     let context = ContextOptions { version_slots: 5, ..ContextOptions::default() };
     run_with("five slots", Groups::One, context);
+}
+
+fn run_past(name: &str, seeds: u64, groups: Groups, context: ContextOptions) {
+    let report = check_seeds(name, seeds, |seed| {
+        let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
+        check_past(groups, context, 12, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(5_000 * seeds), "{report:?}");
+}
+
+#[test]
+fn every_moment_of_the_past_is_as_it_was() {
+    run_past("past", 2, Groups::One, ContextOptions::default());
+}
+
+#[test]
+fn the_past_of_two_groups_is_one() {
+    run_past("past, two groups", 1, Groups::Two, ContextOptions::default());
+}
+
+#[test]
+fn the_past_of_versions_out_of_place() {
+    run_past("past, out of place", 1, Groups::One, of(Protocol::MvccOutOfPlace));
 }

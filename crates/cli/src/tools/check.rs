@@ -74,6 +74,12 @@ fn print(report: &CheckReport, out: &mut dyn Write) -> Result<()> {
         })
         .collect();
     draw(&["table", "rows", "keys", "versions", "index", "objects", "state"], &rows, out)?;
+    for table in &report.tables {
+        if let Some(history) = &table.history {
+            let (versions, bytes) = (history.versions, bytes_text(history.bytes));
+            writeln!(out, "history of {}: {versions} versions, {bytes}", table.name)?;
+        }
+    }
     match &report.pages {
         Some(pages) => writeln!(
             out,
@@ -109,6 +115,9 @@ fn to_json(directory: &Path, report: &CheckReport) -> serde_json::Value {
             json!({
                 "name": table.name, "rows": table.rows, "keys": table.keys, "versions": table.versions,
                 "index_bytes": table.index_bytes, "object_bytes": table.object_bytes, "sound": table.sound,
+                "history": table.history.map(|history| json!({
+                    "versions": history.versions, "bytes": history.bytes, "readable_from": history.horizon,
+                })),
             })
         })
         .collect();

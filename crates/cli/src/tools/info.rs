@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use entresol::memory::{self, Pool, PoolInfo, PoolStats};
 use entresol::tables::{Catalog, ScanRange, Table};
@@ -28,6 +29,19 @@ struct TableInfo {
     name: String,
     rows: u64,
     bytes: u64,
+    history: Option<History>,
+}
+
+/// What a table keeps of its past.
+struct History {
+    bytes: u64,
+    kept: Option<Duration>,
+}
+
+impl History {
+    fn kept(&self) -> String {
+        self.kept.map_or("forever".to_owned(), |kept| format!("{kept:?}"))
+    }
 }
 
 /// Runs `entresol info`.
@@ -52,9 +66,11 @@ fn look(pool: &Arc<Pool>) -> Result<Opened> {
     let stats = pool.stats();
     let catalog = catalog_of(pool)?;
     let mut bytes = std::collections::BTreeMap::new();
+    let mut history_bytes = std::collections::BTreeMap::new();
     let states = catalog.context().check(|_, _, _| Ok(()), |_| {}).map_err(entresol::Error::from)?;
     for state in states {
         bytes.insert(state.id, state.index_bytes + state.object_bytes);
+        history_bytes.extend(state.history_of.map(|of| (of, state.index_bytes + state.object_bytes)));
     }
     let mut damaged: Vec<(String, String)> = catalog.damaged_tables().into_iter().collect();
     let mut tables = Vec::new();
@@ -64,6 +80,10 @@ fn look(pool: &Arc<Pool>) -> Result<Opened> {
                 name: table.name().to_owned(),
                 rows,
                 bytes: bytes.get(&table.state().id()).copied().unwrap_or(0),
+                history: table.past().map(|past| History {
+                    bytes: history_bytes.get(&table.state().id()).copied().unwrap_or(0),
+                    kept: past.kept,
+                }),
             }),
             Err(error) => damaged.push((table.name().to_owned(), error.to_string())),
         }
@@ -123,6 +143,17 @@ fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mu
         .map(|table| vec![table.name.clone(), table.rows.to_string(), bytes_text(table.bytes)])
         .collect();
     draw(&["table", "rows", "size"], &tables, out)?;
+    for table in &opened.tables {
+        if let Some(history) = &table.history {
+            writeln!(
+                out,
+                "history of {}: {}, kept {}",
+                table.name,
+                bytes_text(history.bytes),
+                history.kept()
+            )?;
+        }
+    }
     for (name, what) in &opened.damaged {
         writeln!(out, "table {name} is damaged: {what}")?;
     }
@@ -146,7 +177,11 @@ fn to_json(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>) -> Val
     let tables: Vec<Value> = opened
         .tables
         .iter()
-        .map(|table| json!({ "name": table.name, "rows": table.rows, "bytes": table.bytes }))
+        .map(|table| {
+            let history = table.history.as_ref();
+            let history = history.map(|history| json!({ "bytes": history.bytes, "kept": history.kept() }));
+            json!({ "name": table.name, "rows": table.rows, "bytes": table.bytes, "history": history })
+        })
         .collect();
     let damaged: Vec<Value> =
         opened.damaged.iter().map(|(name, what)| json!({ "name": name, "what": what })).collect();

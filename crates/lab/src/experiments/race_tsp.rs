@@ -8,9 +8,9 @@
 //!
 //! The peers are built with the feature `peers`; `make race-tsp` does that.
 
-mod ours;
 #[cfg(feature = "peers")]
 mod lmdb;
+mod ours;
 #[cfg(feature = "peers")]
 mod redb;
 #[cfg(feature = "peers")]
@@ -97,7 +97,8 @@ fn value(round: u64) -> [u8; VALUE_BYTES] {
 fn round_of(value: &[u8]) -> Option<u64> {
     let (words, rest) = value.as_chunks::<8>();
     let first = *words.first()?;
-    let is_whole = rest.is_empty() && words.len() == VALUE_BYTES / 8 && words.iter().all(|word| *word == first);
+    let is_whole =
+        rest.is_empty() && words.len() == VALUE_BYTES / 8 && words.iter().all(|word| *word == first);
     is_whole.then_some(u64::from_le_bytes(first))
 }
 
@@ -123,7 +124,9 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         Sizes { tuples: 1_000_000, phase: Duration::from_millis(500), rounds: 5 }
     };
     if !cfg!(feature = "peers") {
-        report.note("This build has no peers: ours alone. `make race-tsp` builds RocksDB, SQLite, LMDB and redb.");
+        report.note(
+            "This build has no peers: ours alone. `make race-tsp` builds RocksDB, SQLite, LMDB and redb.",
+        );
     }
     let contenders = contenders();
     let names: Vec<&str> = contenders.iter().map(|(name, _)| *name).collect();
@@ -146,11 +149,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                 "read_transactions_per_s": reads.round(),
             }));
         }
-        let best = |pick: fn(&Rates) -> f64| (1..names.len()).map(|which| middle(which, pick)).fold(0.0, f64::max);
+        let best =
+            |pick: fn(&Rates) -> f64| (1..names.len()).map(|which| middle(which, pick)).fold(0.0, f64::max);
         if names.len() > 1 {
             let writes = middle(0, |r| r.writes_per_s) / best(|r| r.writes_per_s);
             let reads = middle(0, |r| r.reads_per_s) / best(|r| r.reads_per_s);
-            let both = middle(0, |r| r.writes_per_s + r.reads_per_s) / best(|r| r.writes_per_s + r.reads_per_s);
+            let both =
+                middle(0, |r| r.writes_per_s + r.reads_per_s) / best(|r| r.writes_per_s + r.reads_per_s);
             report.ratio(&format!("{}: writes beside the best peer", class.name()), writes, Some(ASKED));
             report.ratio(&format!("{}: reads beside the best peer", class.name()), reads, None);
             report.ratio(&format!("{}: both beside the best peer", class.name()), both, None);

@@ -293,6 +293,42 @@ pub const CATALOGUE: &[Mutant] = &[
         "pointer to a key that was not flushed",
     ),
     mutant(
+        "history-after-its-commit",
+        "transactions/commit.rs",
+        "a version that a whole commit has ended is in no history",
+        "commit record before the data",
+    ),
+    mutant(
+        "history-without-its-end",
+        "transactions/history/record.rs",
+        "what was deleted is seen for ever in the past",
+        "field that is not initialised",
+    ),
+    mutant(
+        "history-end-not-corrected",
+        "transactions/history/record.rs",
+        "a version ends in the past when a commit ended it that did not finish",
+        "recovery that trusts what it finds",
+    ),
+    mutant(
+        "history-end-not-flushed",
+        "transactions/history/record.rs",
+        "the corrected end of a version is not durable",
+        "missing flush",
+    ),
+    mutant(
+        "horizon-moved-after-erasing",
+        "transactions/history/prune.rs",
+        "a past is answered that is not whole any more",
+        "free before the mark that says so",
+    ),
+    mutant(
+        "history-freed-before-its-key",
+        "transactions/history/prune.rs",
+        "the history leads to free memory",
+        "free before unlink",
+    ),
+    mutant(
         "last-cts-before-the-versions",
         "transactions/commit.rs",
         "a commit counts before it is there",

@@ -281,7 +281,7 @@ fn make_tables(db: &Database) -> Result<(Arc<Table>, Arc<Table>)> {
     let grants = Schema::new(columns, &["role", "table_name"])?;
     let verifier = Column::new("verifier", DataType::Varchar);
     let roles = Schema::new(vec![name("name"), verifier, flag("administrator")], &["name"])?;
-    let options = || TableOptions { group: None, if_not_exists: true };
+    let options = || TableOptions { if_not_exists: true, ..TableOptions::default() };
     let mut grants = db.catalog().create_table(GRANTS_TABLE, grants, options())?;
     if grants.schema().column_index(PRIVILEGES).is_none() {
         // Of a version that did not have it.

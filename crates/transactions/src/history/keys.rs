@@ -1,0 +1,128 @@
+//! The keys of histories: a key of the state and a timestamp, so that the versions of a key lie together, the newest first.
+//!
+//! ```text
+//! state's keys    history's keys
+//! 8 bytes         key | ~CTS, big-endian                               16 bytes
+//! 16 bytes        key | ~CTS                                           24 bytes
+//! any             key, 0x00 as 0x00 0xff | 0x00 0x00 | ~CTS            as many
+//! ```
+
+use std::ops::Bound;
+
+use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
+
+use crate::Timestamp;
+
+const CTS_BYTES: usize = 8;
+
+/// How the keys of a history are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HistoryKeys {
+    base: KeyWidth,
+}
+
+impl HistoryKeys {
+    pub(crate) fn of(base: KeyWidth) -> HistoryKeys {
+        HistoryKeys { base }
+    }
+
+    /// The width of the history's index.
+    pub(crate) fn width(self) -> KeyWidth {
+        match self.base {
+            KeyWidth::Eight => KeyWidth::Sixteen,
+            KeyWidth::Sixteen | KeyWidth::Variable => KeyWidth::Variable,
+        }
+    }
+
+    /// The key of a version; None if it is too long. `key` is normalised.
+    pub(crate) fn encode(self, key: &[u8], cts: Timestamp) -> Option<KeyBytes> {
+        let mut bytes = KeyBytes::new();
+        match self.base {
+            KeyWidth::Eight | KeyWidth::Sixteen => bytes.extend_from_slice(key),
+            KeyWidth::Variable => {
+                for &byte in key {
+                    bytes.push(byte);
+                    if byte == 0 {
+                        bytes.push(0xff);
+                    }
+                }
+                bytes.extend_from_slice(&[0, 0]);
+            }
+        }
+        bytes.extend_from_slice(&(!cts).to_be_bytes());
+        (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    }
+
+    /// The key and the CTS of a version; None if that is none.
+    pub(crate) fn decode(self, bytes: &[u8]) -> Option<(KeyBytes, Timestamp)> {
+        let (escaped, cts) = bytes.split_at_checked(bytes.len().checked_sub(CTS_BYTES)?)?;
+        let cts = !u64::from_be_bytes(cts.try_into().ok()?);
+        let key = match self.base {
+            KeyWidth::Eight | KeyWidth::Sixteen => KeyBytes::from_slice(escaped),
+            KeyWidth::Variable => {
+                let escaped = escaped.strip_suffix(&[0, 0])?;
+                let mut key = KeyBytes::new();
+                let mut bytes = escaped.iter();
+                while let Some(&byte) = bytes.next() {
+                    key.push(byte);
+                    if byte == 0 && bytes.next() != Some(&0xff) {
+                        return None;
+                    }
+                }
+                key
+            }
+        };
+        Some((key, cts))
+    }
+
+    /// Where a walk over the keys from `lower` on begins; None: there can be none.
+    pub(crate) fn first_of(self, lower: Bound<&[u8]>) -> Option<Bound<KeyBytes>> {
+        match lower {
+            Bound::Unbounded => Some(Bound::Unbounded),
+            Bound::Included(key) => self.encode(key, Timestamp::MAX).map(Bound::Included),
+            Bound::Excluded(key) => self.encode(key, 0).map(Bound::Excluded),
+        }
+    }
+}
+
+/// Does the key not lie behind the bound?
+pub(super) fn reaches(key: &[u8], upper: Bound<&[u8]>) -> bool {
+    match upper {
+        Bound::Unbounded => true,
+        Bound::Included(upper) => key <= upper,
+        Bound::Excluded(upper) => key < upper,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_lie_in_the_order_of_keys_and_the_newest_first() {
+        let names: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"a", b"a\0", b"a\0b", b"a\xff\xff"];
+        let keys = HistoryKeys::of(KeyWidth::Variable);
+        let mut all = Vec::new();
+        for name in names {
+            for cts in [9, 7, 1, 0] {
+                let encoded = keys.encode(name, cts).unwrap();
+                assert_eq!(keys.decode(&encoded), Some((KeyBytes::from_slice(name), cts)));
+                all.push(encoded);
+            }
+        }
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:x?}");
+        for (base, width, bytes) in [
+            (KeyWidth::Eight, KeyWidth::Sixteen, [7; 8].to_vec()),
+            (KeyWidth::Sixteen, KeyWidth::Variable, [7; 16].to_vec()),
+        ] {
+            let keys = HistoryKeys::of(base);
+            assert_eq!(keys.width(), width);
+            let (new, old) = (keys.encode(&bytes, 5).unwrap(), keys.encode(&bytes, 4).unwrap());
+            assert!(new < old && keys.decode(&old) == Some((KeyBytes::from_slice(&bytes), 4)));
+        }
+        assert_eq!(keys.encode(&[1; KEY_BYTES_MAX], 1), None, "too long");
+        assert_eq!(keys.decode(b"short"), None);
+        assert_eq!(keys.decode(b"a\0b\0\0\0\0\0\0\0\0\0\0"), None, "a zero that is not escaped");
+    }
+}

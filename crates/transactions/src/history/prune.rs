@@ -1,0 +1,160 @@
+//! Giving the oldest part of a history back.
+//!
+//! Pruning goes in rounds over all records, a leaf of the index at a time: after commits, a few entries for each key that was
+//! written, and in [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to
+//! what has to be kept: no further than any reader of the past, nor than any commit in work. The horizon is persistent
+//! before the first record goes; each goes with its entry in one publication.
+//!
+//! A crash leaves some records that ended before the horizon: nobody can ask for them, and the next round finds them.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_memory::mutants::{active, intact};
+use entresol_structures::KeyBytes;
+
+use super::{History, Record};
+use crate::Result;
+use crate::context::StateContext;
+use crate::recovery;
+use crate::state::State;
+
+/// How many rounds of pruning there are in the time that a version is kept: a history is longer than asked for by at most one
+/// part of that many.
+pub const PRUNE_ROUNDS: u64 = 8;
+
+/// How many entries a commit looks at for pruning at least.
+const PRUNE_ENTRIES_MIN: usize = 64;
+
+/// Where a round stands.
+#[derive(Default)]
+pub(super) struct Round {
+    /// What comes next; None: there is no round.
+    from: Option<Bound<KeyBytes>>,
+}
+
+impl History {
+    /// When pruning has to go on.
+    fn prune_due_ns(&self) -> u64 {
+        match self.kept_ns.load(Ordering::Acquire) {
+            u64::MAX => u64::MAX,
+            _ => self.prune_at_ns.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl StateContext {
+    /// A step of pruning after a commit of `keys` keys, in whichever history is due. Never waits for a lock.
+    pub(crate) fn prune_behind(&self, keys: usize) -> Result<()> {
+        let now_ns = self.pool().env().now_ns();
+        if now_ns < self.prune_due_ns.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(states) = self.with_history.try_lock().map(|states| states.clone()) else { return Ok(()) };
+        let due = |state: &Arc<State>| state.history().map_or(u64::MAX, |history| history.prune_due_ns());
+        let next = states.iter().map(&due).min().unwrap_or(u64::MAX);
+        self.prune_due_ns.store(next, Ordering::Release);
+        let Some(state) = states.iter().find(|state| due(state) <= now_ns) else { return Ok(()) };
+        match state.group.try_hold() {
+            Some(_held) => self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Prunes the history of a state as far as that is possible now. Returns how many versions went.
+    pub(crate) fn prune_all(&self, state: &State) -> Result<u64> {
+        let Some(history) = state.history() else { return Ok(0) };
+        let mut pruned = 0;
+        // From the beginning, with a new horizon.
+        history.round.lock().from = None;
+        history.prune_at_ns.store(0, Ordering::Release);
+        loop {
+            let _held = state.group.hold();
+            self.check_accepts_commits()?;
+            pruned += self.prune_step(state, PRUNE_ENTRIES_MIN)?;
+            if history.round.lock().from.is_none() || state.is_dropped() {
+                return Ok(pruned);
+            }
+        }
+    }
+
+    /// Looks at about `entries_max` records. The caller holds the state's group exclusively: no commit adds to its
+    /// history meanwhile.
+    fn prune_step(&self, state: &State, entries_max: usize) -> Result<u64> {
+        let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(0) };
+        self.check_accepts_commits()?;
+        let mut round = history.round.lock();
+        let from = match round.from.take() {
+            Some(from) => from,
+            None => {
+                self.begin_round(state, &history);
+                Bound::Unbounded
+            }
+        };
+        let horizon = history.horizon();
+        let mut entries = Vec::new();
+        let next = history.index.scan(from.as_ref().map(|key| &key[..]), entries_max, &mut entries)?;
+        let mut pruned = 0;
+        for (key, offset) in &entries {
+            let record = Record::try_open(self.pool(), *offset);
+            let record = record.ok_or_else(|| state.damaged(key, "a damaged version of the history"))?;
+            let dts = record.dts();
+            if dts > horizon && !state.group.invalid.contains(dts) {
+                continue;
+            }
+            let mut publication = self.pool().publication();
+            publication.free(*offset);
+            if active("history-freed-before-its-key") {
+                std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+            }
+            history.index.remove(key, publication)?;
+            pruned += 1;
+        }
+        round.from = next.map(Bound::Included);
+        if round.from.is_none() {
+            let kept_ns = history.kept_ns.load(Ordering::Acquire);
+            let now_ns = self.pool().env().now_ns();
+            history.prune_at_ns.store(now_ns.saturating_add(kept_ns / PRUNE_ROUNDS), Ordering::Release);
+            if active("horizon-moved-after-erasing") {
+                self.directory.set_horizon(state.id, horizon);
+            }
+        }
+        Ok(pruned)
+    }
+
+    /// Moves the horizon to what has to be kept from now on.
+    fn begin_round(&self, state: &State, history: &History) {
+        let kept_ns = history.kept_ns.load(Ordering::Acquire);
+        let now_ns = self.pool().env().now_ns();
+        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.visible());
+        // Who registers later sees the new horizon; who is there already holds it back.
+        let horizon = {
+            let readers = self.past_readers.lock();
+            let horizon = readers.keys().next().map_or(wanted, |&oldest| wanted.min(oldest));
+            history.horizon.fetch_max(horizon, Ordering::SeqCst).max(horizon)
+        };
+        if intact("horizon-moved-after-erasing") {
+            self.directory.set_horizon(state.id, horizon);
+        }
+    }
+
+    /// Takes out the records of commits that did not finish, before their timestamps are forgotten. The caller has the
+    /// state's group, or the context, to itself. Returns their number.
+    pub(crate) fn scrub_history(pool: &entresol_memory::Pool, state: &State) -> Result<u64> {
+        let Some(history) = state.history() else { return Ok(0) };
+        let mut invalid = Vec::new();
+        recovery::for_each_entry(&history.index, |key, offset| {
+            let record = Record::try_open(pool, offset);
+            if record.is_some_and(|record| state.group.invalid.contains(record.dts())) {
+                invalid.push((KeyBytes::from_slice(key), offset));
+            }
+        })?;
+        for (key, offset) in &invalid {
+            let mut publication = pool.publication();
+            publication.free(*offset);
+            history.index.remove(key, publication)?;
+        }
+        Ok(invalid.len() as u64)
+    }
+}

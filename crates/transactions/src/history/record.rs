@@ -1,0 +1,162 @@
+//! One version in a history: laid out like a version of a chain, with its DTS where that has the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_memory::mutants::intact;
+use entresol_memory::{Pool, Reservation};
+use entresol_structures::{Inserted, KeyBytes};
+
+use super::History;
+use crate::chain::{Chain, Version, version_bytes_of};
+use crate::invalid_ranges::InvalidRanges;
+use crate::object::VersionedObject;
+use crate::state::State;
+use crate::value_buffer::ValueBuffer;
+use crate::{Error, Result, Timestamp};
+
+/// A record in the pool. Readers hold a guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'p> {
+    offset: u64,
+    version: Version<'p>,
+}
+
+impl<'p> Record<'p> {
+    /// The record at an offset, if there can be one.
+    pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Record<'p>> {
+        let version = Version::try_open(pool, offset).filter(Version::has_value)?;
+        Some(Record { offset, version })
+    }
+
+    pub(crate) fn cts(&self) -> Timestamp {
+        self.version.cts()
+    }
+
+    /// When it ended.
+    pub(crate) fn dts(&self) -> Timestamp {
+        self.version.first_word().load(Ordering::Acquire)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.version.bytes()
+    }
+
+    /// Was it there at this moment? If its end never happened, it has not ended: it is in its object.
+    pub(crate) fn holds_at(&self, at: Timestamp, invalid: &InvalidRanges) -> bool {
+        let dts = self.dts();
+        self.cts() <= at && at < dts && !invalid.contains(dts)
+    }
+
+    pub(crate) fn copy_value(&self, value: &mut ValueBuffer) {
+        self.version.copy_value(value);
+    }
+
+    /// Another commit ends the version: that of the first never happened.
+    fn end_again(&self, pool: &Pool, dts: Timestamp) {
+        self.version.first_word().store(dts, Ordering::Release);
+        if intact("history-end-not-flushed") {
+            pool.flush(self.offset, 8);
+        }
+    }
+
+    /// Checks a record that may be damaged.
+    pub(crate) fn check(pool: &'p Pool, offset: u64, cts: Timestamp) -> std::result::Result<usize, String> {
+        let record = Record::try_open(pool, offset).ok_or("no version can be there")?;
+        if record.cts() != cts || record.dts() <= cts {
+            return Err(format!("it is [{}, {}), its key says {cts}", record.cts(), record.dts()));
+        }
+        Ok(record.bytes())
+    }
+}
+
+/// Where the version lies that a commit ends.
+pub(crate) enum Superseded<'p> {
+    /// In a slot of an object.
+    Slot(VersionedObject<'p>, usize),
+    /// In a chain.
+    Chained(Version<'p>),
+}
+
+impl<'p> Superseded<'p> {
+    /// The newest version of a chain, if a commit ends it.
+    pub(crate) fn of_chain(pool: &'p Pool, head: u64, invalid: &InvalidRanges) -> Option<Superseded<'p>> {
+        Chain::at(pool, head).current(invalid).ok().flatten().map(Superseded::Chained)
+    }
+
+    fn cts(&self) -> Timestamp {
+        match self {
+            Superseded::Slot(object, slot) => object.cts(*slot),
+            Superseded::Chained(version) => version.cts(),
+        }
+    }
+
+    fn value_bytes(&self) -> usize {
+        match self {
+            Superseded::Slot(object, slot) => object.value_bytes(*slot),
+            Superseded::Chained(version) => version.value_bytes(),
+        }
+    }
+
+    fn copy_value(&self, value: &mut ValueBuffer) {
+        match self {
+            Superseded::Slot(object, slot) => {
+                assert!(object.copy_value(*slot, value), "the length was looked at before");
+            }
+            Superseded::Chained(version) => version.copy_value(value),
+        }
+    }
+}
+
+/// A version that a commit ends, on its way into the history.
+pub(crate) struct Ending<'p> {
+    history: Arc<History>,
+    key: KeyBytes,
+    version: Superseded<'p>,
+    reservation: Reservation<'p>,
+}
+
+impl<'p> Ending<'p> {
+    /// Planned with the commit: the memory is reserved. The caller holds the key.
+    pub(crate) fn plan(
+        pool: &'p Pool,
+        state: &State,
+        history: &Arc<History>,
+        key: &[u8],
+        version: Superseded<'p>,
+    ) -> Result<Ending<'p>> {
+        let encoded = history.keys().encode(key, version.cts());
+        let encoded = encoded.ok_or_else(|| Error::HistoryKeyLength { state: state.id, bytes: key.len() })?;
+        let reservation = pool.reserve(version_bytes_of(version.value_bytes()))?;
+        Ok(Ending { history: Arc::clone(history), key: encoded, version, reservation })
+    }
+
+    /// Phase 2 of the commit at `dts`: copies and flushes.
+    pub(crate) fn write(&self, pool: &Pool, dts: Timestamp) {
+        let mut value = ValueBuffer::new();
+        self.version.copy_value(&mut value);
+        let dts = if intact("history-without-its-end") { dts } else { Timestamp::MAX };
+        Version::write(pool, self.reservation.offset(), dts, self.version.cts(), Some(&value));
+    }
+
+    /// Phase 3: the index leads to it.
+    pub(crate) fn publish(self, pool: &Pool, dts: Timestamp) -> Result<()> {
+        let mut publication = pool.publication();
+        let offset = publication.allocate(self.reservation);
+        match self.history.index.insert(&self.key, offset, publication)? {
+            Inserted::New => Ok(()),
+            Inserted::Exists(earlier) => {
+                // Of a commit that did not finish: the same version, with an end that never happened.
+                let record =
+                    Record::try_open(pool, earlier).filter(|record| record.cts() == self.version.cts());
+                let record = record.ok_or_else(|| {
+                    Error::Corrupt(format!("the history {} has no version at {earlier:#x}", self.history.id))
+                })?;
+                if intact("history-end-not-corrected") {
+                    record.end_again(pool, dts);
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Reading the past: transactions that see what was committed at a moment, and nothing of what came later.
+//!
+//! ```text
+//!   horizon                 as of                    visible
+//!  ────┼──────────────────────┼────────────────────────┼────▶  commit timestamps
+//!   what has ended before    object, if its version is    present
+//!   may be gone              still there; else history
+//! ```
+//! The moment is one timestamp, so what is read is consistent over all states and groups. Commit timestamps are at least the
+//! clock, in nanoseconds since 1970, once any state keeps a history; so a time is a timestamp. They
+//! only grow: while the clock is behind them (it was set back), commits count from the last one on.
+//!
+//! # Why nothing is missed
+//! A version that ended after the moment is either still in the slot where its commit found it, or a later commit has
+//! taken the slot, after the end was visible; then its record was in the history before. The reader is not registered with
+//! the moment, so a slot may be rewritten under its hands: a copy counts if its slot has the same CTS afterwards.
+//! Else, and for keys that are gone, it asks the history *after* that. Of a chain only the newest version says until when it
+//! holds: what is behind it is left to the history.
+//!
+//! Such a transaction writes nothing, waits for nobody and never restarts, whatever the protocol: the past does not change. It
+//! holds the horizon back as long as it is open.
+//!
+//! Memory: a leaf of the index and [`RECORDS_PER_BATCH`] records for each batch of a scan.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_structures::KeyBytes;
+
+use crate::chain::Chain;
+use crate::context::StateContext;
+use crate::history::{History, Record, utc};
+use crate::object::VersionedObject;
+use crate::scan::KeyRange;
+use crate::state::State;
+use crate::transaction::Transaction;
+use crate::value_buffer::ValueBuffer;
+use crate::write_set::is_empty_range;
+use crate::{Error, Isolation, Result, Timestamp, interleave};
+
+/// How many records of the history one batch of a scan has at most; its window ends before the next one.
+const RECORDS_PER_BATCH: usize = 1024;
+
+/// The moment of a transaction in the past, registered so that the horizon stays below it.
+pub(crate) struct Past {
+    context: Arc<StateContext>,
+    at: Timestamp,
+}
+
+impl Past {
+    fn register(context: &Arc<StateContext>, at: Timestamp) -> Past {
+        *context.past_readers.lock().entry(at).or_insert(0) += 1;
+        Past { context: Arc::clone(context), at }
+    }
+
+    pub(crate) fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+impl Drop for Past {
+    fn drop(&mut self) {
+        let mut readers = self.context.past_readers.lock();
+        if let Some(count) = readers.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                readers.remove(&self.at);
+            }
+        }
+    }
+}
+
+/// Who reads the past, and how often: the oldest one holds the horizons back.
+pub(crate) type PastReaders = BTreeMap<Timestamp, usize>;
+
+/// What was found of a key in the index.
+enum AtMoment {
+    /// It is in the buffer.
+    Value,
+    /// It was not there: the newest version says so.
+    Nothing,
+    /// The history knows.
+    Ended,
+}
+
+impl StateContext {
+    /// Begins a transaction that reads as of a moment: what was committed up to then. It cannot write. States that keep no
+    /// history, or none that long, are errors when they are read. [`Error::InTheFuture`] if the moment has not come.
+    ///
+    /// A moment is a commit timestamp, or a time in nanoseconds since 1970: what had been committed by that time by
+    /// the clock of this machine. Of a moment after the last commit nothing can become different any more.
+    pub fn begin_as_of(self: &Arc<Self>, at: Timestamp) -> Result<Arc<Transaction>> {
+        let newest = self.active.visible();
+        if at > newest {
+            let now = self.pool().env().now_ns();
+            if at > now {
+                return Err(Error::InTheFuture { at: utc(at), now: utc(now.max(newest)) });
+            }
+            // No commit gets a timestamp up to there any more.
+            self.active.catch_up(at);
+            self.active.wait_until_visible(at)?;
+        }
+        let past = Past::register(self, at);
+        let transaction = self.begin_at(Isolation::Snapshot)?;
+        Ok(transaction.in_the_past(past))
+    }
+
+    /// The newest commit that everybody sees: a moment to come back to.
+    pub fn newest_commit(&self) -> Timestamp {
+        self.active.visible()
+    }
+}
+
+/// Reads of a transaction in the past.
+impl Transaction {
+    fn history_of(&self, state: &State, at: Timestamp) -> Result<Arc<History>> {
+        self.context().check_owns(state)?;
+        let history = state.history().ok_or_else(|| Error::NoHistory { of: state.holder() })?;
+        let horizon = history.horizon();
+        if at < horizon {
+            return Err(Error::BeforeHorizon { of: state.holder(), at: utc(at), horizon: utc(horizon) });
+        }
+        Ok(history)
+    }
+
+    /// Copies what a key had.
+    pub(crate) fn read_past(
+        &self,
+        state: &State,
+        key: &[u8],
+        at: Timestamp,
+        value: &mut ValueBuffer,
+    ) -> Result<bool> {
+        let key = state.normalise(key)?;
+        let history = self.history_of(state, at)?;
+        let found = {
+            let _guard = self.context().pool().pin();
+            self.check_readable(state)?;
+            let object = match state.index.get(&key)? {
+                Some(offset) => state.copy_at_moment(&key, offset, at, value)?,
+                None => AtMoment::Ended,
+            };
+            interleave::point();
+            match object {
+                AtMoment::Value => true,
+                AtMoment::Nothing => false,
+                AtMoment::Ended => {
+                    let copied =
+                        history.copy_at(self.context().pool(), &key, at, &state.group.invalid, value)?;
+                    copied.map_err(|_| state.damaged(&key, "a damaged version of the history"))?
+                }
+            }
+        };
+        self.check_still_open()?;
+        Ok(found)
+    }
+
+    /// [`Transaction::scan_batch`] in the past.
+    pub(crate) fn scan_past(
+        &self,
+        state: &State,
+        (lower, upper): (Bound<KeyBytes>, Bound<KeyBytes>),
+        at: Timestamp,
+        from: &mut Option<KeyBytes>,
+        mut f: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        if is_empty_range(as_slice(&lower), as_slice(&upper)) {
+            return Ok(false);
+        }
+        let history = self.history_of(state, at)?;
+        let guard = self.context().pool().pin();
+        self.check_readable(state)?;
+        let mut entries = Vec::new();
+        let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
+        let range = KeyRange { lower: Bound::Unbounded, upper };
+        let mut window = match next {
+            Some(next) if range.reaches(&next) => {
+                (KeyRange { upper: Bound::Excluded(next.clone()), ..range }, Some(next))
+            }
+            _ => (range, None),
+        };
+        entries.retain(|(key, _)| window.0.reaches(key));
+        let mut objects = Vec::with_capacity(entries.len());
+        let mut value = ValueBuffer::new();
+        for (key, offset) in entries {
+            let found = state.copy_at_moment(&key, offset, at, &mut value)?;
+            objects.push((key, matches!(found, AtMoment::Value).then(|| value.to_vec())));
+            interleave::point();
+        }
+        // After the objects: what a slot has lost since is there by now.
+        let pool = self.context().pool();
+        let damaged = |key: &[u8]| state.damaged(key, "a damaged version of the history");
+        let within = (as_slice(&lower), as_slice(&window.0.upper));
+        let seen = history.seen_at(pool, within, at, &state.group.invalid, RECORDS_PER_BATCH)?;
+        let seen = seen.map_err(|_| damaged(&[]))?;
+        if let Some(key) = seen.cut_at {
+            window = (KeyRange { upper: Bound::Excluded(key.clone()), ..window.0 }, Some(key));
+            objects.retain(|(key, _)| window.0.reaches(key));
+        }
+        let mut records = seen.records.into_iter().peekable();
+        let copy = |key: &[u8], offset: u64, value: &mut ValueBuffer| {
+            Record::try_open(pool, offset).map(|record| record.copy_value(value)).ok_or_else(|| damaged(key))
+        };
+        for (key, found) in objects {
+            while let Some((gone, offset)) = records.next_if(|(gone, _)| *gone < key) {
+                copy(&gone, offset, &mut value)?;
+                f(&gone, &value);
+            }
+            let record = records.next_if(|(of, _)| *of == key);
+            match (found, record) {
+                (Some(found), _) => f(&key, &found),
+                (None, Some((_, offset))) => {
+                    copy(&key, offset, &mut value)?;
+                    f(&key, &value);
+                }
+                (None, None) => (),
+            }
+        }
+        for (gone, offset) in records {
+            copy(&gone, offset, &mut value)?;
+            f(&gone, &value);
+        }
+        drop(guard);
+        self.check_still_open()?;
+        *from = window.1;
+        Ok(from.is_some())
+    }
+}
+
+impl State {
+    /// Copies what an object, found by the index, had at a moment. The caller holds a guard since before it took the offset.
+    fn copy_at_moment(
+        &self,
+        key: &[u8],
+        offset: u64,
+        at: Timestamp,
+        value: &mut ValueBuffer,
+    ) -> Result<AtMoment> {
+        let damaged = || self.damaged(key, "a damaged MVCC object");
+        if self.is_chained() {
+            let newest =
+                Chain::at(self.pool(), offset).newest_at(at, &self.group.invalid).map_err(|_| damaged())?;
+            return Ok(match newest {
+                Some(version) if version.has_value() => {
+                    version.copy_value(value);
+                    AtMoment::Value
+                }
+                Some(_) => AtMoment::Nothing,
+                None => AtMoment::Ended,
+            });
+        }
+        let object = VersionedObject::try_open(self.pool(), offset).ok_or_else(damaged)?;
+        let Some(slot) = object.visible(at, &self.group.invalid) else { return Ok(AtMoment::Ended) };
+        let cts = object.cts(slot);
+        let whole = object.copy_value(slot, value);
+        interleave::point();
+        let still = cts <= at && object.is_still(slot, cts);
+        match still {
+            false => Ok(AtMoment::Ended),
+            true if whole => Ok(AtMoment::Value),
+            true => Err(damaged()),
+        }
+    }
+}
+
+fn as_slice(bound: &Bound<KeyBytes>) -> Bound<&[u8]> {
+    bound.as_ref().map(|key| &key[..])
+}
