@@ -3,7 +3,7 @@
 //! ```text
 //!   socket ─▶ server ─▶ startup ─▶ connection ──┬─ simple     a text of statements
 //!                │         │            │       └─ extended   Parse, Bind, Describe, Execute, Sync
-//!             limits    security        ▼                │
+//!             limits    security        ▼                │        (either may COPY)
 //!                                    session ◀───── statement ──▶ values ──▶ rows on the wire
 //! ```
 //!
@@ -24,8 +24,8 @@
 //! # What bounds memory
 //!
 //! Per connection: one message ([`Limits::packet_bytes`]), [`READ_AHEAD_BYTES_MAX`] read ahead, [`SEND_BYTES`] and
-//! a row to be sent, [`NAMES_MAX`](options::NAMES_MAX) statements and portals, one statement's memory
-//! ([`Limits::statement_memory_bytes`]); and at most [`Limits::connections`] of them.
+//! a row to be sent, [`NAMES_MAX`](options::NAMES_MAX) statements and portals, 128 shapes of texts of a kilobyte, one
+//! statement's memory ([`Limits::statement_memory_bytes`]); and at most [`Limits::connections`] of them.
 //!
 //! [`READ_AHEAD_BYTES_MAX`]: socket::READ_AHEAD_BYTES_MAX
 //! [`SEND_BYTES`]: socket::SEND_BYTES
