@@ -204,7 +204,9 @@ pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
             DataType::Timestamp(datafusion::arrow::datatypes::TimeUnit::Microsecond, Some("+00:00".into()))
         }
         other => {
-            return Err(DataFusionError::Internal(format!("a catalog relation has a column of type {other}")));
+            return Err(DataFusionError::Internal(format!(
+                "a catalog relation has a column of type {other}"
+            )));
         }
     })
 }

@@ -299,7 +299,8 @@ async fn prepared_statements_are_run_again_after_conflicts() {
 #[tokio::test]
 async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
     let (database, mut session) = meters().await;
-    let by_row = "SELECT id, (SELECT i.place FROM meters i WHERE i.id = o.id AND i.power >= o.id * 10) FROM meters o";
+    let by_row =
+        "SELECT id, (SELECT i.place FROM meters i WHERE i.id = o.id AND i.power >= o.id * 10) FROM meters o";
     let looked_for = "SELECT id, id IN (SELECT power / 10 FROM meters) FROM meters";
     for (sql, before, within) in [
         (by_row, "1 cellar;2 roof", "1 cellar;2 roof;3 shed"),
