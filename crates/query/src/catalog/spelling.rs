@@ -84,7 +84,8 @@ fn shown_item(item: &mut SelectItem) {
             None => return,
         },
         vector if is_vector(vector) => {
-            let name = column_of(vector).map(identifier).unwrap_or_default();
+            // The column itself may be needed beside it: clients don't see the difference.
+            let name = column_of(vector).map(identifier).unwrap_or_default() + "\0";
             (call("array_to_string", vec![vector.clone(), text(" ")]), name)
         }
         _ => return,
@@ -136,10 +137,10 @@ impl VisitorMut for Spelling {
             Expr::Cast { .. } => cast(expr),
             Expr::Function(_) => function(expr),
             Expr::AnyOp { .. } | Expr::AllOp { .. } => quantified(expr),
-            Expr::CompoundIdentifier(parts) => {
-                if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) {
-                    parts.remove(0);
-                }
+            Expr::CompoundIdentifier(parts)
+                if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) =>
+            {
+                parts.remove(0);
             }
             Expr::CompoundFieldAccess { access_chain, .. }
                 if access_chain
@@ -148,13 +149,7 @@ impl VisitorMut for Spelling {
             {
                 fields(expr);
             }
-            Expr::CompoundFieldAccess { root, access_chain } if is_vector(root) => {
-                for access in access_chain {
-                    if let AccessExpr::Subscript(Subscript::Index { index }) = access {
-                        *index = sum(std::mem::replace(index, null()), 1);
-                    }
-                }
-            }
+            Expr::CompoundFieldAccess { root, access_chain } => subscripts(root, access_chain),
             _ => {}
         }
         ControlFlow::Continue(())
@@ -190,6 +185,20 @@ fn cast(expr: &mut Expr) {
         let elem: Vec<Expr> = elements.into_iter().map(cast).collect();
         if !elem.is_empty() {
             *expr = Expr::Array(Array { elem, named: true });
+        }
+    }
+}
+
+/// `indkey[0]` is the first of a vector.
+fn subscripts(root: &Expr, access_chain: &mut [AccessExpr]) {
+    let mut within_vector = is_vector(root);
+    for access in access_chain {
+        match access {
+            AccessExpr::Dot(field) => within_vector = is_vector(field),
+            AccessExpr::Subscript(Subscript::Index { index }) if within_vector => {
+                *index = sum(std::mem::replace(index, null()), 1);
+            }
+            AccessExpr::Subscript(_) => {}
         }
     }
 }
@@ -234,14 +243,13 @@ fn function(expr: &mut Expr) {
     }
 }
 
-/// `ARRAY(query)`
+/// `ARRAY(query)`; its order counts, which the engine keeps only where there is a LIMIT.
 fn list_of_rows(query: &Query) -> Option<Expr> {
-    let text = "SELECT array_agg(\"rows\".\"x\") FROM (SELECT 1) AS \"rows\"(\"x\")";
-    let EngineStatement::Statement(statement) = query_of(text).ok()? else { return None };
-    let Statement::Query(mut outer) = *statement else { return None };
-    let SetExpr::Select(select) = outer.body.as_mut() else { return None };
-    let TableFactor::Derived { subquery, .. } = &mut select.from.first_mut()?.relation else { return None };
-    *subquery = Box::new(query.clone());
+    let ordered = query.order_by.is_some() && query.limit_clause.is_none() && query.fetch.is_none();
+    let all = if ordered { format!(" LIMIT {}", i64::MAX >> 1) } else { String::new() };
+    let text = format!("SELECT array_agg(\"rows\".\"x\") FROM ({query}{all}) AS \"rows\"(\"x\")");
+    let EngineStatement::Statement(statement) = query_of(&text).ok()? else { return None };
+    let Statement::Query(outer) = *statement else { return None };
     Some(Expr::Subquery(outer))
 }
 
