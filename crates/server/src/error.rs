@@ -34,10 +34,10 @@ pub(crate) struct Report {
     /// Five characters.
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    pub(crate) detail: Option<String>,
-    pub(crate) hint: Option<String>,
+    pub(crate) detail: Option<Box<str>>,
+    pub(crate) hint: Option<Box<str>>,
     /// Where it happened: the line of a COPY.
-    pub(crate) context: Option<String>,
+    pub(crate) context: Option<Box<str>>,
     /// Character of the statement's text, from 1.
     pub(crate) position: Option<usize>,
 }
@@ -72,12 +72,12 @@ impl Report {
         Report { severity: Severity::Fatal, ..self }
     }
 
-    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Report {
+    pub(crate) fn detail(mut self, detail: impl Into<Box<str>>) -> Report {
         self.detail = Some(detail.into());
         self
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Report {
+    pub(crate) fn hint(mut self, hint: impl Into<Box<str>>) -> Report {
         self.hint = Some(hint.into());
         self
     }
@@ -117,11 +117,11 @@ impl From<QueryError> for Report {
             }
             QueryError::MemoryLimit(_) => Report::error(code, "out of memory").detail(message),
             QueryError::Copy { table, line, error } => {
-                Report { context: Some(format!("COPY {table}, line {line}")), ..Report::from(*error) }
+                Report { context: Some(format!("COPY {table}, line {line}").into()), ..Report::from(*error) }
             }
             QueryError::Coded { .. } => match context(&message) {
                 Some((message, context)) => {
-                    Report { context: Some(format!("COPY {context}")), ..Report::error(code, message) }
+                    Report { context: Some(format!("COPY {context}").into()), ..Report::error(code, message) }
                 }
                 None => Report::error(code, message),
             },

@@ -57,7 +57,8 @@ pub struct TlsOptions {
 /// What clients may take; `None` of a time means no limit.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at a time; more get SQLSTATE 53300.
+    /// Connections at a time; more get SQLSTATE 53300. Each may have a transaction open: keep them below the database's
+    /// bound of those, [`entresol::TRANSACTIONS_MAX`].
     pub connections: usize,
     /// Bytes of one message; more get 08P01.
     pub packet_bytes: usize,

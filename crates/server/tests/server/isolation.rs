@@ -223,8 +223,8 @@ async fn locks_and_validation_are_serializable_at_each_level() {
         served.stop().await;
         other.stop().await;
     }
-    // Not by refusing everybody.
-    assert!(committed > 2 * 3 * scripts().len(), "{committed} committed");
+    // Not by refusing everybody: most scripts have somebody who commits, though they interleave as badly as can be.
+    assert!(committed > 4 * scripts().len(), "{committed} committed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
