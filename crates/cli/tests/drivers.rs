@@ -185,6 +185,7 @@ fn queries_of_tools_are_answered() {
         "stock_key|{shop,item}|p\n",
         "price|numeric(8,2)||f|1700|524294|||",
         "shop\nitem\n",
+        "once|{seen,price}|u\n",
         "once|t|5 4|CREATE UNIQUE INDEX once ON public.stock USING btree (seen, price)|",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");

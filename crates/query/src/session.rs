@@ -146,7 +146,7 @@ impl Session {
         };
         let context = engine::context(&source, &options);
         functions::register(&context, &facts);
-        crate::catalog::functions::register(&context, &source);
+        crate::catalog::call::register(&context, &source);
         past::register(&context, &catalog, &current);
         Session {
             catalog,

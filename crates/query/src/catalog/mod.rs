@@ -19,6 +19,7 @@
 //!
 //! Memory: a relation is one batch; rows are as many as there are columns, indexes and constraints of tables.
 
+pub(crate) mod call;
 pub(crate) mod cell;
 pub(crate) mod correlated;
 pub(crate) mod definitions;
