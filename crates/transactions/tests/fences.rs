@@ -66,7 +66,9 @@ fn fences_and_flushes_are_pinned() {
     context.keep_history(other.id(), None).unwrap();
     (0..2).for_each(|_| write(&context, &[&other], 100, Some(b"7")));
     count(&context, counted, "update of 1 key with a history", || write(&context, &[&other], 1, Some(b"8")));
-    count(&context, counted, "update of 10 keys with a history", || write(&context, &[&other], 10, Some(b"9")));
+    count(&context, counted, "update of 10 keys with a history", || {
+        write(&context, &[&other], 10, Some(b"9"))
+    });
     count(&context, counted, "read of 100 keys in the past", || {
         let reader = context.begin_as_of(context.newest_commit() - 1).unwrap();
         (0..100).for_each(|number| assert!(reader.read(&other, &key(number), |_| ()).unwrap().is_some()));

@@ -145,7 +145,13 @@ fn print(directory: &Path, headers: &PoolInfo, opened: Option<&Opened>, out: &mu
     draw(&["table", "rows", "size"], &tables, out)?;
     for table in &opened.tables {
         if let Some(history) = &table.history {
-            writeln!(out, "history of {}: {}, kept {}", table.name, bytes_text(history.bytes), history.kept())?;
+            writeln!(
+                out,
+                "history of {}: {}, kept {}",
+                table.name,
+                bytes_text(history.bytes),
+                history.kept()
+            )?;
         }
     }
     for (name, what) in &opened.damaged {

@@ -148,7 +148,8 @@ fn run_protocol(protocol: Protocol, sizes: Sizes, seed: u64, report: &mut Report
             "figure": "writing", "protocol": protocol.to_string(), "keys_per_commit": keys_per_commit,
             "without_history_ns_per_key": without, "with_history_ns_per_key": with,
         }));
-        let name = format!("writing with a history beside without, {keys_per_commit} keys a commit, {protocol}");
+        let name =
+            format!("writing with a history beside without, {keys_per_commit} keys a commit, {protocol}");
         report.ratio(&name, with / without, None);
     }
     while kept.rounds < ROUNDS {
@@ -179,8 +180,16 @@ fn run_protocol(protocol: Protocol, sizes: Sizes, seed: u64, report: &mut Report
         if back == 0 {
             present = (look_up, scan);
         } else if back == BACK[BACK.len() - 1] || back == 1 {
-            report.ratio(&format!("look-up {back} rounds back beside the present, {protocol}"), look_up / present.0, None);
-            report.ratio(&format!("scan {back} rounds back beside the present, {protocol}"), scan / present.1, None);
+            report.ratio(
+                &format!("look-up {back} rounds back beside the present, {protocol}"),
+                look_up / present.0,
+                None,
+            );
+            report.ratio(
+                &format!("scan {back} rounds back beside the present, {protocol}"),
+                scan / present.1,
+                None,
+            );
         }
         looked_up.push((back.to_string(), look_up));
         scanned.push((back.to_string(), scan));
