@@ -170,7 +170,7 @@ impl Database {
     /// // The same in SQL.
     /// let rows = session.query(&format!("SELECT * FROM meters FOR SYSTEM_TIME AS OF TRANSACTION {moment}"))?;
     /// assert_eq!(rows[0].num_rows(), 1);
-    /// # drop((session, past));
+    /// # drop((session, past, meters));
     /// # database.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -26,6 +26,7 @@
 //! kept). Memory: the inner nodes of the index.
 
 mod clock;
+mod keep;
 mod keys;
 mod prune;
 mod record;

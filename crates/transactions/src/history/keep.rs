@@ -1,0 +1,103 @@
+//! Turning histories on and off.
+//!
+//! A crash leaves a state with its history or without: each is one publication. What is left of a dropped history is destroyed in
+//! steps, as a dropped state is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use entresol_structures::OrderedIndex;
+
+use super::{History, HistoryKeys};
+use crate::context::StateContext;
+use crate::directory::{HistoryEntry, StateEntry};
+use crate::state::State;
+use crate::vacuum::Dropping;
+use crate::{Error, Result, StateId, Timestamp};
+
+impl StateContext {
+    /// From now on the state keeps what its keys had before, for `kept` after it has ended, `None`: for ever; or, if it does
+    /// so already, for another time from now on. What was before cannot be asked for. Like a creation it
+    /// survives a crash with the next commit that does. Its keys may have at most about half of the bytes that others may.
+    pub fn keep_history(&self, id: StateId, kept: Option<Duration>) -> Result<()> {
+        let kept_ns = kept.map_or(u64::MAX, |kept| u64::try_from(kept.as_nanos()).unwrap_or(u64::MAX));
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        if let Some(history) = state.history() {
+            self.directory.set_kept(id, kept_ns);
+            history.set_kept(kept_ns);
+            self.prune_due_ns.store(0, Ordering::Release);
+            return Ok(());
+        }
+        self.directory.prepare_histories()?;
+        self.keeps_history.store(true, Ordering::SeqCst);
+        let (slot, _) = self.active.claim()?;
+        let (from, made) = {
+            // No commit into the state is in work: those before had nothing to keep, those after find the history.
+            let _writer = state.group.hold();
+            self.active.catch_up(self.pool.env().now_ns());
+            let stamp = self.active.stamp(slot);
+            let from = stamp.cts();
+            let made = self.make_history(&state, from, kept_ns);
+            if let Ok(history) = &made {
+                state.set_history(Some(Arc::clone(history)));
+            }
+            stamp.finish();
+            (from, made)
+        };
+        self.active.release(slot);
+        made?;
+        self.with_history.lock().push(state);
+        self.prune_due_ns.store(0, Ordering::Release);
+        self.active.wait_until_visible(from)
+    }
+
+    fn make_history(&self, state: &Arc<State>, horizon: Timestamp, kept_ns: u64) -> Result<Arc<History>> {
+        let id = self.directory.free_state()?;
+        let mut publication = self.pool.publication();
+        let width = HistoryKeys::of(state.width()).width();
+        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
+        let entry = StateEntry { id, group: state.group.id, width, root, dropping: false, history: true };
+        let history = HistoryEntry { of: state.id, id, horizon, kept_ns };
+        self.directory.add_state(&entry, &mut publication);
+        self.directory.add_history(&history, &mut publication);
+        publication.publish()?;
+        History::open(&self.pool, &entry, &history, state.width())
+    }
+
+    /// The state keeps no history any more; that which it has goes, in steps, once nobody reads it. Does nothing if there is
+    /// none.
+    pub fn drop_history(&self, id: StateId) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let state = self.state(id).ok_or(Error::NoSuchState(id))?;
+        let Some(history) = state.history() else { return Ok(()) };
+        let (slot, _) = self.active.claim()?;
+        let dropped_at = {
+            let _writer = state.group.hold();
+            self.directory.drop_history(id, history.id).map(|()| {
+                state.set_history(None);
+                let stamp = self.active.stamp(slot);
+                let dropped_at = stamp.cts();
+                stamp.finish();
+                dropped_at
+            })
+        };
+        self.active.release(slot);
+        let dropped_at = dropped_at?;
+        self.forget_history(&state, &history, dropped_at);
+        self.active.wait_until_visible(dropped_at)
+    }
+
+    /// The history of a state is dropped, and nobody finds it any more.
+    pub(crate) fn forget_history(&self, state: &State, history: &History, dropped_at: Timestamp) {
+        self.with_history.lock().retain(|other| other.id != state.id);
+        self.dropping.lock().push(Dropping::new(history.id, history.root, dropped_at, false));
+    }
+
+    /// Does any state keep a history?
+    #[inline]
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.keeps_history.load(Ordering::Relaxed)
+    }
+}
