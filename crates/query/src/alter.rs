@@ -10,10 +10,10 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, RenameTableNameKind,
-    TableConstraint,
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, DropBehavior,
+    RenameTableNameKind, TableConstraint,
 };
-use entresol_tables::{Error as TableError, ScanRange, Table, TableDefinition, Value, Verify};
+use entresol_tables::{Alteration, Error as TableError, ScanRange, Table, TableDefinition, Value, Verify};
 use entresol_transactions::Transaction;
 
 use crate::checks::{self, Checks};
@@ -40,11 +40,12 @@ pub(crate) async fn run(session: &Session, alter: &AlterTable) -> Result<Stateme
             refuse("ALTER TABLE", &[(column_position.is_some(), "FIRST or AFTER")])?;
             change.add_column(*if_not_exists, column_def).await
         }
-        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+        AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
             let [column] = column_names.as_slice() else {
                 return Err(Error::unsupported("several columns in DROP COLUMN"));
             };
-            change.drop_column(&identifier(column), *if_exists).await
+            let cascade = matches!(drop_behavior, Some(DropBehavior::Cascade));
+            change.drop_column(&identifier(column), *if_exists, cascade).await
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
             change.rename_column(&identifier(old_column_name), &identifier(new_column_name)).await
@@ -116,12 +117,22 @@ impl Change<'_> {
         rule: Option<Rule>,
         change: impl FnOnce(&mut TableDefinition) -> Result<()> + Send + 'static,
     ) -> Result<StatementResult> {
+        self.redefine_with(rule, Alteration::default(), change).await
+    }
+
+    /// The same, with what else changes.
+    async fn redefine_with(
+        &self,
+        rule: Option<Rule>,
+        alteration: Alteration,
+        change: impl FnOnce(&mut TableDefinition) -> Result<()> + Send + 'static,
+    ) -> Result<StatementResult> {
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || {
             let verify =
                 rule.map(|rule| move |table: &Arc<Table>, tx: &Arc<Transaction>| rule.verify(table, tx));
             let verify: Option<Verify<'_, Error>> = verify.as_ref().map(|verify| verify as _);
-            catalog.redefine(&table, verify, change).map(drop)
+            catalog.redefine_with(&table, verify, alteration, change).map(drop)
         })
         .await??;
         Ok(DONE)
@@ -167,7 +178,7 @@ impl Change<'_> {
         let ruled = self.add_rules(&name, required, declared.checks).await;
         if ruled.is_err() {
             let dropped = Change { session: self.session, table: self.session.catalog.table(table)? };
-            if let Err(second) = Box::pin(dropped.drop_column(&name, true)).await {
+            if let Err(second) = Box::pin(dropped.drop_column(&name, true, false)).await {
                 tracing::warn!(error = %second, "the column of an ADD COLUMN that failed is left");
             }
         }
@@ -215,7 +226,7 @@ impl Change<'_> {
         .await
     }
 
-    async fn drop_column(&self, name: &str, if_exists: bool) -> Result<StatementResult> {
+    async fn drop_column(&self, name: &str, if_exists: bool, cascade: bool) -> Result<StatementResult> {
         let column = match self.column(name) {
             Err(_) if if_exists => return Ok(DONE),
             column => column?,
@@ -242,7 +253,8 @@ impl Change<'_> {
         if definition.schema.visible_columns().len() == 1 {
             return Err(Error::unsupported("dropping the only column of a table"));
         }
-        self.redefine(None, move |definition| {
+        let alteration = Alteration { cascade, sequences: Vec::new() };
+        self.redefine_with(None, alteration, move |definition| {
             definition.schema = Arc::new(definition.schema.without_column(column)?);
             definition.defaults.remove(column);
             let moved = definition.indexes.iter_mut().flat_map(|index| &mut index.columns);

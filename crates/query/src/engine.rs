@@ -18,8 +18,10 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, ObjectName, Query, Statement, Update};
-use entresol_tables::{Catalog, Error as TableError, Row, Table, TableDefinition, TableOptions, Value};
+use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, Query, Statement, Update};
+use entresol_tables::{
+    Catalog, Error as TableError, RelationKind, Row, Table, TableDefinition, TableOptions, Value,
+};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
@@ -34,6 +36,7 @@ use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
+use crate::views::Views;
 use crate::{assignment, definition, explain, literals, modify, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
@@ -76,7 +79,7 @@ pub(crate) fn context(
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
     let context = SessionContext::new_with_state(builder.build());
-    context.register_catalog(CATALOG, Arc::new(Names::new(catalog, current)));
+    context.register_catalog(CATALOG, Arc::new(Names::new(catalog, current, Views::new(catalog, &context))));
     context
 }
 
@@ -102,10 +105,15 @@ pub(crate) async fn logical_plan(
     };
     numbers::type_exponents(&mut statement);
     let plan = state.statement_to_plan(statement).await?;
+    check_reads(&plan)?;
+    Ok(plan)
+}
+
+/// Refuses plans that would do anything but read.
+pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    read_only.verify_plan(&plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))?;
-    Ok(plan)
+    read_only.verify_plan(plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))
 }
 
 /// EXPLAIN of a writing statement explains the query that computes what it writes.
@@ -279,7 +287,7 @@ pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
     let name = table_name(&create.name)?;
     let Some(query) = &create.query else {
-        if create.if_not_exists && session.catalog.table(&name).is_ok() {
+        if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
         let definition = definition::declared(session, &name, create)?;
@@ -287,11 +295,11 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     definition::declared_schema_is_absent(create)?;
-    if session.catalog.table(&name).is_ok() {
-        return match create.if_not_exists {
-            true => Ok(StatementResult::Done { verb: "CREATE TABLE" }),
-            false => Err(TableError::TableExists { table: name }.into()),
-        };
+    match session.catalog.relation_kind(&name) {
+        Some(_) if create.if_not_exists => return Ok(StatementResult::Done { verb: "CREATE TABLE" }),
+        Some(RelationKind::Table) => return Err(TableError::TableExists { table: name }.into()),
+        Some(_) => return Err(TableError::RelationExists { name }.into()),
+        None => {}
     }
     let tx = session.catalog.begin()?;
     let _bound = session.bind(&tx);
@@ -330,28 +338,4 @@ async fn make_table(
     let options = TableOptions { group: None, if_not_exists };
     blocking(move || catalog.create_table_as(&name, definition, options).map(drop)).await??;
     Ok(())
-}
-
-pub(crate) async fn drop_tables(
-    session: &Session,
-    if_exists: bool,
-    names: &[ObjectName],
-) -> Result<StatementResult> {
-    let names: Result<Vec<String>> = names.iter().map(table_name).collect();
-    let mut existing = Vec::new();
-    for name in names? {
-        match session.catalog.table(&name) {
-            Ok(_) => existing.push(name),
-            Err(TableError::NoSuchTable { .. }) if if_exists => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    for name in existing {
-        let catalog = Arc::clone(&session.catalog);
-        match blocking(move || catalog.drop_table(&name)).await? {
-            Err(TableError::NoSuchTable { .. }) if if_exists => {}
-            dropped => dropped?,
-        }
-    }
-    Ok(StatementResult::Done { verb: "DROP TABLE" })
 }

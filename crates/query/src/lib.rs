@@ -3,7 +3,7 @@
 //! ```text
 //!   SQL ─▶ statement ─▶ session ──┬─ block        BEGIN, COMMIT, ROLLBACK, savepoints
 //!                                 ├─ definition   CREATE TABLE, DROP TABLE
-//!                                 ├─ define, alter   CREATE INDEX, DROP INDEX, ALTER TABLE
+//!                                 ├─ define, alter   CREATE INDEX, DROP, ALTER TABLE; views
 //!                                 ├─ source ──▶ engine ──▶ assignment ──▶ write    INSERT, UPDATE, DELETE
 //!                                 │              └▶ modify ─▶ defaults, checks, conflict     and what they ask besides
 //!                                 └─ engine       queries
@@ -71,6 +71,8 @@ mod statement;
 mod statement_memory;
 pub mod system;
 mod types;
+mod view_definition;
+mod views;
 mod write;
 
 pub use block::SAVEPOINTS_MAX;
@@ -92,3 +94,4 @@ pub use settings::SERVER_VERSION;
 pub use statement::SQL_BYTES_MAX;
 pub use statement_memory::statement_memory;
 pub use types::{arrow_type, column_type, visible_schema};
+pub use views::VIEW_DEPTH_MAX;

@@ -1,6 +1,6 @@
 //! The names that SQL knows: one catalog, `entresol`, with the schemas
 //!
-//! - `public`: the tables of the database; names without a schema mean it;
+//! - `public`: the tables, views and sequences of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::system`];
 //! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
 //!
@@ -19,6 +19,7 @@ use entresol_tables::{Catalog, Error as TableError};
 use crate::error::external;
 use crate::provider::{Current, EntresolTable};
 use crate::system;
+use crate::views::Views;
 
 /// The name of the catalog.
 pub const CATALOG: &str = "entresol";
@@ -38,9 +39,10 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(catalog: &Arc<Catalog>, current: &Arc<Current>) -> Names {
+    pub(crate) fn new(catalog: &Arc<Catalog>, current: &Arc<Current>, views: Views) -> Names {
         let tables = |hidden_keys| {
-            Arc::new(Tables { catalog: Arc::clone(catalog), current: Arc::clone(current), hidden_keys })
+            let (catalog, current) = (Arc::clone(catalog), Arc::clone(current));
+            Arc::new(Tables { catalog, current, views: views.clone(), hidden_keys })
         };
         Names {
             public: tables(false),
@@ -69,13 +71,15 @@ impl CatalogProvider for Names {
 struct Tables {
     catalog: Arc<Catalog>,
     current: Arc<Current>,
+    views: Views,
     hidden_keys: bool,
 }
 
 #[async_trait]
 impl SchemaProvider for Tables {
     fn table_names(&self) -> Vec<String> {
-        self.catalog.tables().iter().map(|table| table.name().to_owned()).collect()
+        let tables = self.catalog.tables();
+        tables.iter().map(|table| table.name().to_owned()).chain(self.views.names()).collect()
     }
 
     async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
@@ -85,16 +89,18 @@ impl SchemaProvider for Tables {
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),
+            Err(TableError::WrongKind { .. }) if !self.hidden_keys => self.views.relation(name).await,
             Err(error) => Err(external(error)),
         }
     }
 
     async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
-        Ok(self.table_exist(name).then_some(TableType::Base))
+        let kind = if self.views.is_view(name) { TableType::View } else { TableType::Base };
+        Ok(self.table_exist(name).then_some(kind))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.catalog.table(name).is_ok()
+        self.catalog.table(name).is_ok() || (!self.hidden_keys && self.catalog.relation_kind(name).is_some())
     }
 }
 

@@ -342,8 +342,8 @@ impl Session {
             Command::CreateTable(create) => return engine::create_table(self, create).await,
             Command::Define(statement) => return define::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
-            Command::DropTable { if_exists, names } => {
-                return engine::drop_tables(self, *if_exists, names).await;
+            Command::DropTable { if_exists, names, cascade } => {
+                return define::drop_tables(self, *if_exists, names, *cascade).await;
             }
             _ => {}
         }
