@@ -63,10 +63,15 @@ fn values(computed: &[Computed], rows: usize) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), arrays?, &options)?)
 }
 
-/// The value of a default now; an error if it is no expression for the column. For definitions.
+/// The value of a default now, NULL if it may be another for each row; an error if it is no expression for the column.
+/// For definitions.
 pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, default: &Expr) -> Result<Value> {
     let computed = Scope::new(state, &[])?.plan("DEFAULT", default)?;
     assignment::check(table, column, computed.field.data_type())?;
+    if computed.is_volatile {
+        // A look would draw from sequences.
+        return Ok(Value::Null);
+    }
     let batch = values(&[computed], 1)?;
     let mut value = Value::Null;
     assignment::fill(table, column, batch.column(0), |_, computed| value = computed)?;

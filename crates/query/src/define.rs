@@ -11,6 +11,7 @@ use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
 use crate::alter;
 use crate::definition::{column_indexes, index_name};
 use crate::error::{Error, Result};
+use crate::sequences;
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{refuse, table_name};
 use crate::view_definition::{self, drop_all};
@@ -36,6 +37,9 @@ pub(crate) async fn run(session: &Session, statement: &Statement) -> Result<Stat
         Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
             drop_all(session, RelationKind::View, *if_exists, names, *cascade).await?;
             Ok(StatementResult::Done { verb: "DROP VIEW" })
+        }
+        Statement::Drop { object_type: ObjectType::Sequence, if_exists, names, cascade, .. } => {
+            sequences::drop_sequences(session, *if_exists, names, *cascade).await
         }
         Statement::Drop { if_exists, names, cascade, .. } => {
             refuse("DROP INDEX", &[(*cascade, "CASCADE")])?;

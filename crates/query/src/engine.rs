@@ -20,7 +20,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, Query, Statement, Update};
 use entresol_tables::{
-    Catalog, Error as TableError, RelationKind, Row, Table, TableDefinition, TableOptions, Value,
+    Catalog, Error as TableError, NewSequence, RelationKind, Row, Table, TableDefinition, TableOptions, Value,
 };
 use entresol_transactions::Transaction;
 use futures::StreamExt;
@@ -290,8 +290,8 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
         if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
-        let definition = definition::declared(session, &name, create)?;
-        make_table(session, &name, definition, create.if_not_exists).await?;
+        let (definition, sequences) = definition::declared(session, &name, create)?;
+        make_table(session, &name, definition, sequences, create.if_not_exists).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     definition::declared_schema_is_absent(create)?;
@@ -305,7 +305,7 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
-    make_table(session, &name, TableDefinition::plain(schema), false).await?;
+    make_table(session, &name, TableDefinition::plain(schema), Vec::new(), false).await?;
     match fill(session, &name, frame).await {
         Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
         Err(error) => {
@@ -332,10 +332,11 @@ async fn make_table(
     session: &Session,
     name: &str,
     definition: TableDefinition,
+    sequences: Vec<NewSequence>,
     if_not_exists: bool,
 ) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
     let options = TableOptions { group: None, if_not_exists };
-    blocking(move || catalog.create_table_as(&name, definition, options).map(drop)).await??;
+    blocking(move || catalog.create_table_with(&name, definition, options, sequences).map(drop)).await??;
     Ok(())
 }

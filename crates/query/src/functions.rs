@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, external};
 use crate::schemas::{CATALOG, SCHEMA};
+use crate::sequences::Drawn;
 use crate::session::Session;
 use crate::settings::{self, SERVER_VERSION, Settings};
 
@@ -42,6 +43,8 @@ impl Default for Client {
 pub(crate) struct Facts {
     pub(crate) settings: Mutex<Settings>,
     client: Mutex<Client>,
+    /// What it drew from sequences.
+    pub(crate) drawn: Mutex<Drawn>,
 }
 
 impl Facts {
@@ -50,7 +53,7 @@ impl Facts {
         if let Ok(setting) = settings::find("durability") {
             settings.set_initial(setting, durability.to_string());
         }
-        Arc::new(Facts { settings: Mutex::new(settings), client: Mutex::default() })
+        Arc::new(Facts { settings: Mutex::new(settings), client: Mutex::default(), drawn: Mutex::default() })
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   SQL ─▶ statement ─▶ session ──┬─ block        BEGIN, COMMIT, ROLLBACK, savepoints
 //!                                 ├─ definition   CREATE TABLE, DROP TABLE
-//!                                 ├─ define, alter   CREATE INDEX, DROP, ALTER TABLE; views
+//!                                 ├─ define, alter   CREATE INDEX, DROP, ALTER TABLE; views, sequences
 //!                                 ├─ source ──▶ engine ──▶ assignment ──▶ write    INSERT, UPDATE, DELETE
 //!                                 │              └▶ modify ─▶ defaults, checks, conflict     and what they ask besides
 //!                                 └─ engine       queries
@@ -51,6 +51,7 @@ mod execute;
 mod explain;
 mod expressions;
 mod functions;
+mod generated;
 mod index_order;
 mod literals;
 mod modify;
@@ -63,6 +64,8 @@ mod provider;
 mod rows;
 mod scan;
 mod schemas;
+mod sequence_text;
+mod sequences;
 mod session;
 mod set;
 mod settings;

@@ -34,6 +34,7 @@ use crate::functions::{self, Facts};
 use crate::point::{self, Given};
 use crate::prepared::Prepared;
 use crate::provider::Current;
+use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
@@ -138,6 +139,7 @@ impl Session {
         let durability = options.durability;
         let facts = Facts::new(durability);
         functions::register(&context, &facts);
+        sequences::register(&context, &catalog, &facts);
         Session {
             catalog,
             context,
@@ -341,6 +343,7 @@ impl Session {
         match &command {
             Command::CreateTable(create) => return engine::create_table(self, create).await,
             Command::Define(statement) => return define::run(self, statement).await,
+            Command::Sequence(statement) => return sequences::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
             Command::DropTable { if_exists, names, cascade } => {
                 return define::drop_tables(self, *if_exists, names, *cascade).await;

@@ -23,6 +23,7 @@ use crate::define;
 use crate::error::{Error, Result};
 use crate::parameters;
 use crate::schemas::{CATALOG, SCHEMA};
+use crate::sequence_text::SequenceStatement;
 
 /// The longest text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     },
     /// CREATE and DROP of indexes, views and sequences, ALTER TABLE.
     Define(Box<Statement>),
+    /// CREATE SEQUENCE, ALTER SEQUENCE.
+    Sequence(Box<SequenceStatement>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -113,6 +116,8 @@ impl Command {
             Command::CreateTable(_) => "CREATE TABLE",
             Command::DropTable { .. } => "DROP TABLE",
             Command::Define(statement) => define::verb(statement),
+            Command::Sequence(statement) if statement.creates => "CREATE SEQUENCE",
+            Command::Sequence(_) => "ALTER SEQUENCE",
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
@@ -161,7 +166,10 @@ impl Command {
 
     /// Whether it makes or drops something: not inside of a block.
     pub(crate) fn is_definition(&self) -> bool {
-        matches!(self, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
+        matches!(
+            self,
+            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+        )
     }
 
     /// How many parameters it has.
@@ -235,6 +243,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
     for part in parts {
         match part {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
+            Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
                     parse_engine(&sql)?.into_iter().map(classify).collect();

@@ -95,6 +95,7 @@ impl TestDatabase {
 
     fn reopen(&mut self) {
         let catalog = self.catalog.take().unwrap();
+        catalog.give_back_values();
         catalog.context().pool().close().unwrap();
         drop(catalog);
         self.open();
