@@ -23,7 +23,7 @@ pub(crate) async fn create(session: &Session, create: &CreateView) -> Result<Sta
         return Err(Error::coded("42P02", "there is no parameter $1"));
     }
     let query = create.query.to_string();
-    let state = session.context.state();
+    let state = Arc::new(session.context.state());
     // The stored text is what is planned, not the statement's.
     let (plan, reads) = views::analysed(&session.catalog, &state, &query).await?;
     engine::check_reads(&plan)?;
@@ -84,7 +84,7 @@ async fn check_replaces(session: &Session, old: &View, names: &[String], types: 
         return wrong(format!("cannot change name of view column \"{old}\" to \"{new}\""));
     }
     // A view over something damaged has no types to be compared with.
-    let Ok(plan) = views::planned(&session.catalog, &session.context.state(), old, 0).await else {
+    let Ok(plan) = views::planned(&session.catalog, &Arc::new(session.context.state()), old, 0).await else {
         return Ok(());
     };
     for ((field, new), name) in plan.schema().fields().iter().zip(types).zip(names) {

@@ -76,7 +76,7 @@ impl Views {
 
     /// The view or sequence of a name, for the planner.
     pub(crate) async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
-        let state = self.state.upgrade().ok_or_else(closed)?.read().clone();
+        let state = Arc::new(self.state.upgrade().ok_or_else(closed)?.read().clone());
         relation(&self.catalog, &state, name, 0).await.map_err(external)
     }
 }
@@ -88,7 +88,7 @@ fn closed() -> DataFusionError {
 
 async fn relation(
     catalog: &Arc<Catalog>,
-    state: &SessionState,
+    state: &Arc<SessionState>,
     name: &str,
     depth: usize,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -120,7 +120,7 @@ fn sequence(catalog: &Catalog, name: &str) -> Result<Arc<dyn TableProvider>> {
 /// The plan of a view, with its own column names.
 pub(crate) async fn planned(
     catalog: &Arc<Catalog>,
-    state: &SessionState,
+    state: &Arc<SessionState>,
     view: &View,
     depth: usize,
 ) -> Result<LogicalPlan> {
@@ -147,7 +147,7 @@ pub(crate) fn named(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> 
 /// Plans a text in a scope of its own: with the columns that `reads` has, or all of them. Says what the text reads.
 async fn scoped(
     catalog: &Arc<Catalog>,
-    state: &SessionState,
+    state: &Arc<SessionState>,
     query: &str,
     reads: Option<&[ViewRead]>,
     depth: usize,
@@ -168,14 +168,14 @@ async fn scoped(
     let scope = Arc::new(Scope {
         catalog: Arc::clone(catalog),
         public,
-        state: state.clone(),
+        state: Arc::clone(state),
         columns: hidden,
         read: Mutex::default(),
         depth,
     });
     let list = MemoryCatalogProviderList::new();
     list.register_catalog(CATALOG.to_owned(), Arc::new(ScopedNames { base, scope: Arc::clone(&scope) }));
-    let context = SessionContext::new_with_state(state.clone());
+    let context = SessionContext::new_with_state(SessionState::clone(state));
     context.register_catalog_list(Arc::new(list));
     let plan = context.state().statement_to_plan(statement).await?;
     let read = std::mem::take(&mut *scope.read.lock());
@@ -185,7 +185,7 @@ async fn scoped(
 /// Plans the query of a view to be, and finds what it reads.
 pub(crate) async fn analysed(
     catalog: &Arc<Catalog>,
-    state: &SessionState,
+    state: &Arc<SessionState>,
     query: &str,
 ) -> Result<(LogicalPlan, Vec<ViewRead>)> {
     let (plan, read) = scoped(catalog, state, query, None, 0).await?;
@@ -238,7 +238,7 @@ impl CatalogProvider for ScopedNames {
 struct Scope {
     catalog: Arc<Catalog>,
     public: Arc<dyn SchemaProvider>,
-    state: SessionState,
+    state: Arc<SessionState>,
     /// What relations show; all of it if `None`.
     columns: Option<BTreeMap<String, Vec<String>>>,
     /// What was asked for, with all columns.

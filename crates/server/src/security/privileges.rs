@@ -3,12 +3,16 @@
 //! Whoever is no administrator may read and write tables that it was granted, and use transactions and settings.
 //! Everything else, definitions and backups included, is for administrators.
 
+use std::ops::ControlFlow;
+
 use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
 use entresol::query::datafusion::sql::resolve::resolve_table_references;
 use entresol::query::datafusion::sql::sqlparser::ast::{
-    FromTable, Insert, ObjectName, SetExpr, Statement, TableFactor, TableObject, TableWithJoins,
+    Expr, FromTable, FunctionArg, FunctionArgExpr, FunctionArguments, Insert, ObjectName, SetExpr, Statement,
+    TableFactor, TableObject, TableWithJoins, Value, visit_expressions,
 };
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use entresol::query::datafusion::sql::sqlparser::parser::Parser;
 
 use super::roles::{Access, Role};
 use crate::error::{Outcome, Report};
@@ -64,10 +68,45 @@ fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     for table in named.iter().filter(|table| !table.schema().is_some_and(|of| OPEN_SCHEMAS.contains(&of))) {
         allow(role, Access::Read, table.table())?;
     }
+    check_sequences(role, statement)?;
     match written {
         Some(table) => allow(role, Access::Write, &table),
         None => Ok(()),
     }
+}
+
+/// `nextval` and `setval` write the sequence that they name. Those in defaults and views are not looked at: whoever made
+/// these may.
+fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
+    let EngineStatement::Statement(statement) = statement else { return Ok(()) };
+    let visited = visit_expressions(statement.as_ref(), |expr| match drawn_from(expr) {
+        None => ControlFlow::Continue(()),
+        Some(Some(sequence)) if role.may(Access::Write, &sequence) => ControlFlow::Continue(()),
+        Some(Some(sequence)) => {
+            ControlFlow::Break(denied(format!("permission denied for sequence {sequence}")))
+        }
+        Some(None) => ControlFlow::Break(denied("must be an administrator to compute a sequence's name")),
+    });
+    match visited {
+        ControlFlow::Break(report) => Err(report),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The sequence that an expression writes; `Some(None)` if only running it tells which.
+fn drawn_from(expr: &Expr) -> Option<Option<String>> {
+    let Expr::Function(function) = expr else { return None };
+    let called = function.name.0.last()?.as_ident()?.value.to_ascii_lowercase();
+    if called != "nextval" && called != "setval" {
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else { return Some(None) };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(name)))) = list.args.first() else {
+        return Some(None);
+    };
+    let Value::SingleQuotedString(text) = &name.value else { return Some(None) };
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
+    Some(parsed.and_then(|mut parser| parser.parse_object_name(false)).ok().map(|name| last(&name)))
 }
 
 fn allow(role: &Role, access: Access, table: &str) -> Outcome<()> {
@@ -142,7 +181,14 @@ mod tests {
         assert_eq!(code("INSERT INTO b SELECT * FROM a"), Ok(()));
         assert_eq!(code("BEGIN"), Ok(()));
         assert_eq!(code("SELECT 1"), Ok(()));
+        assert_eq!(code("SELECT nextval('b'), setval('public.B', 5), currval('c')"), Ok(()));
         for refused in [
+            "SELECT nextval('a')",
+            "SELECT 1 + pg_catalog.setval('c', 1)",
+            "INSERT INTO b VALUES (NEXTVAL('c'))",
+            "EXPLAIN SELECT nextval('c')",
+            "SELECT nextval(x) FROM a",
+            "SELECT nextval('b' || '')",
             "SELECT * FROM c",
             "SELECT (SELECT max(x) FROM c)",
             "WITH q AS (SELECT * FROM c) SELECT * FROM q",
