@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 use crate::error::{Error, Result};
 use crate::sequence_text::{self, SequenceStatement};
 use crate::session::{Session, StatementResult, blocking};
+use crate::statement::has_word;
 
 /// A part of a text.
 pub(crate) enum Part {
@@ -30,10 +31,7 @@ const KEYWORDS: [&str; 3] = [BACKUP, IDENTITY, "sequence"];
 
 /// Cuts out the statements of a text that the engine's parser does not know, if it may have any: `None` if it has none.
 pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
-    let has = |keyword: &str| {
-        sql.as_bytes().windows(keyword.len()).any(|word| word.eq_ignore_ascii_case(keyword.as_bytes()))
-    };
-    if !KEYWORDS.into_iter().any(has) {
+    if !KEYWORDS.into_iter().any(|keyword| has_word(sql, keyword)) {
         return Ok(None);
     }
     // What is no SQL is the parser's to report.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     ColumnOption, DataType as SqlType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GeneratedAs,
-    Insert, SetExpr, Value as Literal, visit_expressions,
+    Insert, ObjectName, SelectItem, SetExpr, Value as Literal, VisitMut, visit_expressions,
+    visit_expressions_mut,
 };
 use entresol_tables::{Catalog, DataType, Identity, NewSequence, RelationKind, SequenceType, Table};
 
@@ -93,6 +94,44 @@ fn drawing_from(sequence: &str) -> String {
     format!("nextval('{}')", quoted.replace('\'', "''"))
 }
 
+/// The text that names a sequence in a default which is nothing but `nextval('…')`.
+pub(crate) fn plainly_drawn_from(default: &str) -> Option<&str> {
+    let name = default.strip_prefix("nextval('")?.strip_suffix("')")?;
+    (!name.contains('\'')).then_some(name)
+}
+
+/// Takes the cast out of `nextval('s'::regclass)` and its siblings, which is how PostgreSQL's tools write them.
+pub(crate) fn without_regclass(sql: &mut impl VisitMut) {
+    let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
+        if let Some(Expr::Cast { expr: inner, data_type: SqlType::Regclass, .. }) = sequence_argument(expr) {
+            let inner = std::mem::replace(inner.as_mut(), Expr::Value(Literal::Null.into()));
+            if let Some(argument) = sequence_argument(expr) {
+                *argument = inner;
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    debug_assert!(visited.is_continue());
+}
+
+/// The argument of a call that says which sequence it is for.
+fn sequence_argument(expr: &mut Expr) -> Option<&mut Expr> {
+    let Expr::Function(function) = expr else { return None };
+    if !is_on_sequence(&function.name) {
+        return None;
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    match list.args.first_mut()? {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument),
+        _ => None,
+    }
+}
+
+fn is_on_sequence(name: &ObjectName) -> bool {
+    let called = name.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_ascii_lowercase());
+    called.is_some_and(|called| ["nextval", "currval", "setval"].contains(&called.as_str()))
+}
+
 /// The sequences that an expression names in `nextval` and its siblings.
 pub(crate) fn sequences_in(expr: &Expr) -> Vec<String> {
     let mut names = Vec::new();
@@ -107,8 +146,7 @@ pub(crate) fn sequences_in(expr: &Expr) -> Vec<String> {
 /// The sequence that a call names.
 fn sequence_of(expr: &Expr) -> Option<String> {
     let Expr::Function(function) = expr else { return None };
-    let called = function.name.0.last()?.as_ident()?.value.to_ascii_lowercase();
-    if !["nextval", "currval", "setval"].contains(&called.as_str()) {
+    if !is_on_sequence(&function.name) {
         return None;
     }
     let FunctionArguments::List(list) = &function.args else { return None };
@@ -193,8 +231,7 @@ pub(crate) fn check_inserted(
 }
 
 /// Whether a projection surely ends before a place.
-fn is_short(projection: &[datafusion::sql::sqlparser::ast::SelectItem], place: usize) -> bool {
-    use datafusion::sql::sqlparser::ast::SelectItem;
+fn is_short(projection: &[SelectItem], place: usize) -> bool {
     let plain =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     projection.len() <= place && projection.iter().all(plain)

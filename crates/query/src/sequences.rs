@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, Int64Array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Int64Type};
 use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
@@ -227,6 +228,17 @@ pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, facts: 
     }
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Next => "nextval",
+            Kind::Current => "currval",
+            Kind::Last => "lastval",
+            Kind::Set => "setval",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// `nextval(sequence)`
@@ -267,7 +279,7 @@ impl Function {
             catalog: Arc::clone(catalog),
             facts: Arc::clone(facts),
         };
-        function.aliases.push(format!("pg_catalog.{}", function.name()));
+        function.aliases.push(format!("pg_catalog.{}", kind.name()));
         function
     }
 
@@ -320,6 +332,18 @@ impl Function {
     }
 }
 
+/// The function `nextval` of an engine.
+pub(crate) fn nextval(state: &SessionState) -> Option<Arc<ScalarUDF>> {
+    state.scalar_functions().get(Kind::Next.name()).cloned()
+}
+
+/// So many values of `nextval(name)`.
+pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Result<ArrayRef> {
+    let function = nextval.inner().downcast_ref::<Function>();
+    let function = function.ok_or_else(|| Error::Internal("nextval is another function".into()))?;
+    Ok(Arc::new(Int64Array::from(function.next(name, count as u64)?)))
+}
+
 /// Draws values, and remembers for the session that it did.
 pub(crate) fn draw(
     catalog: &Catalog,
@@ -354,12 +378,7 @@ impl Hash for Function {
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        match self.kind {
-            Kind::Next => "nextval",
-            Kind::Current => "currval",
-            Kind::Last => "lastval",
-            Kind::Set => "setval",
-        }
+        self.kind.name()
     }
 
     fn aliases(&self) -> &[String] {

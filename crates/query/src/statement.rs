@@ -21,6 +21,7 @@ use crate::copy::CopyStatement;
 use crate::cursor::{self, FetchRows};
 use crate::define;
 use crate::error::{Error, Result};
+use crate::generated;
 use crate::parameters;
 use crate::schemas::{CATALOG, SCHEMA};
 use crate::sequence_text::SequenceStatement;
@@ -259,7 +260,16 @@ fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
         .with_dialect(&PostgreSqlDialect {})
         .with_recursion_limit(NESTING_MAX)
         .build()?;
-    Ok(parser.parse_statements()?.into())
+    let mut statements: Vec<EngineStatement> = parser.parse_statements()?.into();
+    if has_word(sql, "regclass") {
+        statements.iter_mut().filter_map(inner_mut).for_each(generated::without_regclass);
+    }
+    Ok(statements)
+}
+
+/// Whether a text has these letters anywhere, which are in lower case.
+pub(crate) fn has_word(sql: &str, word: &str) -> bool {
+    sql.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 fn classify(statement: EngineStatement) -> Result<Command> {
