@@ -16,7 +16,7 @@ use entresol_tables::{Column, Row, Schema, Table, TableDefinition, Value};
 use crate::error::Result;
 use crate::expressions::{self, Computed, Scope};
 use crate::source::is_default;
-use crate::{assignment, generated, sequences};
+use crate::{assignment, drawing, generated};
 
 /// The defaults of some columns of a table, ready to be computed.
 pub(crate) struct Defaults {
@@ -40,7 +40,7 @@ impl Source {
     fn values(&self, none: &RecordBatch) -> Result<ArrayRef> {
         match self {
             Source::Expression(computed) => computed.evaluate(none),
-            Source::Sequence { nextval, name } => sequences::next_values(nextval, name, none.num_rows()),
+            Source::Sequence { nextval, name } => drawing::next_values(nextval, name, none.num_rows()),
         }
     }
 
@@ -55,7 +55,7 @@ impl Source {
 impl Defaults {
     /// Of all columns but the `given` ones.
     pub(crate) fn new(state: SessionState, table: &Arc<Table>, given: &[usize]) -> Result<Defaults> {
-        let nextval = sequences::nextval(&state);
+        let nextval = drawing::nextval(&state);
         let scope = Scope::new(state, &[])?;
         let (mut columns, mut sources) = (Vec::new(), Vec::new());
         for (column, default) in table.definition().defaults.iter().enumerate() {

@@ -17,9 +17,9 @@ use datafusion::prelude::SessionContext;
 use entresol_memory::Durability;
 use parking_lot::Mutex;
 
+use crate::drawing::Drawn;
 use crate::error::{Error, external};
 use crate::schemas::{CATALOG, SCHEMA};
-use crate::sequences::Drawn;
 use crate::session::Session;
 use crate::settings::{self, SERVER_VERSION, Settings};
 

@@ -15,10 +15,11 @@ use datafusion::sql::sqlparser::ast::{
 };
 use entresol_tables::{Catalog, DataType, Identity, NewSequence, RelationKind, SequenceType, Table};
 
+use crate::drawing::relation_name;
 use crate::error::{Error, Result};
 use crate::expressions;
 use crate::sequence_text::Options;
-use crate::sequences::{declared, relation_name};
+use crate::sequences::declared;
 use crate::source::is_default;
 
 /// How the values of a column come about.

@@ -45,6 +45,7 @@ mod cursor;
 mod defaults;
 mod define;
 mod definition;
+mod drawing;
 mod engine;
 mod error;
 mod execute;

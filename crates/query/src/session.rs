@@ -27,6 +27,7 @@ use crate::backup;
 use crate::block::{Block, StatementGuard};
 use crate::cursor::Cursors;
 use crate::define;
+use crate::drawing;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::explain;
@@ -139,7 +140,7 @@ impl Session {
         let durability = options.durability;
         let facts = Facts::new(durability);
         functions::register(&context, &facts);
-        sequences::register(&context, &catalog, &facts);
+        drawing::register(&context, &catalog, &facts);
         Session {
             catalog,
             context,

@@ -47,6 +47,7 @@ use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::Table;
 
 mod change;
+mod dependents;
 mod entry;
 mod named;
 mod relations;

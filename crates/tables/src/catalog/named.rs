@@ -161,7 +161,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// The next values of a sequence; see [`crate::sequence`] for what `durability` is for.
+    /// The next values of a sequence, which nobody gets again: not after a crash either if a row with one was committed, or
+    /// if `durability` says so. At most one commit, of one row.
     pub fn next_values(&self, sequence: &Sequence, count: u64, durability: Durability) -> Result<Vec<i64>> {
         sequence.draw(self, count, durability)
     }
