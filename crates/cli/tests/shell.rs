@@ -128,6 +128,25 @@ fn meta_commands_describe() {
 }
 
 #[test]
+fn views_and_sequences_are_described_and_kept() {
+    let (_dir, path) = database();
+    let setup =
+        "CREATE VIEW big AS SELECT id, kwh FROM meter WHERE kwh > 10; CREATE TABLE log (id SERIAL, v INT)";
+    succeed(&["shell", &path, "-c", setup]);
+    let insert = "INSERT INTO log (v) SELECT id FROM big";
+    succeed(&["shell", &path, "-c", insert]);
+    succeed(&["shell", &path, "-c", insert]);
+    let csv = succeed(&["shell", &path, "--format", "csv", "-c", "SELECT * FROM log ORDER BY id"]);
+    assert_eq!(csv, "id,v\n1,1\n2,1\n", "closing gives back what was reserved");
+    let output = entresol_with_input(&["shell", &path], "\\d\n\\d big\n\\d log_id_seq\n");
+    let text = stdout(&output);
+    assert!(text.contains("| big        | view     | 2       |"), "{text}");
+    assert!(text.contains("| log_id_seq | sequence |"), "{text}");
+    assert!(text.contains("View: SELECT id, kwh FROM meter WHERE kwh > 10"), "{text}");
+    assert!(text.contains("| log.id "), "{text}");
+}
+
+#[test]
 fn help_has_examples() {
     for arguments in [&["--help"][..], &["shell", "--help"], &["demo", "smart-metering", "--help"]] {
         assert!(succeed(arguments).contains("Examples:"), "{arguments:?}");

@@ -232,6 +232,7 @@ impl Database {
     /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory
     /// can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
+        self.shared.catalog.give_back_values();
         match self.pool().close() {
             Err(entresol_memory::Error::Closed) => Ok(()),
             closed => Ok(closed?),

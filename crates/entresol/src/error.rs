@@ -132,8 +132,10 @@ fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
 fn tables(error: &entresol_tables::Error) -> ErrorKind {
     use entresol_tables::Error as E;
     match error {
-        E::NoSuchTable { .. } | E::NoSuchKey { .. } | E::NoSuchIndex { .. } => ErrorKind::NotFound,
-        E::TableChanged { .. } => ErrorKind::Conflict,
+        E::NoSuchTable { .. } | E::NoSuchKey { .. } | E::NoSuchIndex { .. } | E::NoSuchRelation { .. } => {
+            ErrorKind::NotFound
+        }
+        E::TableChanged { .. } | E::RelationChanged { .. } => ErrorKind::Conflict,
         E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
         E::Corrupt { .. } => ErrorKind::Corrupt,
         E::Transactions(error) => transactions(error),

@@ -10,16 +10,21 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, RenameTableNameKind,
-    SqlOption, TableConstraint,
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
+    DropBehavior, GeneratedAs, RenameTableNameKind, SqlOption, TableConstraint,
 };
-use entresol_tables::{Error as TableError, ScanRange, Table, TableDefinition, Value, Verify};
+use entresol_tables::{
+    Alteration, Column, Error as TableError, ScanRange, Table, TableDefinition, Value, Verify,
+};
 use entresol_transactions::Transaction;
 
 use crate::checks::{self, Checks};
 use crate::defaults;
-use crate::definition::{add_check, column_indexes, declared_column, no_foreign_keys, unique_index};
+use crate::definition::{
+    Declared, add_check, column_indexes, declared_column, no_foreign_keys, unique_index,
+};
 use crate::error::{Error, Result};
+use crate::generated::{self, Generated};
 use crate::past::history_option;
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{identifier, refuse, table_name};
@@ -41,11 +46,12 @@ pub(crate) async fn run(session: &Session, alter: &AlterTable) -> Result<Stateme
             refuse("ALTER TABLE", &[(column_position.is_some(), "FIRST or AFTER")])?;
             change.add_column(*if_not_exists, column_def).await
         }
-        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+        AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
             let [column] = column_names.as_slice() else {
                 return Err(Error::unsupported("several columns in DROP COLUMN"));
             };
-            change.drop_column(&identifier(column), *if_exists).await
+            let cascade = matches!(drop_behavior, Some(DropBehavior::Cascade));
+            change.drop_column(&identifier(column), *if_exists, cascade).await
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
             change.rename_column(&identifier(old_column_name), &identifier(new_column_name)).await
@@ -130,12 +136,22 @@ impl Change<'_> {
         rule: Option<Rule>,
         change: impl FnOnce(&mut TableDefinition) -> Result<()> + Send + 'static,
     ) -> Result<StatementResult> {
+        self.redefine_with(rule, Alteration::default(), change).await
+    }
+
+    /// The same, with what else changes.
+    async fn redefine_with(
+        &self,
+        rule: Option<Rule>,
+        alteration: Alteration,
+        change: impl FnOnce(&mut TableDefinition) -> Result<()> + Send + 'static,
+    ) -> Result<StatementResult> {
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || {
             let verify =
                 rule.map(|rule| move |table: &Arc<Table>, tx: &Arc<Transaction>| rule.verify(table, tx));
             let verify: Option<Verify<'_, Error>> = verify.as_ref().map(|verify| verify as _);
-            catalog.redefine(&table, verify, change).map(drop)
+            catalog.redefine_with(&table, verify, alteration, change).map(drop)
         })
         .await??;
         Ok(DONE)
@@ -158,6 +174,9 @@ impl Change<'_> {
             };
         }
         let state = self.session.context.state();
+        if let Some(generated) = &declared.generated {
+            return self.add_generated(&declared, generated).await;
+        }
         let mut missing = Value::Null;
         if let Some(default) = &declared.default {
             if defaults::is_volatile(state.clone(), default)? {
@@ -178,10 +197,47 @@ impl Change<'_> {
             Ok(())
         })
         .await?;
-        let ruled = self.add_rules(&name, required, declared.checks).await;
+        self.ruled_or_dropped(&name, required, declared.checks).await
+    }
+
+    /// Adds a SERIAL or identity column to an empty table: the rows of another would all need a value.
+    async fn add_generated(&self, declared: &Declared, generated: &Generated) -> Result<StatementResult> {
+        let (name, table) = (declared.column.name.clone(), self.table.name());
+        let tx = self.session.catalog.begin()?;
+        let (mut cursor, mut rows) = (self.table.scan(ScanRange::full()), 0usize);
+        while rows == 0 && cursor.next_batch(&tx, |_| rows += 1)? {}
+        if rows > 0 {
+            return Err(Error::unsupported(format!(
+                "ADD COLUMN {name} SERIAL or GENERATED AS IDENTITY to table {table}, which has rows"
+            )));
+        }
+        let place = self.table.schema().visible_columns().len();
+        let column = (place, name.as_str(), declared.column.data_type);
+        let (sequence, default) = generated.sequence(&self.session.catalog, table, column, &[])?;
+        let alteration = Alteration { cascade: false, sequences: vec![sequence] };
+        // NOT NULL comes second, with a look at the rows that others may have added meanwhile.
+        let column = Column { nullable: true, ..declared.column.clone() };
+        self.redefine_with(None, alteration, move |definition| {
+            definition.schema = Arc::new(definition.schema.with_column(column, Value::Null)?);
+            definition.defaults.push(Some(default));
+            Ok(())
+        })
+        .await?;
+        self.ruled_or_dropped(&name, true, declared.checks.clone()).await
+    }
+
+    /// Adds the rules of a column that was just added, or drops it if the rows do not meet them.
+    async fn ruled_or_dropped(
+        &self,
+        name: &str,
+        required: bool,
+        checks: Vec<CheckConstraint>,
+    ) -> Result<StatementResult> {
+        let ruled = self.add_rules(name, required, checks).await;
         if ruled.is_err() {
-            let dropped = Change { session: self.session, table: self.session.catalog.table(table)? };
-            if let Err(second) = Box::pin(dropped.drop_column(&name, true)).await {
+            let table = self.session.catalog.table(self.table.name())?;
+            let dropped = Change { session: self.session, table };
+            if let Err(second) = Box::pin(dropped.drop_column(name, true, false)).await {
                 tracing::warn!(error = %second, "the column of an ADD COLUMN that failed is left");
             }
         }
@@ -229,7 +285,7 @@ impl Change<'_> {
         .await
     }
 
-    async fn drop_column(&self, name: &str, if_exists: bool) -> Result<StatementResult> {
+    async fn drop_column(&self, name: &str, if_exists: bool, cascade: bool) -> Result<StatementResult> {
         let column = match self.column(name) {
             Err(_) if if_exists => return Ok(DONE),
             column => column?,
@@ -256,7 +312,8 @@ impl Change<'_> {
         if definition.schema.visible_columns().len() == 1 {
             return Err(Error::unsupported("dropping the only column of a table"));
         }
-        self.redefine(None, move |definition| {
+        let alteration = Alteration { cascade, sequences: Vec::new() };
+        self.redefine_with(None, alteration, move |definition| {
             definition.schema = Arc::new(definition.schema.without_column(column)?);
             definition.defaults.remove(column);
             let moved = definition.indexes.iter_mut().flat_map(|index| &mut index.columns);
@@ -297,6 +354,27 @@ impl Change<'_> {
         let column = self.column(name)?;
         match operation {
             AlterColumnOperation::SetNotNull => self.set_not_null(column).await,
+            AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+                let option = ColumnOption::Generated {
+                    generated_as: generated_as.unwrap_or(GeneratedAs::ByDefault),
+                    sequence_options: sequence_options.clone(),
+                    generation_expr: None,
+                    generation_expr_mode: None,
+                    generated_keyword: true,
+                };
+                let generated = generated::identity_option(&option).transpose()?;
+                let generated = generated.ok_or_else(|| Error::Internal("an identity is none".into()))?;
+                self.add_identity(column, &generated).await
+            }
+            AlterColumnOperation::SetDefault { .. }
+            | AlterColumnOperation::DropDefault
+            | AlterColumnOperation::DropNotNull
+                if generated::identity(&self.session.catalog, &self.table, column)?.is_some() =>
+            {
+                let table = self.table.name();
+                let message = format!("column \"{name}\" of relation \"{table}\" is an identity column");
+                Err(Error::coded("42601", message))
+            }
             AlterColumnOperation::DropNotNull => {
                 if self.table.schema().key().contains(&column) {
                     let message = format!("column \"{name}\" is in a primary key");
@@ -306,6 +384,7 @@ impl Change<'_> {
             }
             AlterColumnOperation::SetDefault { value } => {
                 let declared = &self.table.schema().columns()[column];
+                generated::check_sequences(&self.session.catalog, value)?;
                 defaults::evaluate(self.session.context.state(), self.table.name(), declared, value)?;
                 let default = Some(value.to_string());
                 self.redefine(None, move |definition| set_default(definition, column, default)).await
@@ -315,6 +394,26 @@ impl Change<'_> {
             }
             other => Err(Error::unsupported(format!("{other} in ALTER TABLE"))),
         }
+    }
+
+    async fn add_identity(&self, place: usize, generated: &Generated) -> Result<StatementResult> {
+        let (table, definition) = (self.table.name(), self.table.definition());
+        let column = &definition.schema.columns()[place];
+        let refused = |why: &str| {
+            let message = format!("column \"{}\" of relation \"{table}\" {why}", column.name);
+            Err(Error::coded("55000", message))
+        };
+        if column.nullable {
+            return refused("must be declared NOT NULL before identity can be added");
+        }
+        if definition.defaults[place].is_some() {
+            return refused("already has a default value");
+        }
+        let named = (place, column.name.as_str(), column.data_type);
+        let (sequence, default) = generated.sequence(&self.session.catalog, table, named, &[])?;
+        let alteration = Alteration { cascade: false, sequences: vec![sequence] };
+        self.redefine_with(None, alteration, move |definition| set_default(definition, place, Some(default)))
+            .await
     }
 
     async fn add_constraint(&self, constraint: &TableConstraint) -> Result<StatementResult> {

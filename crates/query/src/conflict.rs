@@ -17,13 +17,14 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as Arro
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
-use entresol_tables::{Arbiter, Column, Row, Table, Value};
+use entresol_tables::{Arbiter, Catalog, Column, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::assignment;
 use crate::checks::Checks;
 use crate::error::{Error, Result};
 use crate::expressions::{Computed, Scope, check_boolean};
+use crate::generated;
 use crate::rows;
 use crate::source;
 use crate::statement::{identifier, table_name};
@@ -51,14 +52,20 @@ struct Assignments {
 }
 
 impl OnConflict {
-    pub(crate) fn new(state: &SessionState, table: &Table, name: &str, on: &OnInsert) -> Result<OnConflict> {
+    pub(crate) fn new(
+        catalog: &Catalog,
+        state: &SessionState,
+        table: &Table,
+        name: &str,
+        on: &OnInsert,
+    ) -> Result<OnConflict> {
         let OnInsert::OnConflict(on) = on else {
             return Err(Error::unsupported(format!("{on} in INSERT")));
         };
         let (arbiters, update) = match (&on.conflict_target, &on.action) {
             (target, OnConflictAction::DoNothing) => (arbiters(table, target.as_ref())?, None),
             (Some(target), OnConflictAction::DoUpdate(update)) => {
-                (arbiters(table, Some(target))?, Some(Assignments::new(state, table, name, update)?))
+                (arbiters(table, Some(target))?, Some(Assignments::new(catalog, state, table, name, update)?))
             }
             (None, OnConflictAction::DoUpdate(_)) => {
                 let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
@@ -123,10 +130,18 @@ impl OnConflict {
 }
 
 impl Assignments {
-    fn new(state: &SessionState, table: &Table, name: &str, update: &DoUpdate) -> Result<Assignments> {
+    fn new(
+        catalog: &Catalog,
+        state: &SessionState,
+        table: &Table,
+        name: &str,
+        update: &DoUpdate,
+    ) -> Result<Assignments> {
         let visible = visible_schema(table.schema());
         let scope = Scope::new(state.clone(), &[(name, &visible), (EXCLUDED, &visible)])?;
         let assigned = source::assigned_columns(table, &update.assignments)?;
+        let given = update.assignments.iter().map(|assignment| &assignment.value);
+        generated::check_assigned(catalog, table, assigned.iter().copied().zip(given))?;
         let mut values = Vec::with_capacity(assigned.len());
         for (assignment, &column) in update.assignments.iter().zip(&assigned) {
             let value = scope.plan("SET", &source::assigned_value(table, column, &assignment.value)?)?;

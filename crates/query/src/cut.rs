@@ -4,6 +4,8 @@
 //! BACKUP TO 'directory'
 //! BEGIN [TRANSACTION] AS OF {SYSTEM TIME moment | TRANSACTION n}      CockroachDB's words; SET TRANSACTION too
 //! ALTER TABLE t RESET (history)                                       PostgreSQL's; the parser knows SET
+//! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::sequence_text
+//! ... AS IDENTITY (options)                                           put in the order that the parser knows
 //! ```
 
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Error, Result};
+use crate::sequence_text::{self, SequenceStatement};
+use crate::statement::has_word;
 
 /// A part of a text.
 #[derive(Debug)]
@@ -24,18 +28,17 @@ pub(crate) enum Part {
     BeginAsOf(String),
     /// That of SET TRANSACTION.
     SetAsOf(String),
+    /// A CREATE SEQUENCE or ALTER SEQUENCE.
+    Sequence(SequenceStatement),
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 4] = ["backup", "system", "transaction", "reset"];
-
-fn has(sql: &str, wanted: &str) -> bool {
-    sql.as_bytes().windows(wanted.len()).any(|word| word.eq_ignore_ascii_case(wanted.as_bytes()))
-}
+const WORDS: [&str; 6] = ["backup", "system", "transaction", "reset", "sequence", IDENTITY];
+const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
 pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
-    if !WORDS.iter().any(|word| has(sql, word)) {
+    if !WORDS.into_iter().any(|word| has_word(sql, word)) {
         return Ok(None);
     }
     // What is no SQL is the parser's to report.
@@ -51,9 +54,14 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let end = ends.map_or(sql.len(), |semicolon| byte_at(sql, semicolon.span.start));
         let meant = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::SemiColon);
         let words: Vec<&TokenWithSpan> = statement.iter().filter(meant).collect();
+        let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
         let other = match words.first() {
-            Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&words)?)),
-            _ => as_of(sql, &words, end).or_else(|| reset(sql, &words, start)),
+            Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
+            _ if sequence_text::is_sequence(&tokens) => Some(Part::Sequence(sequence_text::parse(&tokens)?)),
+            _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {
+                None => identity_ordered(sql, start..end, &words)?.map(Part::Sql),
+                other => other,
+            },
         };
         has_other |= other.is_some();
         parts.push(other.unwrap_or_else(|| Part::Sql(sql[start..end].to_owned())));
@@ -94,6 +102,32 @@ fn reset(sql: &str, words: &[&TokenWithSpan], start: usize) -> Option<Part> {
     is_reset.then(|| Part::Sql(format!("{}SET (history = 'off')", &sql[start..before])))
 }
 
+/// A statement with the options of identity columns in the order that the engine's parser knows; `None` if it has none.
+fn identity_ordered(
+    sql: &str,
+    statement: std::ops::Range<usize>,
+    meant: &[&TokenWithSpan],
+) -> Result<Option<String>> {
+    let (mut text, mut copied) = (String::new(), statement.start);
+    for at in 1..meant.len() {
+        if !is_word(&meant[at - 1].token, IDENTITY) || meant[at].token != Token::LParen {
+            continue;
+        }
+        let options = &meant[at + 1..];
+        let Some(count) = options.iter().position(|token| token.token == Token::RParen) else { break };
+        let options: Vec<&Token> = options[..count].iter().map(|token| &token.token).collect();
+        text.push_str(&sql[copied..byte_at(sql, meant[at].span.start)]);
+        text.push('(');
+        text.push_str(sequence_text::ordered(&options)?.trim_start());
+        copied = byte_at(sql, meant[at + 1 + count].span.start);
+    }
+    if copied == statement.start {
+        return Ok(None);
+    }
+    text.push_str(&sql[copied..statement.end]);
+    Ok(Some(text))
+}
+
 /// The byte of a place that is given by line and character, both from 1.
 fn byte_at(sql: &str, place: Location) -> usize {
     let skipped: usize =
@@ -106,9 +140,8 @@ fn is_word(token: &Token, wanted: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
 }
 
-fn destination(words: &[&TokenWithSpan]) -> Result<PathBuf> {
-    let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
-    match tokens.as_slice() {
+fn destination(tokens: &[&Token]) -> Result<PathBuf> {
+    match tokens {
         [_, to, Token::SingleQuotedString(path)] if is_word(to, "to") && !path.is_empty() => {
             Ok(PathBuf::from(path.replace("''", "'")))
         }
@@ -146,6 +179,21 @@ mod tests {
         let [Part::Sql(first), Part::Backup(path), Part::Sql(last)] = parts.as_slice() else { panic!() };
         assert_eq!(first, "SELECT 'it''s;', 'ä' || E'\\n' -- c;\n, 2\n ");
         assert_eq!((path.to_str(), last.as_str()), (Some("x"), "SELECT 3"));
+    }
+
+    #[test]
+    fn statements_on_sequences_are_cut_out_and_identities_put_in_order() {
+        assert!(cut("SELECT 'create sequence s' AS sequence").unwrap().is_none());
+        let parts = cut("SELECT 1; CREATE SEQUENCE s; ALTER sequence s RESTART").unwrap().unwrap();
+        assert!(matches!(parts.as_slice(), [Part::Sql(_), Part::Sequence(_), Part::Sequence(_)]));
+        let text = "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY ( start 5 increment 2 ), b INT);";
+        let parts = cut(text).unwrap().unwrap();
+        let [Part::Sql(ordered)] = parts.as_slice() else { panic!() };
+        let expected =
+            "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY (INCREMENT BY 2 START WITH 5), b INT)";
+        assert_eq!(ordered, expected);
+        assert!(cut("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY)").unwrap().is_none());
+        assert!(cut("CREATE TABLE t (a INT GENERATED ALWAYS AS IDENTITY (nonsense))").is_err());
     }
 
     #[test]

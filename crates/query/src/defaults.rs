@@ -6,37 +6,70 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, Value as Literal};
 use entresol_tables::{Column, Row, Schema, Table, TableDefinition, Value};
 
-use crate::assignment;
 use crate::error::Result;
 use crate::expressions::{self, Computed, Scope};
 use crate::source::is_default;
+use crate::{assignment, drawing, generated};
 
 /// The defaults of some columns of a table, ready to be computed.
 pub(crate) struct Defaults {
     table: Arc<Table>,
     /// Only columns that have one.
     columns: Vec<usize>,
-    computed: Vec<Computed>,
+    sources: Vec<Source>,
+}
+
+/// Where the values of a default come from.
+enum Source {
+    Expression(Computed),
+    /// The next values of a sequence, which need no planning.
+    Sequence {
+        nextval: Arc<ScalarUDF>,
+        name: String,
+    },
+}
+
+impl Source {
+    fn values(&self, none: &RecordBatch) -> Result<ArrayRef> {
+        match self {
+            Source::Expression(computed) => computed.evaluate(none),
+            Source::Sequence { nextval, name } => drawing::next_values(nextval, name, none.num_rows()),
+        }
+    }
+
+    fn field(&self) -> Field {
+        match self {
+            Source::Expression(computed) => computed.field.clone().with_nullable(true),
+            Source::Sequence { name, .. } => Field::new(name, DataType::Int64, true),
+        }
+    }
 }
 
 impl Defaults {
     /// Of all columns but the `given` ones.
     pub(crate) fn new(state: SessionState, table: &Arc<Table>, given: &[usize]) -> Result<Defaults> {
+        let nextval = drawing::nextval(&state);
         let scope = Scope::new(state, &[])?;
-        let (mut columns, mut computed) = (Vec::new(), Vec::new());
+        let (mut columns, mut sources) = (Vec::new(), Vec::new());
         for (column, default) in table.definition().defaults.iter().enumerate() {
             if let Some(default) = default.as_ref().filter(|_| !given.contains(&column)) {
                 columns.push(column);
-                computed.push(scope.plan("DEFAULT", &expressions::parse(default)?)?);
+                sources.push(match (generated::plainly_drawn_from(default), &nextval) {
+                    (Some(name), Some(nextval)) => {
+                        Source::Sequence { nextval: Arc::clone(nextval), name: name.to_owned() }
+                    }
+                    _ => Source::Expression(scope.plan("DEFAULT", &expressions::parse(default)?)?),
+                });
             }
         }
-        Ok(Defaults { table: Arc::clone(table), columns, computed })
+        Ok(Defaults { table: Arc::clone(table), columns, sources })
     }
 
     /// Puts them into rows.
@@ -44,7 +77,7 @@ impl Defaults {
         if self.columns.is_empty() {
             return Ok(());
         }
-        let batch = values(&self.computed, rows.len())?;
+        let batch = values(&self.sources, rows.len())?;
         for (row, mut values) in rows.iter_mut().zip(assignment::rows(&self.table, &self.columns, &batch)?) {
             for &column in &self.columns {
                 row[column] = std::mem::replace(&mut values[column], Value::Null);
@@ -55,19 +88,24 @@ impl Defaults {
 }
 
 /// So many values of expressions without columns.
-fn values(computed: &[Computed], rows: usize) -> Result<RecordBatch> {
+fn values(sources: &[Source], rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let none = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), Vec::new(), &options)?;
-    let arrays: Result<Vec<ArrayRef>> = computed.iter().map(|computed| computed.evaluate(&none)).collect();
-    let fields: Vec<_> = computed.iter().map(|computed| computed.field.clone().with_nullable(true)).collect();
+    let arrays: Result<Vec<ArrayRef>> = sources.iter().map(|source| source.values(&none)).collect();
+    let fields: Vec<Field> = sources.iter().map(Source::field).collect();
     Ok(RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), arrays?, &options)?)
 }
 
-/// The value of a default now; an error if it is no expression for the column. For definitions.
+/// The value of a default now, NULL if it may be another for each row; an error if it is no expression for the column.
+/// For definitions.
 pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, default: &Expr) -> Result<Value> {
     let computed = Scope::new(state, &[])?.plan("DEFAULT", default)?;
     assignment::check(table, column, computed.field.data_type())?;
-    let batch = values(&[computed], 1)?;
+    if computed.is_volatile {
+        // A look would draw from sequences.
+        return Ok(Value::Null);
+    }
+    let batch = values(&[Source::Expression(computed)], 1)?;
     let mut value = Value::Null;
     assignment::fill(table, column, batch.column(0), |_, computed| value = computed)?;
     Ok(value)

@@ -1,24 +1,29 @@
-//! CREATE INDEX, DROP INDEX and ALTER TABLE: from the statement to the catalog.
+//! CREATE INDEX, ALTER TABLE and the DROPs: from the statement to the catalog.
 //!
 //! - An index is whole and in use when the statement returns; others write the table meanwhile.
 //! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a conflict.
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CreateIndex, IndexType, ObjectName, Statement};
-use entresol_tables::{Error as TableError, IndexDefinition};
+use datafusion::sql::sqlparser::ast::{CreateIndex, IndexType, ObjectName, ObjectType, Statement};
+use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
 
 use crate::alter;
 use crate::definition::{column_indexes, index_name};
 use crate::error::{Error, Result};
+use crate::sequences;
 use crate::session::{Session, StatementResult, blocking};
 use crate::statement::{refuse, table_name};
+use crate::view_definition::{self, drop_all};
 
 /// What a statement of this module does, as command tags begin.
 pub(crate) fn verb(statement: &Statement) -> &'static str {
     match statement {
         Statement::CreateIndex(_) => "CREATE INDEX",
         Statement::AlterTable(_) => "ALTER TABLE",
+        Statement::CreateView(_) => "CREATE VIEW",
+        Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
+        Statement::Drop { object_type: ObjectType::Sequence, .. } => "DROP SEQUENCE",
         _ => "DROP INDEX",
     }
 }
@@ -28,6 +33,14 @@ pub(crate) async fn run(session: &Session, statement: &Statement) -> Result<Stat
     match statement {
         Statement::CreateIndex(create) => create_index(session, create).await,
         Statement::AlterTable(alter) => alter::run(session, alter).await,
+        Statement::CreateView(create) => view_definition::create(session, create).await,
+        Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
+            drop_all(session, RelationKind::View, *if_exists, names, *cascade).await?;
+            Ok(StatementResult::Done { verb: "DROP VIEW" })
+        }
+        Statement::Drop { object_type: ObjectType::Sequence, if_exists, names, cascade, .. } => {
+            sequences::drop_sequences(session, *if_exists, names, *cascade).await
+        }
         Statement::Drop { if_exists, names, cascade, .. } => {
             refuse("DROP INDEX", &[(*cascade, "CASCADE")])?;
             drop_indexes(session, *if_exists, names).await
@@ -70,12 +83,26 @@ async fn create_index(session: &Session, create: &CreateIndex) -> Result<Stateme
     }
 }
 
+/// DROP TABLE.
+pub(crate) async fn drop_tables(
+    session: &Session,
+    if_exists: bool,
+    names: &[ObjectName],
+    cascade: bool,
+) -> Result<StatementResult> {
+    drop_all(session, RelationKind::Table, if_exists, names, cascade).await?;
+    Ok(StatementResult::Done { verb: "DROP TABLE" })
+}
+
 async fn drop_indexes(session: &Session, if_exists: bool, names: &[ObjectName]) -> Result<StatementResult> {
     let names: Result<Vec<String>> = names.iter().map(table_name).collect();
     let mut existing = Vec::new();
     for name in names? {
         match session.catalog.table_of_index(&name) {
             Ok(_) => existing.push(name),
+            Err(_) if session.catalog.relation_kind(&name).is_some() => {
+                return Err(TableError::WrongKind { name, wanted: RelationKind::Index }.into());
+            }
             Err(TableError::NoSuchIndex { .. }) if if_exists => {}
             Err(error) => return Err(error.into()),
         }

@@ -12,9 +12,10 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
     Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_tables::{Check, Column, IndexDefinition, Kept, Schema, TableDefinition};
+use entresol_tables::{Check, Column, IndexDefinition, Kept, NewSequence, Schema, TableDefinition};
 
 use crate::error::{Error, Result};
+use crate::generated::{Generated, check_sequences, identity_option, serial};
 use crate::past::history_option;
 use crate::session::Session;
 use crate::statement::{identifier, refuse};
@@ -27,6 +28,8 @@ pub(crate) struct Declared {
     pub(crate) default: Option<Expr>,
     pub(crate) checks: Vec<CheckConstraint>,
     pub(crate) unique: Option<UniqueConstraint>,
+    /// SERIAL or an identity column.
+    pub(crate) generated: Option<Generated>,
     /// In the PRIMARY KEY, and what that is called.
     key: Option<Option<Ident>>,
 }
@@ -38,8 +41,12 @@ impl Declared {
     }
 }
 
-/// The definition that a CREATE TABLE declares.
-pub(crate) fn declared(session: &Session, table: &str, create: &CreateTable) -> Result<TableDefinition> {
+/// The definition that a CREATE TABLE declares, and the sequences of its columns.
+pub(crate) fn declared(
+    session: &Session,
+    table: &str,
+    create: &CreateTable,
+) -> Result<(TableDefinition, Vec<NewSequence>)> {
     check_clauses(create)?;
     let columns: Result<Vec<Declared>> = create.columns.iter().map(declared_column).collect();
     let columns = columns?;
@@ -67,8 +74,16 @@ pub(crate) fn declared(session: &Session, table: &str, create: &CreateTable) -> 
     let mut definition = TableDefinition::plain(schema);
     definition.key_name = key_name;
     let state = session.context.state();
+    let mut sequences = Vec::new();
     for (at, declared) in columns.iter().enumerate() {
+        if let Some(generated) = &declared.generated {
+            let column = (at, declared.column.name.as_str(), declared.column.data_type);
+            let (sequence, default) = generated.sequence(&session.catalog, table, column, &sequences)?;
+            sequences.push(sequence);
+            definition.defaults[at] = Some(default);
+        }
         if let Some(default) = &declared.default {
+            check_sequences(&session.catalog, default)?;
             defaults::evaluate(state.clone(), table, &declared.column, default)?;
             definition.defaults[at] = Some(default.to_string());
         }
@@ -95,7 +110,7 @@ pub(crate) fn declared(session: &Session, table: &str, create: &CreateTable) -> 
             other => return Err(Error::unsupported(format!("constraint {other} in CREATE TABLE"))),
         }
     }
-    Ok(definition)
+    Ok((definition, sequences))
 }
 
 /// Foreign keys would have to be checked by every write of both tables.
@@ -177,12 +192,12 @@ pub(crate) fn index_name(
     let names: Vec<&str> = columns.iter().map(|&at| definition.schema.columns()[at].name.as_str()).collect();
     free_name(&format!("{table}_{}_{suffix}", names.join("_")), |name| {
         definition.indexes.iter().any(|index| index.name == name)
-            || session.catalog.table(name).is_ok()
-            || session.catalog.table_of_index(name).is_ok()
+            || session.catalog.relation_kind(name).is_some()
     })
 }
 
-fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
+/// The name, or the first with a number behind it that is free.
+pub(crate) fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(base) {
         return base.to_owned();
     }
@@ -258,10 +273,23 @@ pub(crate) fn declared_history(create: &CreateTable) -> Result<Option<Kept>> {
 /// What a column of CREATE TABLE or ADD COLUMN declares.
 pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     let name = identifier(&definition.name);
-    let column = Column::new(&name, declared_type(&name, &definition.data_type)?);
-    let mut declared = Declared { column, default: None, checks: Vec::new(), unique: None, key: None };
+    let (data_type, generated) = match serial(&definition.data_type) {
+        Some((data_type, generated)) => (data_type, Some(generated)),
+        None => (declared_type(&name, &definition.data_type)?, None),
+    };
+    let mut column = Column::new(&name, data_type);
+    column.nullable = generated.is_none();
+    let mut declared =
+        Declared { column, default: None, checks: Vec::new(), unique: None, generated, key: None };
     for option in &definition.options {
         let named = |own: &Option<Ident>| own.clone().or_else(|| option.name.clone());
+        if let Some(generated) = identity_option(&option.option) {
+            if declared.generated.replace(generated?).is_some() {
+                let message = format!("both default and identity specified for column \"{name}\"");
+                return Err(Error::coded("42601", message));
+            }
+            continue;
+        }
         match &option.option {
             ColumnOption::Null => declared.column.nullable = true,
             ColumnOption::NotNull => declared.column.nullable = false,
@@ -277,6 +305,17 @@ pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
             }
             ColumnOption::ForeignKey(_) => return Err(no_foreign_keys()),
             other => return Err(Error::unsupported(format!("{other} of column {name}"))),
+        }
+    }
+    if let Some(generated) = &declared.generated {
+        let null = definition.options.iter().any(|option| matches!(option.option, ColumnOption::Null));
+        let wrong =
+            |what: &str| Err(Error::coded("42601", format!("{what} specified for column \"{name}\"")));
+        match (declared.default.is_some(), null, generated.identity.is_some()) {
+            (true, _, true) => return wrong("both default and identity"),
+            (true, _, false) => return wrong("multiple default values"),
+            (_, true, _) => return wrong("conflicting NULL/NOT NULL declarations"),
+            _ => declared.column.nullable = false,
         }
     }
     Ok(declared)

@@ -18,8 +18,11 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, ObjectName, Query, Statement, Update};
-use entresol_tables::{Catalog, Error as TableError, Kept, Row, Table, TableDefinition, TableOptions, Value};
+use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, Query, Statement, Update};
+use entresol_tables::{
+    Catalog, Error as TableError, Kept, NewSequence, RelationKind, Row, Table, TableDefinition, TableOptions,
+    Value,
+};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
@@ -36,6 +39,7 @@ use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
+use crate::views::Views;
 use crate::{assignment, definition, explain, literals, modify, past, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
@@ -76,7 +80,8 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
     let context = SessionContext::new_with_state(builder.build());
-    context.register_catalog(CATALOG, Arc::new(Names::new(source)));
+    let views = Views::new(&source.catalog, &context);
+    context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
     // It is the first to set it.
     let _ = handle.set(context.state_weak_ref());
     context
@@ -106,10 +111,15 @@ pub(crate) async fn logical_plan(
     numbers::type_exponents(&mut statement);
     past::resolve(state, &session.catalog, &mut statement).await?;
     let plan = state.statement_to_plan(statement).await?;
+    check_reads(&plan)?;
+    Ok(plan)
+}
+
+/// Refuses plans that would do anything but read.
+pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    read_only.verify_plan(&plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))?;
-    Ok(plan)
+    read_only.verify_plan(plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))
 }
 
 /// EXPLAIN of a writing statement explains the query that computes what it writes.
@@ -283,27 +293,27 @@ pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
     let name = table_name(&create.name)?;
     let Some(query) = &create.query else {
-        if create.if_not_exists && session.catalog.table(&name).is_ok() {
+        if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
-        let definition = definition::declared(session, &name, create)?;
+        let (definition, sequences) = definition::declared(session, &name, create)?;
         let history = definition::declared_history(create)?;
-        make_table(session, &name, definition, create.if_not_exists, history).await?;
+        make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
     definition::declared_schema_is_absent(create)?;
-    if session.catalog.table(&name).is_ok() {
-        return match create.if_not_exists {
-            true => Ok(StatementResult::Done { verb: "CREATE TABLE" }),
-            false => Err(TableError::TableExists { table: name }.into()),
-        };
+    match session.catalog.relation_kind(&name) {
+        Some(_) if create.if_not_exists => return Ok(StatementResult::Done { verb: "CREATE TABLE" }),
+        Some(RelationKind::Table) => return Err(TableError::TableExists { table: name }.into()),
+        Some(_) => return Err(TableError::RelationExists { name }.into()),
+        None => {}
     }
     let tx = session.catalog.begin()?;
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
     let history = definition::declared_history(create)?;
-    make_table(session, &name, TableDefinition::plain(schema), false, history).await?;
+    make_table(session, &name, TableDefinition::plain(schema), Vec::new(), false, history).await?;
     match fill(session, &name, frame).await {
         Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
         Err(error) => {
@@ -330,35 +340,12 @@ async fn make_table(
     session: &Session,
     name: &str,
     definition: TableDefinition,
+    sequences: Vec<NewSequence>,
     if_not_exists: bool,
     history: Option<Kept>,
 ) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
     let options = TableOptions { group: None, if_not_exists, history };
-    blocking(move || catalog.create_table_as(&name, definition, options).map(drop)).await??;
+    blocking(move || catalog.create_table_with(&name, definition, options, sequences).map(drop)).await??;
     Ok(())
-}
-
-pub(crate) async fn drop_tables(
-    session: &Session,
-    if_exists: bool,
-    names: &[ObjectName],
-) -> Result<StatementResult> {
-    let names: Result<Vec<String>> = names.iter().map(table_name).collect();
-    let mut existing = Vec::new();
-    for name in names? {
-        match session.catalog.table(&name) {
-            Ok(_) => existing.push(name),
-            Err(TableError::NoSuchTable { .. }) if if_exists => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    for name in existing {
-        let catalog = Arc::clone(&session.catalog);
-        match blocking(move || catalog.drop_table(&name)).await? {
-            Err(TableError::NoSuchTable { .. }) if if_exists => {}
-            dropped => dropped?,
-        }
-    }
-    Ok(StatementResult::Done { verb: "DROP TABLE" })
 }

@@ -18,6 +18,7 @@ use datafusion::prelude::SessionContext;
 use entresol_memory::Durability;
 use parking_lot::Mutex;
 
+use crate::drawing::Drawn;
 use crate::error::{Error, external};
 use crate::schemas::{CATALOG, SCHEMA};
 use crate::session::Session;
@@ -48,6 +49,8 @@ pub(crate) struct Facts {
     client: Mutex<Client>,
     /// How often something here was changed.
     changes: AtomicU64,
+    /// What it drew from sequences.
+    pub(crate) drawn: Mutex<Drawn>,
 }
 
 impl Facts {
@@ -57,7 +60,12 @@ impl Facts {
             settings.set_initial(setting, durability.to_string());
         }
         let settings = Mutex::new(Arc::new(settings));
-        Arc::new(Facts { settings, client: Mutex::default(), changes: AtomicU64::new(0) })
+        Arc::new(Facts {
+            settings,
+            client: Mutex::default(),
+            changes: AtomicU64::new(0),
+            drawn: Mutex::default(),
+        })
     }
 
     /// The settings as they are now.

@@ -3,7 +3,7 @@
 //! ```text
 //!   SQL ─▶ statement ─▶ session ──┬─ block        BEGIN, COMMIT, ROLLBACK, savepoints
 //!                                 ├─ definition   CREATE TABLE, DROP TABLE
-//!                                 ├─ define, alter   CREATE INDEX, DROP INDEX, ALTER TABLE
+//!                                 ├─ define, alter   CREATE INDEX, DROP, ALTER TABLE; views, sequences
 //!                                 ├─ source ──▶ engine ──▶ assignment ──▶ write    INSERT, UPDATE, DELETE
 //!                                 │              └▶ modify ─▶ defaults, checks, conflict     and what they ask besides
 //!                                 └─ engine       queries
@@ -48,12 +48,14 @@ mod defaults;
 mod define;
 mod definition;
 mod dialect;
+mod drawing;
 mod engine;
 mod error;
 mod execute;
 mod explain;
 mod expressions;
 mod functions;
+mod generated;
 mod index_order;
 mod literals;
 mod modify;
@@ -67,6 +69,8 @@ mod provider;
 mod rows;
 mod scan;
 mod schemas;
+mod sequence_text;
+mod sequences;
 mod session;
 mod set;
 mod settings;
@@ -75,6 +79,8 @@ mod statement;
 mod statement_memory;
 pub mod system;
 mod types;
+mod view_definition;
+mod views;
 mod write;
 
 pub use block::SAVEPOINTS_MAX;
@@ -99,3 +105,4 @@ pub use settings::SERVER_VERSION;
 pub use statement::SQL_BYTES_MAX;
 pub use statement_memory::statement_memory;
 pub use types::{arrow_type, column_type, visible_schema};
+pub use views::VIEW_DEPTH_MAX;

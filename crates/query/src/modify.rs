@@ -29,7 +29,7 @@ use crate::expressions::{Computed, Scope};
 use crate::session::{Session, StatementResult};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::types::visible_schema;
-use crate::{assignment, literals, rows, write};
+use crate::{assignment, generated, literals, rows, write};
 
 /// Whether an INSERT is for this module.
 pub(crate) fn concerns_insert(catalog: &Catalog, insert: &Insert) -> Result<bool> {
@@ -56,9 +56,10 @@ pub(crate) async fn insert(
 ) -> Result<StatementResult> {
     let source = source::any_insert(&session.catalog, statement)?;
     let table = Arc::clone(&source.table);
+    generated::check_inserted(&session.catalog, &table, &source.targets, statement)?;
     let state = session.context.state();
     let conflict = match &statement.on {
-        Some(on) => Some(OnConflict::new(&state, &table, &source.name, on)?),
+        Some(on) => Some(OnConflict::new(&session.catalog, &state, &table, &source.name, on)?),
         None => None,
     };
     let mut inserter = Inserter {
@@ -151,6 +152,9 @@ pub(crate) async fn update(
     statement: &Update,
 ) -> Result<StatementResult> {
     let source = source::any_update(&session.catalog, statement)?;
+    let values = statement.assignments.iter().map(|assignment| &assignment.value);
+    let assigned = source.assigned.iter().copied().zip(values);
+    generated::check_assigned(&session.catalog, &source.table, assigned)?;
     let batches = engine::changes(session, &source).await?;
     let (old_keys, rows) = write::updated(&source, &batches)?;
     let table = &source.table;

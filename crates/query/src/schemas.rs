@@ -1,6 +1,6 @@
 //! The names that SQL knows: one catalog, `entresol`, with the schemas
 //!
-//! - `public`: the tables of the database; names without a schema mean it;
+//! - `public`: the tables, views and sequences of the database; names without a schema mean it;
 //! - `entresol`: the system tables, see [`crate::system`];
 //! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
 //! - one for each moment of the past ([`crate::past`]), which only the statement that asks for it knows;
@@ -24,6 +24,7 @@ use crate::catalog::{INFORMATION_INNER, PG_CATALOG, is_catalog_relation, relatio
 use crate::error::external;
 use crate::provider::{Current, EntresolTable};
 use crate::system;
+use crate::views::Views;
 
 /// The name of the catalog.
 pub const CATALOG: &str = "entresol";
@@ -51,8 +52,10 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(source: &Source) -> Names {
-        let tables = |hidden_keys| Arc::new(Tables { source: source.clone(), hidden_keys, as_of: None });
+    pub(crate) fn new(source: &Source, views: Views) -> Names {
+        let tables = |hidden_keys| {
+            Arc::new(Tables { source: source.clone(), views: views.clone(), hidden_keys, as_of: None })
+        };
         Names {
             public: tables(false),
             keyed: tables(true),
@@ -78,7 +81,12 @@ impl CatalogProvider for Names {
             }
             name => {
                 let as_of = name.strip_prefix(PAST_SCHEMA)?.parse().ok()?;
-                Some(Arc::new(Tables { source: self.source.clone(), hidden_keys: false, as_of: Some(as_of) }))
+                Some(Arc::new(Tables {
+                    source: self.source.clone(),
+                    views: self.public.views.clone(),
+                    hidden_keys: false,
+                    as_of: Some(as_of),
+                }))
             }
         }
     }
@@ -87,6 +95,7 @@ impl CatalogProvider for Names {
 #[derive(Debug)]
 struct Tables {
     source: Source,
+    views: Views,
     hidden_keys: bool,
     /// The moment of the tables.
     as_of: Option<Timestamp>,
@@ -95,7 +104,8 @@ struct Tables {
 #[async_trait]
 impl SchemaProvider for Tables {
     fn table_names(&self) -> Vec<String> {
-        self.source.catalog.tables().iter().map(|table| table.name().to_owned()).collect()
+        let tables = self.source.catalog.tables();
+        tables.iter().map(|table| table.name().to_owned()).chain(self.views.names()).collect()
     }
 
     async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
@@ -115,16 +125,19 @@ impl SchemaProvider for Tables {
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),
+            Err(TableError::WrongKind { .. }) if !self.hidden_keys => self.views.relation(name).await,
             Err(error) => Err(external(error)),
         }
     }
 
     async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
-        Ok(self.table_exist(name).then_some(TableType::Base))
+        let kind = if self.views.is_view(name) { TableType::View } else { TableType::Base };
+        Ok(self.table_exist(name).then_some(kind))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.source.catalog.table(name).is_ok()
+        let catalog = &self.source.catalog;
+        catalog.table(name).is_ok() || (!self.hidden_keys && catalog.relation_kind(name).is_some())
     }
 }
 

@@ -29,6 +29,7 @@ use crate::block::{Block, StatementGuard};
 use crate::catalog::view::Source;
 use crate::cursor::Cursors;
 use crate::define;
+use crate::drawing;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::explain;
@@ -37,6 +38,7 @@ use crate::past;
 use crate::point::{self, Given};
 use crate::prepared::Prepared;
 use crate::provider::Current;
+use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
@@ -148,6 +150,7 @@ impl Session {
         functions::register(&context, &facts);
         crate::catalog::call::register(&context, &source);
         past::register(&context, &catalog, &current);
+        drawing::register(&context, &catalog, &facts);
         Session {
             catalog,
             context,
@@ -388,9 +391,10 @@ impl Session {
         match &command {
             Command::CreateTable(create) => return engine::create_table(self, create).await,
             Command::Define(statement) => return define::run(self, statement).await,
+            Command::Sequence(statement) => return sequences::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
-            Command::DropTable { if_exists, names } => {
-                return engine::drop_tables(self, *if_exists, names).await;
+            Command::DropTable { if_exists, names, cascade } => {
+                return define::drop_tables(self, *if_exists, names, *cascade).await;
             }
             _ => {}
         }

@@ -176,11 +176,15 @@ impl Session {
                 self.reset_all()?;
                 self.statements.clear();
                 self.cursors.clear();
+                self.facts.drawn.lock().clear();
                 "DISCARD ALL"
             }
-            // Plans look after themselves; there are no sequences and temporary tables of a session.
+            // Plans look after themselves; there are no temporary tables.
             DiscardObject::PLANS => "DISCARD PLANS",
-            DiscardObject::SEQUENCES => "DISCARD SEQUENCES",
+            DiscardObject::SEQUENCES => {
+                self.facts.drawn.lock().clear();
+                "DISCARD SEQUENCES"
+            }
             DiscardObject::TEMP => "DISCARD TEMP",
         };
         Ok(StatementResult::Done { verb })

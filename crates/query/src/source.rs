@@ -20,6 +20,7 @@ use crate::defaults;
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, KEYED_SCHEMA};
 use crate::statement::{column_name, from_tables, identifier, refuse, single_table, table_name, template};
+use crate::view_definition::not_written;
 
 /// What an INSERT writes.
 #[derive(Debug)]
@@ -66,7 +67,12 @@ pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<T
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::unsupported(format!("INSERT INTO {}", insert.table)));
     };
-    Ok(catalog.table(&table_name(name)?)?)
+    written(catalog, "insert into", &table_name(name)?)
+}
+
+/// The table that a statement writes.
+pub(crate) fn written(catalog: &Catalog, verb: &str, name: &str) -> Result<Arc<Table>> {
+    catalog.table(name).map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))
 }
 
 /// What an INSERT writes, whatever happens to its rows.
@@ -115,7 +121,7 @@ pub(crate) fn any_update(catalog: &Catalog, update: &Update) -> Result<ChangeSou
         ],
     )?;
     let (name, alias) = single_table("UPDATE", std::slice::from_ref(&update.table))?;
-    let table = catalog.table(&name)?;
+    let table = written(catalog, "update", &name)?;
     let assigned = assigned_columns(&table, &update.assignments)?;
     let schema = table.schema();
     let old: Vec<usize> = (0..schema.columns().len())
@@ -153,7 +159,7 @@ pub(crate) fn any_delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSou
         ],
     )?;
     let (name, alias) = single_table("DELETE", from_tables(&delete.from))?;
-    let table = catalog.table(&name)?;
+    let table = written(catalog, "delete from", &name)?;
     let old = match delete.returning {
         None => table.schema().key().to_vec(),
         Some(_) => (0..table.schema().columns().len()).collect(),

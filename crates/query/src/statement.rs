@@ -21,9 +21,11 @@ use crate::cut::{self, Part};
 use crate::define;
 use crate::dialect::dialect_of;
 use crate::error::{Error, Result};
+use crate::generated;
 use crate::parameters;
 use crate::past::moment_in;
 use crate::schemas::{CATALOG, SCHEMA};
+use crate::sequence_text::SequenceStatement;
 
 /// The longest text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
@@ -50,9 +52,12 @@ pub(crate) enum Command {
     DropTable {
         if_exists: bool,
         names: Vec<ObjectName>,
+        cascade: bool,
     },
-    /// CREATE INDEX, DROP INDEX, ALTER TABLE.
+    /// CREATE and DROP of indexes, views and sequences, ALTER TABLE.
     Define(Box<Statement>),
+    /// CREATE SEQUENCE, ALTER SEQUENCE.
+    Sequence(Box<SequenceStatement>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -119,6 +124,8 @@ impl Command {
             Command::CreateTable(_) => "CREATE TABLE",
             Command::DropTable { .. } => "DROP TABLE",
             Command::Define(statement) => define::verb(statement),
+            Command::Sequence(statement) if statement.creates => "CREATE SEQUENCE",
+            Command::Sequence(_) => "ALTER SEQUENCE",
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
@@ -171,7 +178,10 @@ impl Command {
 
     /// Whether it makes or drops something: not inside of a block.
     pub(crate) fn is_definition(&self) -> bool {
-        matches!(self, Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_))
+        matches!(
+            self,
+            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
+        )
     }
 
     /// Whether it is about the session and its transaction only.
@@ -263,6 +273,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
             Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
             Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
+            Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
                     parse_engine(&sql)?.into_iter().map(classify).collect();
@@ -276,7 +287,16 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
     let mut parser =
         DFParserBuilder::new(sql).with_dialect(dialect_of(sql)).with_recursion_limit(NESTING_MAX).build()?;
-    Ok(parser.parse_statements()?.into())
+    let mut statements: Vec<EngineStatement> = parser.parse_statements()?.into();
+    if has_word(sql, "regclass") {
+        statements.iter_mut().filter_map(inner_mut).for_each(generated::without_regclass);
+    }
+    Ok(statements)
+}
+
+/// Whether a text has these letters anywhere, which are in lower case.
+pub(crate) fn has_word(sql: &str, word: &str) -> bool {
+    sql.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 fn classify(statement: EngineStatement) -> Result<Command> {
@@ -321,12 +341,16 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Savepoint { name } => Command::Savepoint(identifier(&name)),
         Statement::ReleaseSavepoint { name } => Command::Release(identifier(&name)),
         Statement::CreateTable(create) => Command::CreateTable(Box::new(create)),
-        Statement::Drop { object_type: ObjectType::Table, if_exists, names, .. } => {
-            Command::DropTable { if_exists, names }
+        Statement::Drop { object_type: ObjectType::Table, if_exists, names, cascade, .. } => {
+            Command::DropTable { if_exists, names, cascade }
         }
         define @ (Statement::CreateIndex(_)
         | Statement::AlterTable(_)
-        | Statement::Drop { object_type: ObjectType::Index, .. }) => Command::Define(Box::new(define)),
+        | Statement::CreateView(_)
+        | Statement::Drop {
+            object_type: ObjectType::Index | ObjectType::View | ObjectType::Sequence,
+            ..
+        }) => Command::Define(Box::new(define)),
         Statement::Insert(insert) => Command::Insert(Box::new(insert)),
         Statement::Update(update) => Command::Update(Box::new(update)),
         Statement::Delete(delete) => Command::Delete(Box::new(delete)),
@@ -565,7 +589,7 @@ mod tests {
         assert!(matches!(one("ROLLBACK"), Command::Rollback));
         assert!(matches!(one("ROLLBACK TO SAVEPOINT A"), Command::RollbackTo(name) if name == "a"));
         assert!(
-            matches!(one("DROP TABLE IF EXISTS a, b"), Command::DropTable { if_exists: true, names } if names.len() == 2)
+            matches!(one("DROP TABLE IF EXISTS a, b"), Command::DropTable { if_exists: true, names, cascade: false } if names.len() == 2)
         );
         let set = |sql: &str| match one(sql) {
             Command::Set { name, value, local } => (name, value.unwrap_or("DEFAULT".into()), local),
@@ -598,8 +622,8 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_named() {
-        let error = parse("CREATE VIEW v AS SELECT 1").unwrap_err();
-        assert_eq!(error.to_string(), "unsupported: statement CREATE VIEW v AS SELECT 1");
+        let error = parse("CREATE ROLE r").unwrap_err();
+        assert_eq!(error.to_string(), "unsupported: statement CREATE ROLE r");
         let error = parse("SELEC 1").unwrap_err();
         assert!(matches!(error, Error::Syntax(_)), "{error:?}");
         let deep = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));

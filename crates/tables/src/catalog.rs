@@ -4,7 +4,7 @@
 //!
 //! The pool root `entresol.catalog` is an object of four words: format (1), the catalog's state, the default
 //! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key is the
-//! name in UTF-8, the value is described in `entry`. The fourth word of the root has the CRC-32C of the other three,
+//! name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`). The fourth word of the root has the CRC-32C of the other three,
 //! plus 2^32 (0: written without one).
 //!
 //! # Damage
@@ -48,10 +48,16 @@ use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::Table;
 
 mod change;
+mod dependents;
 mod entry;
+mod named;
+mod relations;
 
-pub use change::Verify;
+pub use change::{Alteration, Verify};
 use entry::{DamagedTable, Loaded, encode_entry, load};
+pub use named::NewSequence;
+pub use relations::RelationKind;
+use relations::{CatalogRow, Relations};
 
 /// The most tables of a database.
 pub const TABLES_MAX: usize = 4096;
@@ -99,6 +105,8 @@ pub struct Catalog {
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Tables that cannot be used.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
+    /// Views and sequences.
+    relations: Relations,
     /// Held while the catalog changes.
     changing: Mutex<()>,
     /// How often it has changed.
@@ -113,7 +121,7 @@ impl Catalog {
             None => create_root(&context)?,
         };
         state.set_holder("the catalog");
-        let Loaded { tables, damaged, rows_damaged } = load(&context, &state)?;
+        let Loaded { tables, damaged, relations, rows_damaged } = load(&context, &state)?;
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: states without a table are kept");
         } else {
@@ -125,6 +133,7 @@ impl Catalog {
             default_group,
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
+            relations,
             changing: Mutex::new(()),
             version: AtomicU64::new(0),
         }))
@@ -135,7 +144,7 @@ impl Catalog {
         &self.context
     }
 
-    /// How often a table or an index was made, changed or dropped in this run. What was planned at an older version is to be
+    /// How often a table, an index, a view or a sequence was made, changed or dropped in this run. What was planned at an older version is to be
     /// planned again; read the version before planning.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -168,6 +177,17 @@ impl Catalog {
         definition: TableDefinition,
         options: TableOptions,
     ) -> Result<Arc<Table>> {
+        self.create_table_with(name, definition, options, Vec::new())
+    }
+
+    /// Makes a table and the sequences of its columns, in one commit.
+    pub fn create_table_with(
+        &self,
+        name: &str,
+        definition: TableDefinition,
+        options: TableOptions,
+        sequences: Vec<NewSequence>,
+    ) -> Result<Arc<Table>> {
         check_name(name)?;
         let _changing = self.changing.lock();
         if let Some(table) = self.tables.read().get(name) {
@@ -193,14 +213,23 @@ impl Catalog {
             if let Some(kept) = options.history {
                 self.context.keep_history(state.id(), kept.time())?;
             }
+            let sequences = self.new_sequences(state.id(), &definition.schema, sequences)?;
+            let same_name =
+                |taken: &str| taken == name || definition.indexes.iter().any(|index| index.name == taken);
+            if let Some(taken) = sequences.iter().find(|sequence| same_name(sequence.name())) {
+                return Err(Error::RelationExists { name: taken.name().to_owned() });
+            }
             let table = Table::new(name.to_owned(), definition, state, group, indexes);
-            self.write_entry(&table)?;
-            Ok(table)
+            let mut rows = vec![table_row(&table)?];
+            rows.extend(sequences.iter().map(|sequence| named::fresh_row(sequence)));
+            self.write_rows(&rows, Durability::Sync)?;
+            Ok((table, sequences))
         });
         if table.is_err() {
             self.drop_states(name, made);
         }
-        let table = table?;
+        let (table, sequences) = table?;
+        self.adopt(sequences);
         self.tables.write().insert(name.to_owned(), Arc::clone(&table));
         self.changed();
         Ok(table)
@@ -237,36 +266,22 @@ impl Catalog {
         }
     }
 
-    /// An error if a table or an index has this name.
+    /// An error if a relation has this name.
     fn check_free(&self, name: &str) -> Result<()> {
         if let Some(table) = self.damaged.read().get(name) {
             return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
         }
         let tables = self.tables.read();
-        if tables.contains_key(name) || tables.values().any(|table| table.index(name).is_some()) {
+        let is_index = || tables.values().any(|table| table.index(name).is_some());
+        if tables.contains_key(name) || is_index() || self.relations.kind(name).is_some() {
             return Err(Error::RelationExists { name: name.to_owned() });
         }
         Ok(())
     }
 
-    /// Drops a table and its indexes. Transactions that have read it may go on reading; its space comes back after them.
-    /// A damaged table loses its name; its space does not come back.
+    /// Drops a table that no view reads; see [`Catalog::drop_relations`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let _changing = self.changing.lock();
-        if self.damaged.read().contains_key(name) {
-            // What its state consists of cannot be trusted: it stays allocated.
-            self.write_entries(&[(name, None)])?;
-            self.damaged.write().remove(name);
-            self.changed();
-            return Ok(());
-        }
-        let table = self.table(name)?;
-        self.write_entries(&[(name, None)])?;
-        self.tables.write().remove(name);
-        self.changed();
-        self.context.drop_state(table.state().id())?;
-        let mut sound = table.indexes().iter().filter(|index| index.damage().is_none());
-        sound.try_for_each(|index| Ok(self.context.drop_state(index.state_id())?))
+        self.drop_relations(&[(RelationKind::Table, name)], false)
     }
 
     /// The table of this name.
@@ -276,6 +291,9 @@ impl Catalog {
         }
         match self.damaged.read().get(name) {
             Some(table) => Err(Error::corrupt(format!("table {name}"), table.reason.clone())),
+            None if self.relations.kind(name).is_some() => {
+                Err(Error::WrongKind { name: name.to_owned(), wanted: RelationKind::Table })
+            }
             None => Err(Error::NoSuchTable { table: name.to_owned() }),
         }
     }
@@ -345,18 +363,13 @@ impl Catalog {
 
     /// Writes the row of a table. Returns the timestamp of the commit.
     fn write_entry(&self, table: &Table) -> Result<Timestamp> {
-        self.write_entries(&[(table.name(), Some(table))])
+        self.write_rows(&[table_row(table)?], Durability::Sync)
     }
+}
 
-    /// Writes or deletes rows, all at once.
-    fn write_entries(&self, entries: &[(&str, Option<&Table>)]) -> Result<Timestamp> {
-        let tx = self.context.begin()?;
-        for (name, table) in entries {
-            let entry = table.map(encode_entry).transpose()?;
-            tx.write(&self.state, name.as_bytes(), entry.as_deref())?;
-        }
-        Ok(tx.commit(Durability::Sync)?.cts)
-    }
+/// The row of a table.
+fn table_row(table: &Table) -> Result<CatalogRow> {
+    Ok((table.name().as_bytes().to_vec(), Some(encode_entry(table)?)))
 }
 
 impl std::fmt::Debug for Catalog {

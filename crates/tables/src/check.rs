@@ -101,6 +101,7 @@ pub struct CheckReport {
 
 const RESTORE: &str = "restore a backup";
 const RESTORE_OR_DROP: &str = "restore a backup, or save what can be read and drop the table";
+const DROP: &str = "drop it and make it again; for a sequence, look at the values that are there first";
 const REPORT: &str = "this is a defect of the database: please report it; space is lost, no data";
 
 /// Looks over all of a database. `progress` is told what is being done. `Err` if it cannot be looked at at all.
@@ -156,6 +157,9 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         if report.problems.iter().all(|known| known.whom != whom) {
             report.problems.push(problem(&whom, None, reason, RESTORE_OR_DROP));
         }
+    }
+    for (kind, name, reason) in catalog.damaged_relations() {
+        report.problems.push(problem(&format!("{kind} {name}"), None, reason, DROP));
     }
     for table in catalog.tables() {
         progress(&format!("reading table {}", table.name()));

@@ -149,6 +149,60 @@ pub enum Error {
         /// What needs it.
         by: String,
     },
+    /// Something cannot be dropped or renamed because views read it.
+    #[error("cannot {verb} {what} because other objects depend on it: {by}")]
+    Dependents {
+        /// What was to be done to it.
+        verb: &'static str,
+        /// What was to be dropped or renamed: `table t`, `column c of table t`.
+        what: String,
+        /// What depends on it, and on what: `view v depends on table t`.
+        by: String,
+    },
+    /// There is no relation of this name.
+    #[error("relation \"{name}\" does not exist")]
+    NoSuchRelation {
+        /// The name asked for.
+        name: String,
+    },
+    /// A relation of this name is of another kind.
+    #[error("\"{name}\" is not {}", wanted.with_article())]
+    WrongKind {
+        /// Its name.
+        name: String,
+        /// What it would have to be.
+        wanted: crate::RelationKind,
+    },
+    /// A view would read itself.
+    #[error("infinite recursion detected in rules for relation \"{view}\"")]
+    RecursiveView {
+        /// Its name.
+        view: String,
+    },
+    /// A relation that a view reads was dropped or changed while the view was made: do it again.
+    #[error("relation \"{relation}\" was changed while view {view} was made: do it again")]
+    RelationChanged {
+        /// What was changed.
+        relation: String,
+        /// The view.
+        view: String,
+    },
+    /// The definition of a sequence breaks a rule.
+    #[error("{reason}")]
+    InvalidSequence {
+        /// The rule and the value.
+        reason: String,
+    },
+    /// A sequence has no more values.
+    #[error("nextval: reached {bound} value of sequence \"{sequence}\" ({limit})")]
+    SequenceExhausted {
+        /// The sequence.
+        sequence: String,
+        /// "maximum" or "minimum".
+        bound: &'static str,
+        /// Which that is.
+        limit: i64,
+    },
     /// The table was redefined: begin again, with the table as the catalog has it now.
     #[error("table {table} was changed since the transaction began or the table was looked up: begin again")]
     TableChanged {
@@ -252,10 +306,14 @@ impl Error {
             Error::RowTooLarge { .. } | Error::KeyTooLarge { .. } => "54000",
             Error::InvalidSchema { .. } => "42P16",
             Error::InvalidName { .. } => "42602",
-            Error::Needed { .. } => "2BP01",
-            Error::TableChanged { .. } => "40001",
+            Error::Needed { .. } | Error::Dependents { .. } => "2BP01",
+            Error::NoSuchRelation { .. } => "42P01",
+            Error::WrongKind { .. } => "42809",
+            Error::RecursiveView { .. } => "42P17",
+            Error::InvalidSequence { .. } => "22023",
+            Error::TableChanged { .. } | Error::RelationChanged { .. } => "40001",
             Error::Parse { .. } => "22P02",
-            Error::RowNumbersUsedUp { .. } => "2200H",
+            Error::RowNumbersUsedUp { .. } | Error::SequenceExhausted { .. } => "2200H",
             Error::Corrupt { .. } => "XX001",
             Error::Transactions(error) => transactions_sqlstate(error),
             Error::Structures(error) => structures_sqlstate(error),

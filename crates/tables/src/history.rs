@@ -84,6 +84,11 @@ impl History {
         &self.missing[column]
     }
 
+    /// The identity of a visible column.
+    pub(crate) fn id_of(&self, column: usize) -> Option<u16> {
+        self.ids.get(column).copied()
+    }
+
     /// The visible column of an identity; None if it was dropped.
     pub(crate) fn column_of(&self, id: u16) -> Option<usize> {
         self.ids.iter().position(|&known| known == id)

@@ -55,14 +55,19 @@ mod layout;
 mod range;
 mod row_view;
 mod schema;
+mod sequence;
 mod table;
 mod upkeep;
 mod validity;
 mod value;
+mod view;
 mod writes;
 
 pub use arbiter::Arbiter;
-pub use catalog::{Catalog, Kept, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify};
+pub use catalog::{
+    Alteration, Catalog, Kept, NewSequence, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions,
+    Verify,
+};
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use cursor::Cursor;
 pub use definition::{
@@ -79,5 +84,10 @@ pub use schema::{
     COLUMN_NAME_BYTES_MAX, COLUMNS_MAX, Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, ROW_BYTES_MAX, ROWID_COLUMN,
     Schema,
 };
+pub use sequence::{
+    BLOCK_VALUES, CACHE_VALUES_MAX, Identity, Position, Sequence, SequenceDefinition, SequenceOwner,
+    SequenceStatus, SequenceType,
+};
 pub use table::{Change, Table};
 pub use value::{DataType, Row, Value, normalize_double};
+pub use view::{ReadColumn, View, ViewDefinition, ViewRead};

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 /// What `\?` prints.
 const HELP: &str = r"\q                     leave
 \?                     this help
-\d                     list the tables
-\d TABLE               columns, types and key of a table
+\d                     list the tables, views and sequences
+\d NAME                columns, types and key of a table, the query of a view, the bounds of a sequence
 \copy TABLE FROM 'FILE' [WITH (FORMAT csv, HEADER, ...)]
 \copy TABLE|(QUERY) TO 'FILE' [WITH (...)]
                        rows of a file into a table, and rows into a file
@@ -35,7 +35,8 @@ pub fn run(shell: &mut Shell, line: &str, out: &mut dyn Write) -> Result<()> {
     match (command, argument) {
         (r"\q", None) => shell.finish(),
         (r"\?" | r"\h", None) => writeln!(out, "{HELP}")?,
-        (r"\d" | r"\dt", None) => list_tables(shell, out)?,
+        (r"\d", None) => list_relations(shell, out)?,
+        (r"\dt", None) => list_tables(shell, out)?,
         (r"\d", Some(table)) => describe(shell, table, out)?,
         (r"\timing", None) => {
             shell.timing = !shell.timing;
@@ -119,6 +120,28 @@ fn quoted_path(text: &str) -> Option<(String, &str)> {
     }
 }
 
+/// Tables, views and sequences, in the order of their names.
+fn list_relations(shell: &Shell, out: &mut dyn Write) -> Result<()> {
+    let catalog = shell.database.catalog();
+    let mut rows = Vec::new();
+    let mut add = |name: &str, kind: &str, columns: String, about: String| {
+        rows.push(vec![name.to_string(), kind.to_string(), columns, about]);
+    };
+    for table in catalog.tables() {
+        let schema = table.schema();
+        let key = if schema.hidden_key() { String::new() } else { key_names(schema) };
+        add(table.name(), "table", schema.visible_columns().len().to_string(), key);
+    }
+    for view in catalog.views() {
+        add(view.name(), "view", view.definition().columns.len().to_string(), String::new());
+    }
+    for sequence in catalog.sequences() {
+        add(sequence.name(), "sequence", String::new(), String::new());
+    }
+    rows.sort();
+    draw(&["name", "kind", "columns", "primary key"], &rows, out)
+}
+
 fn list_tables(shell: &Shell, out: &mut dyn Write) -> Result<()> {
     let mut tables = shell.database.catalog().tables();
     tables.sort_by(|a, b| a.name().cmp(b.name()));
@@ -143,7 +166,29 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
         Some(quoted) => quoted.to_string(),
         None => name.to_lowercase(),
     };
-    let table = shell.database.catalog().table(&name)?;
+    let catalog = shell.database.catalog();
+    if let Ok(view) = catalog.view(&name) {
+        let columns = &view.definition().columns;
+        let rows: Vec<Vec<String>> = columns.iter().map(|column| vec![column.clone()]).collect();
+        draw(&["column"], &rows, out)?;
+        return Ok(writeln!(out, "View: {}", view.definition().query)?);
+    }
+    if let Ok(sequence) = catalog.sequence(&name) {
+        let definition = sequence.definition();
+        let owner = catalog.owner_of(&definition).map_or(String::new(), |(table, column)| {
+            format!("{}.{}", table.name(), table.schema().columns()[column].name)
+        });
+        let numbers = [definition.start, definition.min_value, definition.max_value, definition.increment];
+        let mut row = vec![definition.data_type.name().to_string()];
+        row.extend(numbers.iter().map(ToString::to_string));
+        row.extend([if definition.cycle { "yes" } else { "no" }.to_string(), owner]);
+        return draw(
+            &["type", "start", "minimum", "maximum", "increment", "cycles", "owned by"],
+            &[row],
+            out,
+        );
+    }
+    let table = catalog.table(&name)?;
     let schema = table.schema();
     let rows: Vec<Vec<String>> = schema
         .visible_columns()

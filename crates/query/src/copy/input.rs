@@ -84,7 +84,7 @@ impl Session {
                 (Some(transaction), Within::Block { guard, failure })
             }
         };
-        let table = self.catalog.table(&table_name(name)?)?;
+        let table = source::written(&self.catalog, "copy to", &table_name(name)?)?;
         let columns = match columns.is_empty() {
             true => (0..table.schema().visible_columns().len()).collect(),
             false => source::columns_named(&table, columns)?,

@@ -3,6 +3,7 @@
 
 mod copy;
 mod prepared;
+mod relations;
 mod runner;
 mod sessions;
 mod short_way;

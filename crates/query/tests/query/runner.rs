@@ -72,6 +72,27 @@ impl TestDatabase {
         })
     }
 
+    pub(crate) fn journal() -> TestDatabase {
+        TestDatabase::new(Configuration {
+            journal: true,
+            reopen: false,
+            durability: Durability::Sync,
+            target_partitions: 2,
+        })
+    }
+
+    /// What a kill of the process would leave now, opened again; for a database in which nobody writes meanwhile.
+    pub(crate) fn copied(&self) -> TestDatabase {
+        let directory = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(self.directory.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), directory.path().join(file.file_name())).unwrap();
+        }
+        let mut database = TestDatabase { configuration: self.configuration, directory, catalog: None };
+        database.open();
+        database
+    }
+
     fn open(&mut self) {
         let choice = if self.configuration.journal { DomainChoice::Journal } else { DomainChoice::Volatile };
         let options = PoolOptions { domain: choice, ..PoolOptions::default() };
@@ -95,6 +116,7 @@ impl TestDatabase {
 
     fn reopen(&mut self) {
         let catalog = self.catalog.take().unwrap();
+        catalog.give_back_values();
         catalog.context().pool().close().unwrap();
         drop(catalog);
         self.open();

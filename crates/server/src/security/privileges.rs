@@ -16,10 +16,12 @@ use entresol::query::datafusion::common::TableReference;
 use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
 use entresol::query::datafusion::sql::resolve::resolve_table_references;
 use entresol::query::datafusion::sql::sqlparser::ast::{
-    Assignment, Expr as SqlExpr, FromTable, ObjectName, OnConflictAction, OnInsert, SetExpr, Statement,
-    TableFactor, TableObject, TableWithJoins, visit_relations,
+    Assignment, Expr as SqlExpr, FromTable, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName,
+    OnConflictAction, OnInsert, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Value,
+    visit_expressions, visit_relations,
 };
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use entresol::query::datafusion::sql::sqlparser::parser::Parser;
 
 use super::roles::Role;
 use crate::error::{Outcome, Report};
@@ -79,6 +81,7 @@ fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
             allow(role, Privileges::SELECT, table.table())?;
         }
     }
+    check_sequences(role, statement)?;
     match written {
         Some(written) => allow(role, written.privileges, &written.table),
         None => Ok(()),
@@ -91,6 +94,40 @@ fn is_open(table: &TableReference) -> bool {
         Some(schema) => OPEN_SCHEMAS.contains(&schema),
         None => entresol::query::is_catalog_relation(table.table()),
     }
+}
+
+/// `nextval` and `setval` write the sequence that they name. Those in defaults and views are not looked at: whoever made
+/// these may.
+fn check_sequences(role: &Role, statement: &EngineStatement) -> Outcome<()> {
+    let EngineStatement::Statement(statement) = statement else { return Ok(()) };
+    let visited = visit_expressions(statement.as_ref(), |expr| match drawn_from(expr) {
+        None => ControlFlow::Continue(()),
+        Some(Some(sequence)) if role.may(Privileges::UPDATE, &sequence) => ControlFlow::Continue(()),
+        Some(Some(sequence)) => {
+            ControlFlow::Break(denied(format!("permission denied for sequence {sequence}")))
+        }
+        Some(None) => ControlFlow::Break(denied("must be an administrator to compute a sequence's name")),
+    });
+    match visited {
+        ControlFlow::Break(report) => Err(report),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The sequence that an expression writes; `Some(None)` if only running it tells which.
+fn drawn_from(expr: &SqlExpr) -> Option<Option<String>> {
+    let SqlExpr::Function(function) = expr else { return None };
+    let called = function.name.0.last()?.as_ident()?.value.to_ascii_lowercase();
+    if called != "nextval" && called != "setval" {
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else { return Some(None) };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(SqlExpr::Value(name)))) = list.args.first() else {
+        return Some(None);
+    };
+    let Value::SingleQuotedString(text) = &name.value else { return Some(None) };
+    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(text);
+    Some(parsed.and_then(|mut parser| parser.parse_object_name(false)).ok().map(|name| last(&name)))
 }
 
 fn allow(role: &Role, wanted: Privileges, table: &str) -> Outcome<()> {
@@ -215,7 +252,14 @@ mod tests {
         ] {
             assert_eq!(code(taken), Ok(()), "{taken}");
         }
+        assert_eq!(code("SELECT nextval('b'), setval('public.B', 5), currval('c')"), Ok(()));
         for refused in [
+            "SELECT nextval('a')",
+            "SELECT 1 + pg_catalog.setval('c', 1)",
+            "INSERT INTO b VALUES (NEXTVAL('c'))",
+            "EXPLAIN SELECT nextval('c')",
+            "SELECT nextval(x) FROM a",
+            "SELECT nextval('b' || '')",
             "SELECT * FROM c",
             "SELECT (SELECT max(x) FROM c)",
             "WITH q AS (SELECT * FROM c) SELECT * FROM q",

@@ -14,8 +14,11 @@
 
 use std::sync::Arc;
 
+use entresol_memory::Durability;
 use entresol_transactions::{INFINITY, Transaction};
 
+use super::named::{NewSequence, fresh_row};
+use super::{RelationKind, table_row};
 use crate::build;
 use crate::catalog::{Catalog, check_name};
 use crate::definition::{IndexDefinition, TableDefinition};
@@ -25,6 +28,15 @@ use crate::table::Table;
 
 /// Looks whether all rows meet a new definition, in a transaction that sees them all.
 pub type Verify<'v, E> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<(), E>;
+
+/// What changes together with the definition of a table, in the same commit.
+#[derive(Debug, Default)]
+pub struct Alteration {
+    /// Views that read a column which goes are dropped; otherwise they are an error.
+    pub cascade: bool,
+    /// Sequences of its columns that are made.
+    pub sequences: Vec<NewSequence>,
+}
 
 impl Catalog {
     /// Makes an index of a table. Rows are written meanwhile; those that were written by transactions that began
@@ -97,10 +109,22 @@ impl Catalog {
 
     /// Changes the definition of a table: `change` is given a copy of it. `verify` is called if rows that are there may
     /// not meet the new one. Indexes may be taken away, and their columns may move, but none can be added.
+    /// [`Error::Dependents`] if a view reads a column that goes or gets another name.
     pub fn redefine<E: From<Error>>(
         &self,
         name: &str,
         verify: Option<Verify<'_, E>>,
+        change: impl FnOnce(&mut TableDefinition) -> Result<(), E>,
+    ) -> Result<Arc<Table>, E> {
+        self.redefine_with(name, verify, Alteration::default(), change)
+    }
+
+    /// The same, with what else changes. What is verified makes no sequences.
+    pub fn redefine_with<E: From<Error>>(
+        &self,
+        name: &str,
+        verify: Option<Verify<'_, E>>,
+        alteration: Alteration,
         change: impl FnOnce(&mut TableDefinition) -> Result<(), E>,
     ) -> Result<Arc<Table>, E> {
         let _changing = self.changing.lock();
@@ -113,6 +137,9 @@ impl Catalog {
             verify.is_none() || same_shape,
             "rows of a new shape are written only when the catalog knows it"
         );
+        let lost = self.lost_with(&old, &definition, alteration.cascade)?;
+        let sequences = self.new_sequences(old.state().id(), &definition.schema, alteration.sequences)?;
+        assert!(verify.is_none() || sequences.is_empty(), "what is verified makes no sequences");
         let kept = indexes_of(&old, &definition);
         let gone: Vec<_> = old
             .indexes()
@@ -125,7 +152,10 @@ impl Catalog {
         let new = old.redefined(name, definition, kept);
         match verify {
             None => {
-                self.write_entry(&new)?;
+                let mut rows = vec![table_row(&new)?];
+                rows.extend(sequences.iter().map(|sequence| fresh_row(sequence)));
+                self.write_dropping(rows, &lost)?;
+                self.adopt(sequences);
                 self.replace(&old, &new)?;
             }
             Some(verify) => {
@@ -149,11 +179,12 @@ impl Catalog {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
         self.check_free(new_name)?;
+        self.check_unread(RelationKind::Table, name)?;
         let mut definition = old.definition().clone();
         // The constraint keeps the name that it had.
         definition.key_name = (!old.schema().hidden_key()).then(|| definition.key_constraint(name));
         let new = old.redefined(new_name, definition, old.indexes().to_vec());
-        self.write_entries(&[(name, None), (new_name, Some(&new))])?;
+        self.write_rows(&[(name.as_bytes().to_vec(), None), table_row(&new)?], Durability::Sync)?;
         self.replace(&old, &new)?;
         Ok(new)
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use entresol_transactions::{GroupId, State, StateContext, StateId};
 
+use super::relations::{self, Relations};
 use crate::definition::TableDefinition;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -108,6 +109,7 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
 pub(super) struct Loaded {
     pub(super) tables: BTreeMap<String, Arc<Table>>,
     pub(super) damaged: BTreeMap<String, DamagedTable>,
+    pub(super) relations: Relations,
     /// It is not known which states belong to some tables.
     pub(super) rows_damaged: bool,
 }
@@ -117,8 +119,18 @@ pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Lo
     // Small, and everything hangs on it.
     state.check_index()?;
     let tx = context.begin()?;
-    let mut loaded = Loaded { tables: BTreeMap::new(), damaged: BTreeMap::new(), rows_damaged: false };
+    let mut loaded = Loaded {
+        tables: BTreeMap::new(),
+        damaged: BTreeMap::new(),
+        relations: Relations::default(),
+        rows_damaged: false,
+    };
     for key in state.keys()? {
+        if relations::is_key(&key) {
+            // What this version does not know may have states.
+            loaded.rows_damaged |= !relations::load_row(&loaded.relations, &tx, state, &key)?;
+            continue;
+        }
         let name = String::from_utf8_lossy(&key).into_owned();
         let decoded = match tx.read(state, &key, |entry| decode_entry(context, &name, entry)) {
             Ok(Some(decoded)) => decoded,

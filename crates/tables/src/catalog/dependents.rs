@@ -1,0 +1,137 @@
+//! What depends on what: views on what they read, sequences on their columns; and so, what a DROP takes with it.
+//!
+//! Everything that goes together goes in one commit of the catalog; what a crash leaves is before or after it. States of
+//! tables are dropped behind the commit: those that a crash leaves are orphans of the next open.
+
+use std::collections::BTreeSet;
+
+use entresol_transactions::StateId;
+
+use super::relations::{Named, Relations};
+use super::{Catalog, RelationKind};
+use crate::definition::TableDefinition;
+use crate::error::{Error, Result};
+use crate::table::Table;
+
+impl Relations {
+    /// All views that read one of these, or a view that does, each with what it reads: `view v depends on table t`.
+    pub(super) fn readers(&self, of: &BTreeSet<Named>) -> Vec<(String, String)> {
+        let views = self.views.read();
+        let mut readers = Vec::new();
+        let mut wanted: Vec<Named> = of.iter().cloned().collect();
+        while let Some((kind, name)) = wanted.pop() {
+            for view in views.values().filter(|view| view.definition().read_of(&name).is_some()) {
+                let reader = (RelationKind::View, view.name().to_owned());
+                let known = of.contains(&reader) || readers.iter().any(|(known, _)| *known == reader.1);
+                if !known {
+                    readers.push((reader.1.clone(), format!("view {} depends on {kind} {name}", reader.1)));
+                    wanted.push(reader);
+                }
+            }
+        }
+        readers
+    }
+
+    /// The sequences that go with a table's columns, or with those that `gone` says.
+    pub(super) fn owned(&self, table: StateId, gone: impl Fn(u16) -> bool) -> Vec<Named> {
+        let sequences = self.sequences.read();
+        let owned = sequences.values().filter(|sequence| {
+            let owner = sequence.definition().owner;
+            owner.is_some_and(|owner| owner.table == table && gone(owner.column))
+        });
+        owned.map(|sequence| (RelationKind::Sequence, sequence.name().to_owned())).collect()
+    }
+}
+
+impl Catalog {
+    /// Drops tables, views and sequences, all in one commit. What goes with them goes too: a table's indexes, the
+    /// sequences of its columns, and the views that read what is dropped if `cascade`; without it, such views are an error.
+    /// Transactions that have read a table may go on reading; its space comes back after them. A damaged table loses its
+    /// name; its space does not come back.
+    pub fn drop_relations(&self, names: &[(RelationKind, &str)], cascade: bool) -> Result<()> {
+        let _changing = self.changing.lock();
+        let mut dropped = BTreeSet::new();
+        let mut states = Vec::new();
+        for &(kind, name) in names {
+            self.check_droppable(kind, name)?;
+            dropped.insert((kind, name.to_owned()));
+            if kind == RelationKind::Table {
+                let table = self.tables.read().get(name).cloned();
+                let damaged = self.damaged.read().get(name).and_then(|table| table.state);
+                if let Some(state) = table.as_ref().map(|table| table.state().id()).or(damaged) {
+                    dropped.extend(self.relations.owned(state, |_| true));
+                }
+                // What the states of a damaged table consist of cannot be trusted: they stay allocated.
+                states.extend(table.iter().map(|table| table.state().id()));
+                let indexes = table.iter().flat_map(|table| table.indexes());
+                let sound = indexes.filter(|index| index.damage().is_none());
+                states.extend(sound.map(|index| index.state_id()));
+            }
+        }
+        for (view, why) in self.relations.readers(&dropped) {
+            if !cascade {
+                let what = names.first().map_or(String::new(), |(kind, name)| format!("{kind} {name}"));
+                return Err(Error::Dependents { verb: "drop", what, by: why });
+            }
+            dropped.insert((RelationKind::View, view));
+        }
+        self.write_dropping(Vec::new(), &dropped)?;
+        for (_, name) in dropped.iter().filter(|(kind, _)| *kind == RelationKind::Table) {
+            self.tables.write().remove(name);
+            self.damaged.write().remove(name);
+        }
+        self.changed();
+        states.into_iter().try_for_each(|state| Ok(self.context.drop_state(state)?))
+    }
+
+    fn check_droppable(&self, kind: RelationKind, name: &str) -> Result<()> {
+        match self.relation_kind(name) {
+            Some(found) if found == kind => Ok(()),
+            Some(_) => Err(Error::WrongKind { name: name.to_owned(), wanted: kind }),
+            None if kind == RelationKind::Table => Err(Error::NoSuchTable { table: name.to_owned() }),
+            None => Err(Error::NoSuchRelation { name: name.to_owned() }),
+        }
+    }
+
+    /// What goes with the columns that a table loses by another definition: the views that read them if `cascade`, and
+    /// their sequences. An error if there are such views otherwise.
+    pub(super) fn lost_with(
+        &self,
+        old: &Table,
+        new: &TableDefinition,
+        cascade: bool,
+    ) -> Result<BTreeSet<Named>> {
+        let (old_columns, new_columns) = (old.schema().visible_columns(), new.schema.visible_columns());
+        let is_gone = |name: &str| {
+            let has = |columns: &[crate::schema::Column]| columns.iter().any(|column| column.name == name);
+            has(old_columns) && !has(new_columns)
+        };
+        let verb = if old_columns.len() > new_columns.len() { "drop" } else { "rename" };
+        let mut lost = BTreeSet::new();
+        for view in self.relations.views.read().values() {
+            let Some(read) = view.definition().read_of(old.name()) else { continue };
+            if let Some(column) = read.columns.iter().find(|column| column.used && is_gone(&column.name)) {
+                if !cascade {
+                    let what = format!("column {} of table {}", column.name, old.name());
+                    let by = format!("view {} depends on {what}", view.name());
+                    return Err(Error::Dependents { verb, what, by });
+                }
+                lost.insert((RelationKind::View, view.name().to_owned()));
+            }
+        }
+        let above = self.relations.readers(&lost);
+        lost.extend(above.into_iter().map(|(view, _)| (RelationKind::View, view)));
+        let gone = |column| new.schema.history().column_of(column).is_none();
+        lost.extend(self.relations.owned(old.state().id(), gone));
+        Ok(lost)
+    }
+
+    /// [`Error::Dependents`] if a view reads a relation that is to get another name.
+    pub(super) fn check_unread(&self, kind: RelationKind, name: &str) -> Result<()> {
+        let of = BTreeSet::from([(kind, name.to_owned())]);
+        match self.relations.readers(&of).into_iter().next() {
+            Some((_, by)) => Err(Error::Dependents { verb: "rename", what: format!("{kind} {name}"), by }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Views and sequences in the catalog: their rows, their names, and what goes with what.
+//!
+//! Their rows lie beside those of tables, under keys that no table's name can have: a control character, the kind, `/`
+//! and the name. The value:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 1 | version, 1 |
+//! | 4 | CRC-32C of the key and all other bytes |
+//! | rest | [`ViewDefinition::to_bytes`], or [`sequence::to_bytes`](crate::sequence::to_bytes) |
+//!
+//! # Invariants
+//!
+//! - Tables, indexes, views and sequences share one space of names.
+//! - No relation, and no column that is named, is dropped or renamed as long as a view reads it, unless the view goes
+//!   in the same commit.
+//! - A sequence that goes with a column goes in the commit that drops the column.
+//!
+//! # Damage
+//!
+//! A damaged row is known by its name: using it says so, dropping it works. What it reads or goes with is not known any
+//! more, so nothing is kept from being dropped by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use entresol_memory::Durability;
+use entresol_transactions::{StateContext, Timestamp};
+use parking_lot::RwLock;
+
+use super::{Catalog, TABLES_MAX};
+use crate::error::{Error, Result};
+use crate::schema::invalid;
+use crate::sequence::{self, Sequence};
+use crate::view::{View, ViewDefinition};
+
+/// What all keys of this module begin with.
+const KEY_MARK: u8 = 1;
+const VERSION: u8 = 1;
+const HEADER_BYTES: usize = 5;
+/// The most views of a database, and the most sequences.
+const RELATIONS_MAX: usize = TABLES_MAX;
+
+/// The kinds of what has a name in the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RelationKind {
+    /// A table.
+    Table,
+    /// A secondary index.
+    Index,
+    /// A view.
+    View,
+    /// A sequence.
+    Sequence,
+}
+
+impl RelationKind {
+    /// "a view", "an index".
+    pub fn with_article(self) -> String {
+        match self {
+            RelationKind::Index => "an index".to_owned(),
+            other => format!("a {other}"),
+        }
+    }
+}
+
+impl std::fmt::Display for RelationKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            RelationKind::Table => "table",
+            RelationKind::Index => "index",
+            RelationKind::View => "view",
+            RelationKind::Sequence => "sequence",
+        })
+    }
+}
+
+/// A kind and a name.
+pub(super) type Named = (RelationKind, String);
+/// A key of the catalog's state, and its new value; `None` deletes it.
+pub(super) type CatalogRow = (Vec<u8>, Option<Vec<u8>>);
+
+/// The views and sequences of a catalog.
+#[derive(Default)]
+pub(super) struct Relations {
+    pub(super) views: RwLock<BTreeMap<String, Arc<View>>>,
+    pub(super) sequences: RwLock<BTreeMap<String, Arc<Sequence>>>,
+    /// Those whose rows are damaged, with what is wrong.
+    pub(super) damaged: RwLock<BTreeMap<Named, String>>,
+}
+
+/// Whether a key of the catalog's state is for this module.
+pub(super) fn is_key(key: &[u8]) -> bool {
+    key.first() == Some(&KEY_MARK)
+}
+
+fn key_of(kind: RelationKind, name: &str) -> Vec<u8> {
+    match kind {
+        RelationKind::View | RelationKind::Sequence => {
+            let mut key = vec![KEY_MARK];
+            key.extend_from_slice(format!("{kind}/{name}").as_bytes());
+            key
+        }
+        RelationKind::Table | RelationKind::Index => name.as_bytes().to_vec(),
+    }
+}
+
+/// What a key stands for; `None` if it is of a kind that this version does not know.
+fn named(key: &[u8]) -> Option<Named> {
+    let text = String::from_utf8_lossy(key.get(1..)?).into_owned();
+    let (kind, name) = text.split_once('/')?;
+    let kind =
+        [RelationKind::View, RelationKind::Sequence].into_iter().find(|known| known.to_string() == kind);
+    Some((kind?, name.to_owned()))
+}
+
+fn row(kind: RelationKind, name: &str, body: &[u8]) -> CatalogRow {
+    let key = key_of(kind, name);
+    let mut value = vec![VERSION];
+    value.extend_from_slice(&checksum(&key, body));
+    value.extend_from_slice(body);
+    (key, Some(value))
+}
+
+pub(super) fn view_row(view: &View) -> Result<CatalogRow> {
+    Ok(row(RelationKind::View, view.name(), &view.definition().to_bytes()?))
+}
+
+pub(super) fn sequence_row(
+    name: &str,
+    definition: &sequence::SequenceDefinition,
+    at: sequence::Position,
+) -> CatalogRow {
+    row(RelationKind::Sequence, name, &sequence::to_bytes(definition, at))
+}
+
+fn checksum(key: &[u8], body: &[u8]) -> [u8; 4] {
+    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(key), &[VERSION]), body).to_le_bytes()
+}
+
+impl Relations {
+    /// Takes a row that was read. False if it is of a kind that this version does not know.
+    pub(super) fn load(&self, key: &[u8], value: Result<Vec<u8>>) -> bool {
+        let Some((kind, name)) = named(key) else {
+            tracing::warn!(key = %String::from_utf8_lossy(key), "a row of the catalog of an unknown kind");
+            return false;
+        };
+        let loaded =
+            value.map_err(|error| error.to_string()).and_then(|value| self.decode(kind, &name, key, &value));
+        if let Err(reason) = loaded {
+            tracing::error!(name, reason, "the row of a {kind} in the catalog is damaged");
+            self.damaged.write().insert((kind, name), reason);
+        }
+        true
+    }
+
+    fn decode(&self, kind: RelationKind, name: &str, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let (header, body) = value.split_at_checked(HEADER_BYTES).ok_or("cut off")?;
+        if header[0] != VERSION {
+            return Err(format!("unknown version {}", header[0]));
+        }
+        if header[1..] != checksum(key, body) {
+            return Err("its checksum differs".to_owned());
+        }
+        match kind {
+            RelationKind::View => {
+                let definition = ViewDefinition::from_bytes(body).ok_or("malformed bytes")?;
+                let view = Arc::new(View::new(name.to_owned(), definition));
+                self.views.write().insert(name.to_owned(), view);
+            }
+            _ => {
+                let (definition, position) = sequence::from_bytes(body).ok_or("malformed bytes")?;
+                let sequence = Sequence::new(name.to_owned(), definition, position);
+                self.sequences.write().insert(name.to_owned(), sequence);
+            }
+        }
+        Ok(())
+    }
+
+    /// The view or sequence of this name, damaged or not.
+    pub(super) fn kind(&self, name: &str) -> Option<RelationKind> {
+        if self.views.read().contains_key(name) {
+            return Some(RelationKind::View);
+        }
+        if self.sequences.read().contains_key(name) {
+            return Some(RelationKind::Sequence);
+        }
+        let damaged = self.damaged.read();
+        damaged.keys().find(|(_, known)| known == name).map(|(kind, _)| *kind)
+    }
+
+    /// Why there is no such relation to be used.
+    pub(super) fn missing(&self, wanted: RelationKind, name: &str) -> Option<Error> {
+        match self.damaged.read().get(&(wanted, name.to_owned())) {
+            Some(reason) => Some(Error::corrupt(format!("{wanted} {name}"), reason.clone())),
+            None => (self.kind(name)? != wanted).then(|| Error::WrongKind { name: name.to_owned(), wanted }),
+        }
+    }
+
+    pub(super) fn check_room(&self) -> Result<()> {
+        let most = self.views.read().len().max(self.sequences.read().len());
+        match most >= RELATIONS_MAX {
+            true => Err(invalid(format!("there are {most} views or sequences, the most possible"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets what was dropped.
+    fn forget(&self, dropped: &BTreeSet<Named>) {
+        for named in dropped {
+            self.damaged.write().remove(named);
+            match named.0 {
+                RelationKind::View => drop(self.views.write().remove(&named.1)),
+                RelationKind::Sequence => drop(self.sequences.write().remove(&named.1)),
+                RelationKind::Table | RelationKind::Index => {}
+            }
+        }
+    }
+}
+
+impl Catalog {
+    /// What a name stands for; `None` if it is free.
+    pub fn relation_kind(&self, name: &str) -> Option<RelationKind> {
+        let tables = self.tables.read();
+        if tables.contains_key(name) || self.damaged.read().contains_key(name) {
+            return Some(RelationKind::Table);
+        }
+        let is_index = || tables.values().any(|table| table.index(name).is_some());
+        self.relations.kind(name).or_else(|| is_index().then_some(RelationKind::Index))
+    }
+
+    /// The views and sequences that cannot be used because their rows are damaged, with what is wrong.
+    pub fn damaged_relations(&self) -> Vec<(RelationKind, String, String)> {
+        let damaged = self.relations.damaged.read();
+        damaged.iter().map(|((kind, name), reason)| (*kind, name.clone(), reason.clone())).collect()
+    }
+
+    /// Commits rows and deletes those of relations, all at once; then forgets the views and sequences among them.
+    /// Drawing from a sequence waits meanwhile, so that nothing writes its row again.
+    pub(super) fn write_dropping(
+        &self,
+        rows: Vec<CatalogRow>,
+        dropped: &BTreeSet<Named>,
+    ) -> Result<Timestamp> {
+        let known = self.relations.sequences.read().clone();
+        let sequences: Vec<&Arc<Sequence>> = dropped
+            .iter()
+            .filter(|(kind, _)| *kind == RelationKind::Sequence)
+            .filter_map(|(_, name)| known.get(name))
+            .collect();
+        let mut locked: Vec<_> = sequences.iter().map(|sequence| sequence.lock()).collect();
+        let deleted = dropped.iter().map(|(kind, name)| (key_of(*kind, name), None));
+        let cts = self.write_rows(&rows.into_iter().chain(deleted).collect::<Vec<_>>(), Durability::Sync)?;
+        locked.iter_mut().for_each(|inner| inner.dropped = true);
+        self.relations.forget(dropped);
+        Ok(cts)
+    }
+
+    /// Writes or deletes rows of the catalog, all at once. Returns the timestamp of the commit.
+    pub(super) fn write_rows(&self, rows: &[CatalogRow], durability: Durability) -> Result<Timestamp> {
+        let tx = self.context.begin()?;
+        for (key, value) in rows {
+            tx.write(&self.state, key, value.as_deref())?;
+        }
+        Ok(tx.commit(durability)?.cts)
+    }
+}
+
+/// Reads the row of a view or a sequence; a row that cannot be read is damaged.
+pub(super) fn load_row(
+    relations: &Relations,
+    tx: &entresol_transactions::Transaction,
+    state: &Arc<entresol_transactions::State>,
+    key: &[u8],
+) -> Result<bool> {
+    match tx.read(state, key, <[u8]>::to_vec) {
+        Ok(Some(value)) => Ok(relations.load(key, Ok(value))),
+        Ok(None) => Ok(true),
+        Err(error) if error.is_corrupt() => Ok(relations.load(key, Err(error.into()))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl sequence::Rows for Catalog {
+    fn write(
+        &self,
+        name: &str,
+        definition: &sequence::SequenceDefinition,
+        at: sequence::Position,
+        durability: Durability,
+    ) -> Result<()> {
+        self.write_rows(&[sequence_row(name, definition, at)], durability).map(drop)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let context: &StateContext = &self.context;
+        Ok(context.pool().sync()?)
+    }
+}
