@@ -261,6 +261,8 @@ fn name_apart(projection: &mut [SelectItem]) {
     let mut seen: Vec<String> = Vec::new();
     for item in projection {
         let (shown, expr, named) = match item {
+            // The engine gives all of them the same name.
+            SelectItem::UnnamedExpr(expr) if is_subquery(expr) => ("(<subquery>)".to_owned(), expr, false),
             // As it will be written.
             SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), expr, false),
             SelectItem::ExprWithAlias { expr, alias } => (identifier(alias), expr, true),
@@ -289,5 +291,13 @@ fn name_apart(projection: &mut [SelectItem]) {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
         }
+    }
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    match expr {
+        Expr::Subquery(_) => true,
+        Expr::Function(function) => matches!(function.args, FunctionArguments::Subquery(_)),
+        _ => false,
     }
 }
