@@ -81,6 +81,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     }
     let context = SessionContext::new_with_state(builder.build());
     let views = Views::new(&source.catalog, &context);
+    let _ = source.views.set(views.clone());
     context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
     // It is the first to set it.
     let _ = handle.set(context.state_weak_ref());

@@ -145,6 +145,7 @@ impl Session {
             catalog: Arc::clone(&catalog),
             current: Arc::clone(&current),
             facts: Arc::clone(&facts),
+            views: Arc::default(),
         };
         let context = engine::context(&source, &options);
         functions::register(&context, &facts);

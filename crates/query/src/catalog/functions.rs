@@ -81,7 +81,11 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         let pretty = of.get(1) == Some(&Cell::Bool(true));
         Ok(found.map(|found| definitions::constraint(&found, pretty)).into())
     }),
-    nothing("pg_get_viewdef", 1..=2, "text"),
+    strict("pg_get_viewdef", 1..=2, "text", |view, of| {
+        let oid = of[0].int();
+        let found = super::named::all(view).into_iter().find(|named| Some(named.oid) == oid);
+        Ok(found.and_then(|named| named.query).into())
+    }),
     nothing("pg_get_ruledef", 1..=2, "text"),
     nothing("pg_get_triggerdef", 1..=2, "text"),
     nothing("pg_get_functiondef", 1..=1, "text"),

@@ -4,6 +4,7 @@ use datafusion::common::Result as EngineResult;
 use entresol_tables::Table;
 
 use super::cell::Cell;
+use super::named;
 use super::relation::{Relation, Rows, all, empty, relation};
 use super::relations::{Constraint, constraints_of};
 use super::view::{Attribute, View, attributes_of, described_attributes};
@@ -94,19 +95,21 @@ pub(crate) static RELATIONS: &[Relation] = &[
          unique_constraint_catalog text, unique_constraint_schema text, unique_constraint_name text, \
          match_option text, update_rule text, delete_rule text",
     ),
-    empty(
+    relation(
         0,
         "views",
         "table_catalog text, table_schema text, table_name text, view_definition text, check_option text, \
          is_updatable text, is_insertable_into text, is_trigger_updatable text, is_trigger_deletable text, \
          is_trigger_insertable_into text",
+        named::standard_views,
     ),
-    empty(
+    relation(
         0,
         "sequences",
         "sequence_catalog text, sequence_schema text, sequence_name text, data_type text, \
          numeric_precision int4, numeric_precision_radix int4, numeric_scale int4, start_value text, \
          minimum_value text, maximum_value text, increment text, cycle_option text",
+        named::standard_sequences,
     ),
     empty(
         0,
@@ -172,13 +175,15 @@ fn tables(view: &View) -> EngineResult<Rows> {
         let kind = if schema == super::PG_CATALOG { "BASE TABLE" } else { "VIEW" };
         (schema, relation.name, kind)
     });
+    let views = view.catalog.views();
+    let views = views.iter().map(|view| (SCHEMA, view.name(), "VIEW"));
     let row = |(schema, name, kind): (&str, &str, &str)| {
         let mut row: Vec<Cell> = vec![CATALOG.into(), schema.into(), name.into(), kind.into()];
         row.extend(nulls(5));
-        row.extend([yes(schema == SCHEMA), NO.into(), Cell::Null]);
+        row.extend([yes(schema == SCHEMA && kind != "VIEW"), NO.into(), Cell::Null]);
         row
     };
-    Ok(own.chain(described).map(row).collect())
+    Ok(own.chain(views).chain(described).map(row).collect())
 }
 
 fn columns(view: &View) -> EngineResult<Rows> {
@@ -188,6 +193,11 @@ fn columns(view: &View) -> EngineResult<Rows> {
         rows.extend(
             of_table.iter().enumerate().map(|(at, column)| column_row(SCHEMA, table.name(), at, column)),
         );
+    }
+    for named in named::all(view).iter().filter(|named| named.kind == 'v') {
+        let of_view = named::attributes_of(view, named);
+        let described = of_view.iter().enumerate();
+        rows.extend(described.map(|(at, column)| column_row(SCHEMA, &named.name, at, column)));
     }
     for (schema, relation) in all() {
         let of_relation = described_attributes(relation);

@@ -25,6 +25,7 @@ pub(crate) mod correlated;
 pub(crate) mod definitions;
 pub(crate) mod functions;
 pub(crate) mod information;
+pub(crate) mod named;
 pub(crate) mod oids;
 pub(crate) mod pg_types;
 pub(crate) mod relation;

@@ -21,8 +21,10 @@ const FIRST: i64 = 16384;
 const STRIDE: i64 = 8192;
 const CHECKS: i64 = 1024;
 const DEFAULTS: i64 = 4096;
-/// Roles are numbered by their names.
+/// Roles, views and sequences are numbered by their names.
 const ROLES: i64 = 0x6000_0000;
+const VIEWS: i64 = 0x5000_0000;
+const SEQUENCES: i64 = 0x4000_0000;
 
 /// The schema `pg_catalog`.
 pub(crate) const PG_CATALOG: i64 = 11;
@@ -74,12 +76,27 @@ pub(crate) fn default(id: StateId, column: usize) -> i64 {
     state(id) + DEFAULTS + column as i64
 }
 
-/// A role, by FNV-1a of its name.
+/// A role.
 pub(crate) fn role(name: &str) -> i64 {
+    ROLES | hash(name)
+}
+
+/// A view.
+pub(crate) fn view(name: &str) -> i64 {
+    VIEWS | hash(name)
+}
+
+/// A sequence.
+pub(crate) fn sequence(name: &str) -> i64 {
+    SEQUENCES | hash(name)
+}
+
+/// FNV-1a of a name, 28 bits.
+fn hash(name: &str) -> i64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    ROLES | (hash & 0x0fff_ffff) as i64
+    (hash & 0x0fff_ffff) as i64
 }
 
 #[cfg(test)]
@@ -89,7 +106,8 @@ mod tests {
     #[test]
     fn numbers_of_different_things_differ_and_fit() {
         let most = StateId(entresol_transactions::STATES_MAX as u32 - 1);
-        assert!(default(most, STRIDE as usize - DEFAULTS as usize - 1) < ROLES);
+        assert!(default(most, STRIDE as usize - DEFAULTS as usize - 1) < SEQUENCES);
+        assert!(sequence("anything") < VIEWS && (VIEWS..ROLES).contains(&view("anything")));
         assert!(role("anybody") < i64::from(i32::MAX));
         assert!(check(StateId(3), entresol_tables::CHECKS_MAX) < default(StateId(3), 0));
         assert!(default(StateId(3), entresol_tables::COLUMNS_MAX) < state(StateId(4)));

@@ -12,7 +12,7 @@ use datafusion::datasource::MemTable;
 
 use super::cell::{self, Cell};
 use super::view::{Source, View, described};
-use super::{INFORMATION_SCHEMA, information, oids, relations, server};
+use super::{INFORMATION_SCHEMA, information, named, oids, relations, server};
 
 /// Rows of cells.
 pub(crate) type Rows = Vec<Vec<Cell>>;
@@ -261,24 +261,26 @@ pub(crate) static PG_CATALOG: &[Relation] = &[
         server::operator_classes,
     ),
     relation(0, KEYWORDS, "word text, catcode char, barelabel bool, catdesc text", server::keywords),
-    empty(0, "pg_views", "schemaname name, viewname name, viewowner name, definition text"),
+    relation(0, "pg_views", "schemaname name, viewname name, viewowner name, definition text", named::views),
     empty(
         0,
         "pg_matviews",
         "schemaname name, matviewname name, matviewowner name, tablespace name, hasindexes bool, \
          ispopulated bool, definition text",
     ),
-    empty(
+    relation(
         0,
         "pg_sequences",
         "schemaname name, sequencename name, sequenceowner name, data_type text, start_value int8, \
          min_value int8, max_value int8, increment_by int8, cycle bool, cache_size int8, last_value int8",
+        named::sequences,
     ),
-    empty(
+    relation(
         2224,
         "pg_sequence",
         "seqrelid oid, seqtypid oid, seqstart int8, seqincrement int8, seqmax int8, seqmin int8, \
          seqcache int8, seqcycle bool",
+        named::sequence_rows,
     ),
     empty(2609, "pg_description", "objoid oid, classoid oid, objsubid int4, description text"),
     empty(2396, "pg_shdescription", "objoid oid, classoid oid, description text"),

@@ -8,7 +8,7 @@ use super::relation::{self, Rows};
 use super::roles::{Privileges, RoleRow};
 use super::view::schema_oid;
 use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
-use super::{PG_CATALOG, definitions, oids};
+use super::{PG_CATALOG, definitions, named, oids};
 use crate::schemas::{CATALOG, SCHEMA};
 
 /// What `pg_class` says that differs between relations.
@@ -59,7 +59,18 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: false,
         privileges: None,
     });
-    Ok(tables.chain(indexes).chain(described).map(class_row).collect())
+    let named = named::all(view).into_iter().map(|named| Class {
+        oid: named.oid,
+        schema: oids::PUBLIC,
+        access_method: 0,
+        kind: if named.kind == 'v' { "v" } else { "S" },
+        columns: named::attributes_of(view, &named).len(),
+        checks: 0,
+        has_index: false,
+        privileges: access_list(&roles, &named.name),
+        name: named.name,
+    });
+    Ok(tables.chain(indexes).chain(named).chain(described).map(class_row).collect())
 }
 
 fn class_row(class: Class) -> Vec<Cell> {
@@ -124,6 +135,10 @@ pub(super) fn attributes(view: &View) -> EngineResult<Rows> {
         let columns = (0..index.columns.len()).filter_map(|at| index.column(at));
         let columns = columns.map(|column| Attribute { not_null: false, ..attribute(column, None) });
         rows.extend(columns.enumerate().map(|(at, column)| attribute_row(index.oid, at, &column)));
+    }
+    for named in named::all(view) {
+        let columns = named::attributes_of(view, &named);
+        rows.extend(columns.iter().enumerate().map(|(at, column)| attribute_row(named.oid, at, column)));
     }
     for (_, relation) in relation::all() {
         let (oid, columns) = (relation.oid(), described_attributes(relation));

@@ -1,16 +1,17 @@
 //! What the relations and functions of the catalog are computed from: tables, roles and settings, as they are now.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::Result as EngineResult;
 use entresol_tables::{Catalog, Column, Index, Table};
 use entresol_transactions::Transaction;
 
 use super::roles::{self, RoleRow};
-use super::{information, oids, pg_types, relation};
+use super::{information, named, oids, pg_types, relation};
 use crate::error::external;
 use crate::functions::{Client, Facts};
 use crate::provider::Current;
+use crate::views::Views;
 
 /// Where a [`View`] comes from; one per session.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct Source {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) current: Arc<Current>,
     pub(crate) facts: Arc<Facts>,
+    /// Set when the engine is there.
+    pub(crate) views: Arc<OnceLock<Views>>,
 }
 
 impl Source {
@@ -28,6 +31,7 @@ impl Source {
             catalog: Arc::clone(&self.catalog),
             transaction: self.current.get(&self.catalog)?,
             facts: Arc::clone(&self.facts),
+            views: Arc::clone(&self.views),
         })
     }
 }
@@ -39,15 +43,17 @@ pub(crate) struct View {
     pub(crate) catalog: Arc<Catalog>,
     transaction: Arc<Transaction>,
     pub(crate) facts: Arc<Facts>,
+    /// Plans the views.
+    pub(crate) views: Arc<OnceLock<Views>>,
 }
 
-/// A table or index of any schema.
+/// A relation of any schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) oid: i64,
     pub(crate) schema: i64,
     pub(crate) name: String,
-    /// As in `pg_class.relkind`: r, i, v.
+    /// As in `pg_class.relkind`: r, i, v, S.
     pub(crate) kind: char,
 }
 
@@ -156,7 +162,13 @@ impl View {
             name: relation.name.to_owned(),
             kind: if schema == super::PG_CATALOG { 'r' } else { 'v' },
         });
-        tables.chain(indexes).chain(described).collect()
+        let named = named::all(self).into_iter().map(|named| Object {
+            oid: named.oid,
+            schema: oids::PUBLIC,
+            name: named.name,
+            kind: named.kind,
+        });
+        tables.chain(indexes).chain(named).chain(described).collect()
     }
 
     /// The table or index of a number.

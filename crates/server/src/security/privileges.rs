@@ -49,7 +49,7 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
         _ => {}
     }
     let parsed = DFParserBuilder::new(sql)
-        .with_dialect(&PostgreSqlDialect {})
+        .with_dialect(entresol::query::dialect_of(sql))
         .with_recursion_limit(NESTING_MAX)
         .build()
         .and_then(|mut parser| parser.parse_statements());

@@ -1,0 +1,156 @@
+//! Rows about views and sequences.
+//!
+//! They have no state that could number them, so their numbers come from their names: a renamed or made-again one has
+//! another or the same number. The columns of a view are those of its plan; one that cannot be planned any more (its
+//! table is damaged, say) is listed without columns.
+
+use datafusion::common::Result as EngineResult;
+use entresol_tables::{Sequence, SequenceType};
+use futures::FutureExt;
+
+use super::cell::Cell;
+use super::pg_types;
+use super::relation::Rows;
+use super::view::{Attribute, View, attribute};
+use super::{oids, pg_types::PgType};
+use crate::schemas::{CATALOG, SCHEMA};
+use crate::types::column_type;
+use entresol_tables::Column;
+
+/// A view or a sequence.
+pub(crate) struct Named {
+    pub(crate) oid: i64,
+    pub(crate) name: String,
+    /// As in `pg_class.relkind`: v, S.
+    pub(crate) kind: char,
+    /// What a view's text says.
+    pub(crate) query: Option<String>,
+}
+
+/// All of them.
+pub(crate) fn all(view: &View) -> Vec<Named> {
+    let views = view.catalog.views().into_iter().map(|view| Named {
+        oid: oids::view(view.name()),
+        name: view.name().to_owned(),
+        kind: 'v',
+        query: Some(view.definition().query.clone()),
+    });
+    let sequences = view.catalog.sequences().into_iter().map(|sequence| Named {
+        oid: oids::sequence(sequence.name()),
+        name: sequence.name().to_owned(),
+        kind: 'S',
+        query: None,
+    });
+    views.chain(sequences).collect()
+}
+
+/// The columns of a view or a sequence.
+pub(crate) fn attributes_of(view: &View, named: &Named) -> Vec<Attribute> {
+    // Looking tables up waits for nothing, so planning is done at once or, if not, left out.
+    let provider = view.views.get().and_then(|views| views.relation(&named.name).now_or_never());
+    let Some(Ok(Some(provider))) = provider else { return Vec::new() };
+    let schema = provider.schema();
+    let columns = schema.fields().iter().map(|field| match column_type(field.data_type()) {
+        Some(data_type) => {
+            Attribute { not_null: false, ..attribute(&Column::new(field.name(), data_type), None) }
+        }
+        None => Attribute {
+            name: field.name().clone(),
+            data_type: pg_types::text(),
+            modifier: -1,
+            not_null: false,
+            default: None,
+        },
+    });
+    columns.collect()
+}
+
+fn type_of(sequence: &Sequence) -> &'static PgType {
+    let name = match sequence.definition().data_type {
+        SequenceType::SmallInt => "int2",
+        SequenceType::Int => "int4",
+        SequenceType::BigInt => "int8",
+    };
+    pg_types::named(name).unwrap_or(pg_types::text())
+}
+
+/// `pg_views`.
+pub(super) fn views(view: &View) -> EngineResult<Rows> {
+    let views = all(view).into_iter().filter(|named| named.kind == 'v');
+    Ok(views
+        .map(|named| vec![SCHEMA.into(), named.name.into(), CATALOG.into(), named.query.into()])
+        .collect())
+}
+
+/// `pg_sequence`.
+pub(super) fn sequence_rows(view: &View) -> EngineResult<Rows> {
+    let row = |sequence: &Sequence| {
+        let definition = sequence.definition();
+        vec![
+            oids::sequence(sequence.name()).into(),
+            type_of(sequence).oid.into(),
+            definition.start.into(),
+            definition.increment.into(),
+            definition.max_value.into(),
+            definition.min_value.into(),
+            definition.cache.into(),
+            definition.cycle.into(),
+        ]
+    };
+    Ok(view.catalog.sequences().iter().map(|sequence| row(sequence)).collect())
+}
+
+/// `pg_sequences`.
+pub(super) fn sequences(view: &View) -> EngineResult<Rows> {
+    let row = |sequence: &Sequence| {
+        let (definition, position) = (sequence.definition(), sequence.status().position);
+        vec![
+            SCHEMA.into(),
+            sequence.name().into(),
+            CATALOG.into(),
+            type_of(sequence).long_name.into(),
+            definition.start.into(),
+            definition.min_value.into(),
+            definition.max_value.into(),
+            definition.increment.into(),
+            definition.cycle.into(),
+            definition.cache.into(),
+            position.called.then_some(position.last).into(),
+        ]
+    };
+    Ok(view.catalog.sequences().iter().map(|sequence| row(sequence)).collect())
+}
+
+/// `information_schema.views`.
+pub(super) fn standard_views(view: &View) -> EngineResult<Rows> {
+    let row = |named: Named| {
+        let mut row: Vec<Cell> = vec![CATALOG.into(), SCHEMA.into(), named.name.into(), named.query.into()];
+        row.push("NONE".into());
+        row.extend((0..5).map(|_| Cell::from("NO")));
+        row
+    };
+    Ok(all(view).into_iter().filter(|named| named.kind == 'v').map(row).collect())
+}
+
+/// `information_schema.sequences`.
+pub(super) fn standard_sequences(view: &View) -> EngineResult<Rows> {
+    let row = |sequence: &Sequence| {
+        let definition = sequence.definition();
+        let of = type_of(sequence);
+        vec![
+            CATALOG.into(),
+            SCHEMA.into(),
+            sequence.name().into(),
+            of.long_name.into(),
+            (8 * of.length).into(),
+            Cell::Int(2),
+            Cell::Int(0),
+            definition.start.to_string().into(),
+            definition.min_value.to_string().into(),
+            definition.max_value.to_string().into(),
+            definition.increment.to_string().into(),
+            if definition.cycle { "YES" } else { "NO" }.into(),
+        ]
+    };
+    Ok(view.catalog.sequences().iter().map(|sequence| row(sequence)).collect())
+}
