@@ -1,16 +1,26 @@
-//! The README's example in SQL runs as it stands (the one in Rust is a doc test of this crate).
+//! The README's examples in SQL run as they stand (the one in Rust is a doc test of this crate).
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use support::succeed;
 
-#[test]
-fn the_sql_example_runs() {
+/// What an example prints, on a new database.
+fn run(number: usize) -> String {
     let readme = include_str!("../../../README.md");
-    let sql = readme.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let sql = readme.split("```sql\n").nth(number).and_then(|rest| rest.split("```").next()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
-    let output = succeed(&["shell", db.to_str().unwrap(), "--format", "csv", "-c", sql]);
+    succeed(&["shell", db.to_str().unwrap(), "--format", "csv", "-c", sql])
+}
+
+#[test]
+fn the_sql_example_runs() {
+    let output = run(1);
     assert_eq!(output, "place,readings,mean_kw\ncellar,1,2.25\nroof,1,-0.75\nreadings\n1\n");
+}
+
+#[test]
+fn the_example_of_the_past_runs() {
+    assert_eq!(run(2), "cents\n29.90\n");
 }
