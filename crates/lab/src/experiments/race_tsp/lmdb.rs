@@ -65,7 +65,7 @@ impl Session for &Lmdb {
         let transaction = self.env.read_txn().map_err(failed)?;
         let mut one_moment = true;
         for &number in keys {
-            let mut round = |state: &Database| -> Result<Option<u64>, Error> {
+            let round = |state: &Database| -> Result<Option<u64>, Error> {
                 Ok(state.get(&transaction, &u64::from(number)).map_err(failed)?.and_then(round_of))
             };
             let (first, second) = (round(&self.states[0])?, round(&self.states[1])?);
