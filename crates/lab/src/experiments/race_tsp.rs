@@ -278,6 +278,7 @@ mod tests {
                 session.write(&[1, 2, 3], 7).unwrap();
                 assert!(session.read(&[3, 1]).unwrap(), "{name}");
                 assert!(!session.read(&[3, 4]).unwrap(), "{name}: 4 is not there");
+                drop(session);
                 store.sync().unwrap();
                 store.settle().unwrap();
             }

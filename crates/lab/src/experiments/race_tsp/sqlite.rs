@@ -10,10 +10,13 @@ use crate::peers::{Class, peer_error};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 struct Sqlite {
     path: PathBuf,
     class: Class,
+    /// Never used, but with the last connection the log would go.
+    _keeps_the_log: Mutex<Connection>,
 }
 
 fn failed<E: std::fmt::Display>(error: E) -> Error {
@@ -21,34 +24,33 @@ fn failed<E: std::fmt::Display>(error: E) -> Error {
 }
 
 pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn States>, Error> {
-    let store = Sqlite { path: dir.join("states.sqlite"), class };
+    let path = dir.join("states.sqlite");
+    let connection = connect(&path, class)?;
     let tables = "CREATE TABLE first (k INTEGER PRIMARY KEY, v BLOB NOT NULL);
                   CREATE TABLE second (k INTEGER PRIMARY KEY, v BLOB NOT NULL);";
-    store.connect()?.execute_batch(tables).map_err(failed)?;
-    Ok(Box::new(store))
+    connection.execute_batch(tables).map_err(failed)?;
+    Ok(Box::new(Sqlite { path, class, _keeps_the_log: Mutex::new(connection) }))
 }
 
-impl Sqlite {
-    fn connect(&self) -> Result<Connection, Error> {
-        let connection = Connection::open(&self.path).map_err(failed)?;
-        let synchronous = match self.class {
-            Class::None => "OFF",
-            Class::Group => "NORMAL",
-            Class::Sync => "FULL",
-        };
-        let settings = format!(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -524288;
-             PRAGMA mmap_size = 8589934592; PRAGMA temp_store = MEMORY;"
-        );
-        connection.execute_batch(&settings).map_err(failed)?;
-        connection.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed)?;
-        Ok(connection)
-    }
+fn connect(path: &Path, class: Class) -> Result<Connection, Error> {
+    let connection = Connection::open(path).map_err(failed)?;
+    let synchronous = match class {
+        Class::None => "OFF",
+        Class::Group => "NORMAL",
+        Class::Sync => "FULL",
+    };
+    let settings = format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -524288;
+         PRAGMA mmap_size = 8589934592; PRAGMA temp_store = MEMORY;"
+    );
+    connection.execute_batch(&settings).map_err(failed)?;
+    connection.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed)?;
+    Ok(connection)
 }
 
 impl States for Sqlite {
     fn session(&self) -> Result<Box<dyn Session + '_>, Error> {
-        Ok(Box::new(SqliteSession { connection: self.connect()? }))
+        Ok(Box::new(SqliteSession { connection: connect(&self.path, self.class)? }))
     }
 
     fn sync(&self) -> Result<(), Error> {
