@@ -129,7 +129,7 @@ impl ActiveTransactions {
         // The slot that this thread had last lies in its cache; the others' slots are being written.
         let last = LAST_SLOT.get();
         let again = (last < self.slots_used.load(SeqCst)).then(|| self.try_claim_slot(last)).flatten();
-        let claimed = again.or_else(|| (0..TRANSACTIONS_MAX).find_map(|slot| self.try_claim_slot(slot)))?;
+        let claimed = again.or_else(|| (0..self.slots.len()).find_map(|slot| self.try_claim_slot(slot)))?;
         LAST_SLOT.set(claimed.0);
         Some(claimed)
     }
@@ -287,6 +287,17 @@ impl Drop for CommitStamp<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_as_many_slots_as_were_asked_for() {
+        for slots in [1, 2, TRANSACTIONS_MAX + 50] {
+            let active = ActiveTransactions::with(100, slots);
+            let claimed: Vec<_> = (0..slots).map(|_| active.claim().unwrap().0).collect();
+            assert!(active.try_claim().is_none(), "{slots} slots");
+            claimed.into_iter().for_each(|slot| active.release(slot));
+            assert!(active.try_claim().is_some());
+        }
+    }
 
     #[test]
     fn visible_waits_for_the_oldest_unfinished_commit() {
