@@ -232,7 +232,7 @@ async fn clients_that_stop_or_vanish_leave_nothing() {
     assert_eq!(code(sink.finish().await), "57014");
     assert_eq!(one(&other, "SELECT count(*) FROM t").await, "0");
     other.batch_execute("INSERT INTO t VALUES (0, 0, 'free')").await.unwrap();
-    assert_eq!(served.db.query_memory_bytes(), 0);
+    served.memory_is_back().await;
     drop((client, other));
     served.stop().await;
 }

@@ -184,7 +184,7 @@ async fn a_thousand_connections_are_served_and_leave_nothing() {
         .eventually("they are gone", |counts| counts.connections == 1 && counts.open_transactions == 0)
         .await;
     assert_eq!(one(&neighbour, "SELECT count(*) FROM t").await, "500");
-    assert_eq!(served.db.query_memory_bytes(), 0);
+    served.memory_is_back().await;
     drop(neighbour);
     served.stop().await;
 }

@@ -83,6 +83,15 @@ impl Served {
         }
     }
 
+    /// Nothing keeps memory of queries; parts of one that was stopped let go of it a moment later, on their threads.
+    pub(crate) async fn memory_is_back(&self) {
+        let start = Instant::now();
+        while self.db.query_memory_bytes() > 0 {
+            assert!(start.elapsed() < PATIENCE, "{} bytes of queries are left", self.db.query_memory_bytes());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// A value of the metrics.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let text = self.http("/metrics").await;
