@@ -178,7 +178,7 @@ fn damage_is_named_and_never_opened() {
     let good = fs::read(&path).unwrap();
     let open = || Pool::open(dir.path(), &small()).unwrap_err();
 
-    corrupt_at(&path, 17, &[0xFF]);
+    corrupt_at(&path, 17, &[!good[17]]);
     assert!(open().to_string().contains("checksum"), "{}", open());
     fs::write(&path, &good).unwrap();
 

@@ -201,7 +201,8 @@ fn a_damaged_slot_header_over_synced_frames_is_an_error() {
     drop(pool);
     let (last, _) = database.used_slots().into_iter().max_by_key(|(_, sequence)| *sequence).unwrap();
     let file = OpenOptions::new().write(true).open(database.path("journal.entresol")).unwrap();
-    file.write_all_at(&[0xFF], (SLOTS_START + last * SLOT_BYTES + 16) as u64).unwrap();
+    let at = SLOTS_START + last * SLOT_BYTES + 16;
+    file.write_all_at(&[!database.journal()[at]], at as u64).unwrap();
     let error = database.open().unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
