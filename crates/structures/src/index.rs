@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::fptree::{FpTree, TreeStats};
 use crate::key::{ByteKey, KeyBytes, PairKey, TreeKey, WordKey};
 use entresol_memory::{Pool, Publication};
+use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -200,6 +201,26 @@ impl OrderedIndex {
         on_tree!(self, tree => insert(tree, key, value, with))
     }
 
+    /// Adds keys, which differ, with few publications; see [`FpTree::insert_many`].
+    pub fn insert_many<'p, B: AsRef<[u8]>>(
+        &'p self,
+        keys: &[B],
+        carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
+        existing: impl FnMut(usize, u64),
+    ) -> Result<()> {
+        fn insert_many<'p, K: TreeKey, B: AsRef<[u8]>>(
+            tree: &'p FpTree<K>,
+            keys: &[B],
+            carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
+            existing: impl FnMut(usize, u64),
+        ) -> Result<()> {
+            let keys: Result<SmallVec<[K::Key<'_>; 16]>> =
+                keys.iter().map(|key| K::from_bytes(key.as_ref())).collect();
+            tree.insert_many(&keys?, carried, existing)
+        }
+        on_tree!(self, tree => insert_many(tree, keys, carried, existing))
+    }
+
     /// Changes the value of a key, together with all that `with` carries; returns the old one.
     pub fn replace<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         fn replace<'p, K: TreeKey>(
@@ -262,6 +283,33 @@ impl OrderedIndex {
         }
         let width_bytes = self.key_bytes_max();
         on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
+    }
+
+    /// The first entry at or after each of some keys, which fit the index, in any order; `found` is cleared first.
+    pub fn first_from_each<B: AsRef<[u8]>>(
+        &self,
+        keys: &[B],
+        found: &mut Vec<Option<(KeyBytes, u64)>>,
+    ) -> Result<()> {
+        fn first_from_each<K: TreeKey, B: AsRef<[u8]>>(
+            tree: &FpTree<K>,
+            keys: &[B],
+            found: &mut Vec<Option<(KeyBytes, u64)>>,
+        ) -> Result<()> {
+            let keys: Result<SmallVec<[K::Key<'_>; 16]>> =
+                keys.iter().map(|key| K::from_bytes(key.as_ref())).collect();
+            tree.first_from_each(keys?.into_iter(), found)
+        }
+        found.clear();
+        on_tree!(self, tree => first_from_each(tree, keys, found))
+    }
+
+    /// The first entry at or after a key that fits the index. Cost: a descent and one leaf.
+    pub fn first_from(&self, key: &[u8]) -> Result<Option<(KeyBytes, u64)>> {
+        fn first_from<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<(KeyBytes, u64)>> {
+            tree.first_from(K::from_bytes(key)?)
+        }
+        on_tree!(self, tree => first_from(tree, key))
     }
 
     /// The longest key that fits.

@@ -183,12 +183,14 @@ impl TreeKey for PairKey {
     type Stored = [u64; 2];
     type Key<'k> = [u64; 2];
 
+    #[inline]
     fn from_bytes(bytes: &[u8]) -> Result<[u64; 2]> {
         check_length(bytes, 16)?;
         let (first, rest) = bytes.split_at(bytes.len().min(8));
         Ok([word_of(first), word_of(rest)])
     }
 
+    #[inline]
     fn to_bytes(_pool: &Pool, stored: [u64; 2]) -> KeyBytes {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&stored[0].to_be_bytes());
@@ -196,31 +198,38 @@ impl TreeKey for PairKey {
         KeyBytes::from_slice(&bytes)
     }
 
+    #[inline]
     fn load(words: &[AtomicU64]) -> [u64; 2] {
         [words[0].load(Relaxed), words[1].load(Relaxed)]
     }
 
+    #[inline]
     fn store(words: &[AtomicU64], stored: [u64; 2]) {
         words[0].store(stored[0], Relaxed);
         words[1].store(stored[1], Relaxed);
     }
 
+    #[inline]
     fn word(stored: [u64; 2], index: usize) -> u64 {
         stored[index]
     }
 
+    #[inline]
     fn fingerprint(key: [u64; 2]) -> u8 {
         (mix(key[0].rotate_left(23) ^ mix(key[1])) >> 56) as u8
     }
 
+    #[inline]
     fn compare(_pool: &Pool, stored: [u64; 2], key: [u64; 2]) -> Ordering {
         stored.cmp(&key)
     }
 
+    #[inline]
     fn compare_stored(_pool: &Pool, left: [u64; 2], right: [u64; 2]) -> Ordering {
         left.cmp(&right)
     }
 
+    #[inline]
     fn place<'p>(_pool: &'p Pool, key: [u64; 2], _with: &mut Publication<'p>) -> Result<[u64; 2]> {
         Ok(key)
     }
@@ -353,10 +362,20 @@ impl TreeKey for ByteKey {
         if left.prefix != right.prefix {
             return left.prefix.cmp(&right.prefix);
         }
+        // A total order of whatever bytes there are, since sorting by any other may panic. A record that is not there comes
+        // between the keys that end with the prefix and those that go on.
         match (ByteKey::record(pool, left), ByteKey::record(pool, right)) {
+            (Some((left, left_bytes)), Some((right, right_bytes))) => {
+                let words = left.iter().zip(right);
+                let mut orders = words.map(|(left, right)| {
+                    left.load(Relaxed).swap_bytes().cmp(&right.load(Relaxed).swap_bytes())
+                });
+                let first = orders.find(|order| *order != Ordering::Equal);
+                first.unwrap_or_else(|| left_bytes.cmp(&right_bytes))
+            }
             (None, None) => Ordering::Equal,
-            (Some(_), None) => ByteKey::compare(pool, right, &ByteKey::to_bytes(pool, left)).reverse(),
-            _ => ByteKey::compare(pool, left, &ByteKey::to_bytes(pool, right)),
+            (Some((_, bytes)), None) => bytes.cmp(&8).then(Ordering::Less),
+            (None, Some((_, bytes))) => bytes.cmp(&8).then(Ordering::Less).reverse(),
         }
     }
 

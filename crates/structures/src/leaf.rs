@@ -6,7 +6,7 @@
 //! 0             bitmap of valid entries
 //! 1..8          fingerprints, a byte each
 //! 8             offset of the next leaf; 0: last
-//! 9..9+W        low key: no key of the leaf is smaller; set at creation, not set in the first leaf
+//! 9..9+W        low key: no key of the leaf is smaller; not set in the first leaf
 //! 16..128       entries: key (W words), value (1 word)
 //! ```
 //!
@@ -21,6 +21,7 @@ use crate::key::TreeKey;
 use crate::simd::matching_bytes;
 use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -36,6 +37,9 @@ const FINGERPRINTS: usize = 1;
 pub(crate) const NEXT_WORD: u64 = 8;
 const LOW: usize = 9;
 const ENTRIES: usize = 16;
+
+/// Slots with their keys: as many as a leaf may have.
+pub(crate) type Parted<K> = SmallVec<[(<K as TreeKey>::Stored, usize); 64]>;
 
 /// A leaf in the pool, seen as words. The accessors tell a modelled pool which lines they use; on other domains that is
 /// one test of a word that is at hand.
@@ -205,17 +209,22 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         value: u64,
         with: &mut Publication<'_>,
     ) {
-        let entry = self.entry_offset(slot);
-        for i in 0..K::WORDS {
-            with.write(entry + i as u64 * 8, K::word(key, i));
-        }
-        with.write(entry + K::WORDS as u64 * 8, value);
+        self.put_words(slot, key, value, with);
         let mut bytes = self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes();
         bytes[slot % 8] = fingerprint;
         if intact("fingerprint-not-written") {
             with.write(self.fingerprint_offset(slot), u64::from_le_bytes(bytes));
         }
         with.set(self.word_offset(BITMAP_WORD), self.bitmap() | (1 << slot));
+    }
+
+    #[inline]
+    fn put_words(&self, slot: usize, key: K::Stored, value: u64, with: &mut Publication<'_>) {
+        let entry = self.entry_offset(slot);
+        for i in 0..K::WORDS {
+            with.write(entry + i as u64 * 8, K::word(key, i));
+        }
+        with.write(entry + K::WORDS as u64 * 8, value);
     }
 
     /// Writes an entry and its fingerprint into a leaf that nobody else sees yet.
@@ -237,15 +246,29 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         slots
     }
 
+    /// Valid slots with their keys: so many with the lowest keys, in any order, then the others, the lowest of these first.
+    /// There must be more than so many.
+    pub(crate) fn parted_slots(&self, pool: &Pool, lower: usize) -> Parted<K> {
+        let mut slots: Parted<K> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
+        slots.select_nth_unstable_by(lower, |a, b| K::compare_stored(pool, a.0, b.0));
+        slots
+    }
+
     /// Fills a fresh leaf with entries of another; nothing refers to it yet.
-    pub(crate) fn fill_from(&self, from: &Leaf<'_, K>, slots: &[usize], low: K::Stored, next: u64) {
+    pub(crate) fn fill_from(
+        &self,
+        from: &Leaf<'_, K>,
+        slots: impl Iterator<Item = usize>,
+        low: K::Stored,
+        next: u64,
+    ) {
         self.touch_head();
         self.touch_link();
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }
         let mut bitmap = 0;
-        for &slot in slots {
+        for slot in slots {
             let fingerprint = from.fingerprint(slot);
             let to = Self::free_slot(bitmap, fingerprint);
             self.write_entry(to, from.key(slot), from.value(slot), fingerprint);
@@ -256,6 +279,51 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
     }
 
+    /// Slots that are free.
+    pub(crate) fn room(&self) -> usize {
+        (!self.bitmap() & Self::FULL).count_ones() as usize
+    }
+
+    /// Writes entries of another leaf into free slots, to be flushed by the publication; returns the bitmap with which they
+    /// count. There must be room for them.
+    pub(crate) fn take_over(
+        &self,
+        from: &Leaf<'_, K>,
+        slots: impl Iterator<Item = usize>,
+        with: &mut Publication<'_>,
+    ) -> u64 {
+        let mut bitmap = self.bitmap();
+        let mut came: SmallVec<[(usize, usize); 32]> = SmallVec::new();
+        for slot in slots {
+            let to = Self::free_slot(bitmap, from.fingerprint(slot));
+            bitmap |= 1 << to;
+            came.push((to, slot));
+        }
+        // Neighbours are flushed together.
+        came.sort_unstable();
+        let mut fingerprints: [u64; LINE_WORDS - FINGERPRINTS] =
+            std::array::from_fn(|word| self.words[FINGERPRINTS + word].load(Relaxed));
+        for &(to, slot) in &came {
+            let entry = self.entry_offset(to);
+            let key = from.key(slot);
+            (0..K::WORDS).for_each(|i| with.write(entry + i as u64 * 8, K::word(key, i)));
+            with.write(entry + K::WORDS as u64 * 8, from.value(slot));
+            let mut bytes = fingerprints[to / 8].to_le_bytes();
+            bytes[to % 8] = from.fingerprint(slot);
+            fingerprints[to / 8] = u64::from_le_bytes(bytes);
+        }
+        if intact("fingerprints-not-written-when-entries-move") {
+            let all = (self.word_offset(FINGERPRINTS as u64)..).step_by(8);
+            all.zip(fingerprints).for_each(|(offset, word)| with.write(offset, word));
+        }
+        bitmap
+    }
+
+    /// Changes the low key.
+    pub(crate) fn set_low(&self, low: K::Stored, with: &mut Publication<'_>) {
+        (0..K::WORDS).for_each(|i| with.set(self.word_offset((LOW + i) as u64), K::word(low, i)));
+    }
+
     /// Makes a fresh leaf empty, as the first of a tree.
     pub(crate) fn clear(&self) {
         self.touch_head();
@@ -263,6 +331,64 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         for word in &self.words[..ENTRIES] {
             word.store(0, Relaxed);
         }
+    }
+}
+
+/// Entries on their way into a leaf, several at once: its bitmap and fingerprints as they will be. Whoever fills a leaf has it
+/// to itself.
+pub(crate) struct Filling {
+    before: u64,
+    bitmap: u64,
+    fingerprints: [u64; LINE_WORDS - FINGERPRINTS],
+}
+
+impl Filling {
+    pub(crate) fn of<K: TreeKey>(leaf: &Leaf<'_, K>) -> Filling {
+        let bitmap = leaf.bitmap();
+        let mut fingerprints = [0; LINE_WORDS - FINGERPRINTS];
+        for (copy, word) in fingerprints.iter_mut().zip(&leaf.words[FINGERPRINTS..LINE_WORDS]) {
+            *copy = word.load(Relaxed);
+        }
+        Filling { before: bitmap, bitmap, fingerprints }
+    }
+
+    pub(crate) fn is_full<K: TreeKey>(&self) -> bool {
+        self.bitmap & Leaf::<K>::FULL == Leaf::<K>::FULL
+    }
+
+    pub(crate) fn has_new(&self) -> bool {
+        self.bitmap != self.before
+    }
+
+    /// Adds an entry; there is room.
+    pub(crate) fn add<K: TreeKey>(
+        &mut self,
+        leaf: &Leaf<'_, K>,
+        (key, fingerprint): (K::Stored, u8),
+        value: u64,
+        with: &mut Publication<'_>,
+    ) {
+        let slot = Leaf::<K>::free_slot(self.bitmap, fingerprint);
+        leaf.put_words(slot, key, value, with);
+        let word = &mut self.fingerprints[slot / 8];
+        let mut bytes = word.to_le_bytes();
+        bytes[slot % 8] = fingerprint;
+        *word = u64::from_le_bytes(bytes);
+        self.bitmap |= 1 << slot;
+    }
+
+    /// The fingerprints of what was added, then the bits that make it count.
+    pub(crate) fn finish<K: TreeKey>(&self, leaf: &Leaf<'_, K>, with: &mut Publication<'_>) {
+        let new = self.bitmap & !self.before;
+        if new == 0 {
+            return;
+        }
+        for (index, word) in self.fingerprints.iter().enumerate() {
+            if new >> (8 * index) & 0xff != 0 {
+                with.write(leaf.word_offset((FINGERPRINTS + index) as u64), *word);
+            }
+        }
+        with.set(leaf.word_offset(BITMAP_WORD), self.bitmap);
     }
 }
 

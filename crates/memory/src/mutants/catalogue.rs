@@ -269,6 +269,34 @@ pub const CATALOGUE: &[Mutant] = &[
         "FAST&FAIR: duplicates after a crash in a split",
     ),
     mutant(
+        "entries-leave-before-they-arrive",
+        "structures/fptree/neighbour.rs",
+        "what moves to a neighbour is lost",
+        "split that drops before it publishes",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "entries-arrive-before-they-leave",
+        "structures/fptree/neighbour.rs",
+        "what moves to a neighbour is there twice",
+        "FAST&FAIR: duplicates after a crash in a split",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "low-key-stays-when-entries-move",
+        "structures/fptree/neighbour.rs",
+        "the inner nodes that are built lead past what moved",
+        "a separator that only volatile state has",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
+        "fingerprints-not-written-when-entries-move",
+        "structures/leaf.rs",
+        "what moved is not found",
+        "bit before what it stands for",
+    )
+    .by(CaughtBy::SparseIndex),
+    mutant(
         "leaf-unlinked-before-freed",
         "structures/fptree/structure.rs",
         "an empty leaf leaks",
@@ -291,6 +319,12 @@ pub const CATALOGUE: &[Mutant] = &[
         "structures/key.rs",
         "a key's bytes are not durable",
         "pointer to a key that was not flushed",
+    ),
+    mutant(
+        "batch-of-entries-in-two-publications",
+        "structures/fptree/insert_many.rs",
+        "what came with entries is allocated, and nothing leads to it",
+        "allocation before the link",
     ),
     mutant(
         "history-after-its-commit",

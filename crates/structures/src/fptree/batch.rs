@@ -4,8 +4,8 @@
 //! the child. Each step asks for the lines that the next one reads. A key whose way was changed by a writer is
 //! looked up again alone.
 
-use super::FpTree;
 use super::inner::Child;
+use super::{Found, FpTree};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the leaf's two steps.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 
 /// A key, and the tree that it is looked up in.
 pub(crate) type Lookup<'t, 'k, K> = (&'t FpTree<K>, <K as TreeKey>::Key<'k>);
 
 /// Where the lookup of one key stands.
 #[derive(Clone, Copy)]
-struct Way<'t> {
+pub(super) struct Way<'t> {
     child: Child,
     parent: &'t AtomicU64,
     parent_version: u64,
@@ -31,6 +31,18 @@ struct Way<'t> {
     /// The group of a node's children, or the candidate slots of a leaf.
     selection: u64,
     lost: bool,
+}
+
+/// The ways of a group.
+pub(super) type Ways<'t> = SmallVec<[Way<'t>; GROUP]>;
+
+/// What is asked for of a leaf ahead of its reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetch {
+    /// What the search for one key needs.
+    Entry,
+    /// All of it.
+    Whole,
 }
 
 impl<K: TreeKey> FpTree<K> {
@@ -74,18 +86,15 @@ impl<K: TreeKey> FpTree<K> {
             lost: !latch::validate(&self.root_latch, version),
         }
     }
+
     /// Searches the fingerprints and asks for the entry.
     fn look_into_leaf(&self, key: K::Key<'_>, way: &mut Way<'_>) {
-        let Child::Leaf(offset) = way.child else { return };
-        if way.lost {
-            return;
-        }
-        way.version = latch::read(self.stripes.of(offset));
-        if !latch::validate(way.parent, way.parent_version) {
+        let Some(found) = way.found(self) else {
             way.lost = true;
             return;
-        }
-        let leaf = self.leaf(offset);
+        };
+        way.version = found.version;
+        let leaf = self.leaf(found.leaf);
         way.selection = leaf.candidates(K::fingerprint(key));
         if way.selection != 0 {
             self.pool.prefetch(leaf.entry_offset(way.selection.trailing_zeros() as usize));
@@ -112,10 +121,8 @@ fn get_group<K: TreeKey>(lookups: &[Lookup<'_, '_, K>], values: &mut Vec<Option<
         "trees of several pools are not looked up together"
     );
     let _pinned = first.pool.pin();
-    // Filled where it lies: it is too large to be moved.
-    let mut ways: SmallVec<[Way<'_>; GROUP]> = SmallVec::new();
-    ways.extend(lookups.iter().map(|(tree, _)| tree.start()));
-    while step_down(lookups, &mut ways) {}
+    let mut ways = Ways::new();
+    go_down(lookups, &mut ways, Fetch::Entry);
     for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
         tree.look_into_leaf(key, way);
     }
@@ -125,8 +132,27 @@ fn get_group<K: TreeKey>(lookups: &[Lookup<'_, '_, K>], values: &mut Vec<Option<
     Ok(())
 }
 
+impl<'t> Way<'t> {
+    /// The leaf that it ended in and its version then, as [`FpTree::find_leaf`] has it; none if the way was lost.
+    pub(super) fn found<K: TreeKey>(&self, tree: &'t FpTree<K>) -> Option<Found> {
+        let Child::Leaf(leaf) = self.child else { return None };
+        if self.lost {
+            return None;
+        }
+        let version = latch::read(tree.stripes.of(leaf));
+        latch::validate(self.parent, self.parent_version).then_some(Found { leaf, version })
+    }
+}
+
+/// Takes all keys down to their leaves, or loses them. `ways`, which is empty, is filled where it lies: it is too large
+/// to be moved.
+pub(super) fn go_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut Ways<'t>, fetch: Fetch) {
+    ways.extend(lookups.iter().map(|(tree, _)| tree.start()));
+    while step_down(lookups, ways, fetch) {}
+}
+
 /// Moves every key that is still above the leaves one level down; false when none is.
-fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>]) -> bool {
+fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>], fetch: Fetch) -> bool {
     let mut moved = false;
     for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
         let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
@@ -151,6 +177,7 @@ fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>]
             Child::Inner(id) => tree.inner.node(id).prefetch(),
             // Whoever looks it up alone opens it.
             Child::Segment(_) => way.lost = true,
+            Child::Leaf(leaf) if fetch == Fetch::Whole => Leaf::<K>::prefetch_whole(&tree.pool, leaf),
             Child::Leaf(leaf) => {
                 tree.pool.prefetch(leaf);
                 Leaf::<K>::prefetch_home(&tree.pool, leaf, K::fingerprint(key));

@@ -57,7 +57,7 @@ impl<K: TreeKey> FpTree<K> {
     /// 24 bytes for some forty leaves; of a tree of up to 1,200 leaves or so, two cache lines of every leaf. The inner
     /// nodes of a larger one are built as they are needed: see [`FpTree::open_more`].
     pub fn open(pool: &Arc<Pool>, header: u64, tag: u8) -> Result<FpTree<K>> {
-        Self::open_with(pool, header, tag, Limits::of::<K>())
+        Self::open_with(pool, header, tag, Limits::of::<K>(pool.domain()))
     }
 
     pub(super) fn open_with(pool: &Arc<Pool>, header: u64, tag: u8, limits: Limits) -> Result<FpTree<K>> {

@@ -15,6 +15,7 @@
 //! Persistent changes, each one publication, so a crash leaves the tree before or after it:
 //! - insert: entry and fingerprint flushed, then the bit (with the caller's allocations);
 //! - replace: the value word; remove: the bit cleared;
+//! - entries to a neighbour ([`neighbour`]): the entries flushed, then both bitmaps and the low key between together;
 //! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
 //! - release of an empty leaf: the predecessor's next pointer, the leaf's entry in the sparse index and the freed leaf
 //!   together.
@@ -31,9 +32,12 @@
 mod batch;
 mod check;
 mod inner;
+mod insert_many;
 mod lifecycle;
+mod neighbour;
 mod opening;
 mod scan;
+mod seek;
 mod sparse;
 mod structure;
 #[cfg(test)]
@@ -45,7 +49,7 @@ use crate::key::TreeKey;
 use crate::latch::{self, LatchStripes};
 use crate::leaf::{BITMAP_WORD, Leaf};
 use entresol_memory::mutants::active;
-use entresol_memory::{Pool, Publication};
+use entresol_memory::{DomainKind, Pool, Publication};
 use inner::{Arena, Child, Inner};
 use opening::Segment;
 use parking_lot::Mutex;
@@ -77,7 +81,7 @@ struct Structure<K: TreeKey> {
     to_open: Vec<u32>,
 }
 
-/// Sizes that tests make small.
+/// Sizes, which tests make small, and choices.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// Children of an inner node, at most as many as fit.
@@ -87,11 +91,14 @@ struct Limits {
     segments_opened_at_once: usize,
     /// Entries of a page of the sparse index, at most as many as fit.
     page_entries_max: usize,
+    /// Whether full leaves give entries to neighbours before they are split.
+    gives_to_neighbours: bool,
 }
 
 impl Limits {
-    fn of<K: TreeKey>() -> Limits {
+    fn of<K: TreeKey>(domain: DomainKind) -> Limits {
         Limits {
+            gives_to_neighbours: neighbour::pays_on(domain),
             children_max: Inner::<K>::CAPACITY,
             segments_opened_at_once: 32,
             page_entries_max: usize::MAX,
@@ -224,7 +231,8 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
-    /// Cost: two flushed ranges and one publication; every 18 to 56 inserts a split.
+    /// Cost: two flushed ranges and one publication; every 20 inserts or so entries move to
+    /// another leaf.
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
         let _pinned = self.pool.pin();
         loop {
@@ -235,7 +243,9 @@ impl<K: TreeKey> FpTree<K> {
             }
             let bitmap = leaf.bitmap();
             if bitmap & Leaf::<K>::FULL == Leaf::<K>::FULL {
-                self.split(&latched)?;
+                if !self.give_to_neighbour(&latched, key)? {
+                    self.split(&latched)?;
+                }
                 continue;
             }
             let fingerprint = K::fingerprint(key);

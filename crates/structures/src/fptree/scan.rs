@@ -108,13 +108,14 @@ impl<K: TreeKey> FpTree<K> {
                     self.sound_leaf(next)?;
                 }
                 // The next leaf's words first, then this one's version: it was the next at that moment.
-                let resume = (visited >= enough).then(|| K::to_bytes(&self.pool, self.leaf(next).low()));
+                let resume = (visited >= enough).then(|| self.leaf(next).low());
                 let next_version = latch::read(self.stripes.of(next));
                 if !latch::validate(latch, version) {
                     continue 'descend;
                 }
-                if resume.is_some() {
-                    return Ok(resume);
+                if let Some(low) = resume {
+                    // It changes under this leaf's latch only: its words belong together.
+                    return Ok(Some(K::to_bytes(&self.pool, low)));
                 }
                 (at, version, is_first) = (next, next_version, false);
             }

@@ -25,9 +25,9 @@ impl<K: TreeKey> FpTree<K> {
     /// Moves the upper half of a full, latched leaf to a new one.
     pub(super) fn split(&self, latched: &Latched<'_, K>) -> Result<()> {
         let (leaf, pool) = (&latched.leaf, &*self.pool);
-        let sorted = leaf.sorted_slots(pool);
-        let (lower, upper) = sorted.split_at(sorted.len() / 2);
-        let upper_slots: Vec<usize> = upper.iter().map(|(_, slot)| *slot).collect();
+        let half = Leaf::<K>::CAPACITY / 2;
+        let parted = leaf.parted_slots(pool, half);
+        let (lower, upper) = parted.split_at(half);
         let keep = lower.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
         let mut publication = pool.publication();
         let low = K::duplicate(pool, upper[0].0, &mut publication)?;
@@ -37,7 +37,7 @@ impl<K: TreeKey> FpTree<K> {
             self.set_at_once(leaf.word_offset(NEXT_WORD), reservation.offset());
         }
         let next = if active("split-forgets-the-sibling") { 0 } else { leaf.next() };
-        fresh.fill_from(leaf, &upper_slots, low, next);
+        fresh.fill_from(leaf, upper.iter().map(|(_, slot)| *slot), low, next);
         let flushed_bytes = if active("split-flushes-first-line") { 64 } else { LEAF_BYTES };
         if intact("split-leaf-not-flushed") {
             pool.flush(reservation.offset(), flushed_bytes);

@@ -8,13 +8,14 @@ use super::{FpTree, Limits};
 use crate::key::TreeKey;
 use crate::map_tests::{self, NumberMap};
 use crate::{ByteKey, Error, Inserted, KeyBytes, PairKey, Result, WordKey};
-use entresol_memory::{DomainChoice, Env, Pool, PoolOptions, Publication};
+use entresol_memory::{DomainChoice, DomainKind, Env, Pool, PoolOptions, Publication};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const NARROW: Limits = Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1 };
+const NARROW: Limits =
+    Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1, gives_to_neighbours: true };
 
 /// A tree whose inner nodes have up to three children, and whose segments are opened by whoever comes first.
 struct Narrow<K: TreeKey>(FpTree<K>);
@@ -195,6 +196,35 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
     let tree = opened::<WordKey>(&pool, root).unwrap();
     assert!(tree.segments_left() > 30, "{}", tree.segments_left());
     tree.check(|_| {}).unwrap();
+}
+
+/// Leaves that give to their neighbours are fuller than those that are only split, on the domains that do so.
+#[test]
+fn leaves_are_fuller_where_they_give_to_their_neighbours() {
+    let fill = |limits: Limits, is_random: bool| {
+        let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
+        let mut publication = pool.publication();
+        let root = FpTree::<WordKey>::create(&pool, 7, &mut publication).unwrap();
+        publication.set_root("tree", root).unwrap();
+        publication.publish().unwrap();
+        let tree = FpTree::<WordKey>::open_with(&pool, root, 7, limits).unwrap();
+        let order = Env::simulated(11);
+        for i in 0..60_000 {
+            let key = if is_random { order.random_u64() } else { i };
+            tree.insert(key, i, pool.publication()).unwrap();
+        }
+        tree.check(|_| {}).unwrap();
+        let stats = tree.stats();
+        assert_eq!(stats.keys, 60_000);
+        stats.keys as f64 / (stats.leaves * crate::leaf::Leaf::<WordKey>::CAPACITY as u64) as f64
+    };
+    let gives = Limits::of::<WordKey>(DomainKind::Journal);
+    let splits = Limits::of::<WordKey>(DomainKind::Dax);
+    for (is_random, before, least) in [(true, 0.66..0.75, 0.76), (false, 0.45..0.55, 0.66)] {
+        let (only_split, given) = (fill(splits, is_random), fill(gives, is_random));
+        assert!(before.contains(&only_split), "{only_split}");
+        assert!(given > least, "{given}");
+    }
 }
 
 /// The words of the sparse index: the places of all entries that count, each with its words.

@@ -1,14 +1,22 @@
 //! Many keys at once: while one key's lines are on their way, those of the next ones are asked for.
 //!
 //! A key is a hash and one access, so there are no levels to go down in step: keys wait in a ring until their
-//! lines had time to arrive, and are then looked up like any other.
+//! lines had time to arrive, and are then looked up like any other. A lookup whose key may be displaced would wait for
+//! a second bucket: it asks for that one's lines and is put off until some more of its kind have come.
 
 use super::key::{Hash, HashKey};
+use super::segment::{Segment, bucket_offset};
 use super::{BUCKET_LINES, HashTable};
 use crate::error::Result;
+use crate::key::TreeKey;
+use crate::latch;
+use smallvec::SmallVec;
 
 /// Keys in flight: two lines each, as many as today's cores wait for at once.
 const IN_FLIGHT: usize = 24;
+
+/// Lookups that are put off at a time.
+const PUT_OFF_MAX: usize = 8;
 
 /// What [`HashTable::apply_many`] does with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +57,9 @@ impl<T: Copy> Ring<T> {
     }
 }
 
+/// Lookups whose displaced entries are on their way: the place of the value, the hash, the key.
+type PutOff<K> = SmallVec<[(usize, Hash, <K as TreeKey>::Stored); PUT_OFF_MAX]>;
+
 impl<K: HashKey> HashTable<K> {
     #[inline]
     fn prepare(&self, key: K::Key<'_>) -> (Hash, K::Stored) {
@@ -63,13 +74,63 @@ impl<K: HashKey> HashTable<K> {
         values.clear();
         values.reserve(keys.size_hint().0);
         let mut ring = Ring::new();
+        let mut put_off = PutOff::<K>::new();
         for key in keys {
-            if let Some((hash, key)) = ring.exchange(self.prepare(key)) {
-                values.push(self.get_hashed(hash, key));
+            if let Some(prepared) = ring.exchange(self.prepare(key)) {
+                self.get_or_put_off(prepared, &mut put_off, values);
             }
         }
-        for (hash, key) in ring.rest() {
-            values.push(self.get_hashed(hash, key));
+        for prepared in ring.rest() {
+            self.get_or_put_off(prepared, &mut put_off, values);
+        }
+        self.get_put_off(&mut put_off, values);
+    }
+
+    /// Looks a key up whose home was asked for; one that may be displaced waits for others.
+    #[inline]
+    fn get_or_put_off(
+        &self,
+        (hash, key): (Hash, K::Stored),
+        put_off: &mut PutOff<K>,
+        values: &mut Vec<Option<u64>>,
+    ) {
+        if let Some(value) = self.get_at_home(hash, key) {
+            return values.push(value);
+        }
+        put_off.push((values.len(), hash, key));
+        values.push(None);
+        if put_off.len() == PUT_OFF_MAX {
+            self.get_put_off(put_off, values);
+        }
+    }
+
+    /// The value of a key, where its home says all of it; none if a writer came in between, or if the key may be in another
+    /// bucket, whose lines are asked for.
+    #[inline]
+    fn get_at_home(&self, hash: Hash, key: K::Stored) -> Option<Option<u64>> {
+        let home = self.find_home(hash, 0);
+        let bucket = home.segment.bucket(hash.home());
+        let value = bucket.find(hash.fingerprint(), key).map(|slot| bucket.value(slot));
+        if value.is_none() && !bucket.displaced().is_empty() {
+            let mut may_be_behind = false;
+            for distance in bucket.displaced().distances(hash.tag()) {
+                let behind = Segment::<K>::behind(hash.home(), distance);
+                let offset = bucket_offset(home.segment.offset(), behind);
+                (0..BUCKET_LINES).for_each(|line| self.pool.prefetch(offset + line * 64));
+                may_be_behind = true;
+            }
+            if may_be_behind {
+                return None;
+            }
+        }
+        latch::validate(home.latch, home.version).then_some(value)
+    }
+
+    /// Looks up what was put off.
+    #[cold]
+    fn get_put_off(&self, put_off: &mut PutOff<K>, values: &mut [Option<u64>]) {
+        for (index, hash, key) in put_off.drain(..) {
+            values[index] = self.get_hashed(hash, key);
         }
     }
 

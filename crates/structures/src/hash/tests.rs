@@ -401,3 +401,29 @@ fn keys_made_to_collide_are_refused_before_they_take_all_memory() {
     table.check(|_| {}).unwrap();
     HashTable::<WordKey>::open(&pool, table.root_offset()).unwrap().check(|_| {}).unwrap();
 }
+
+/// Displaced keys, absent ones beside them and keys at home, mixed: each value comes back at its key's place.
+#[test]
+fn many_lookups_find_displaced_keys_at_their_places() {
+    fn agree<K: Numbered>() {
+        let options = PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() };
+        let pool = Pool::volatile(&options).unwrap();
+        let table = new_table::<K>(&pool);
+        for number in
+            (0..3_000).step_by(2).chain(crowded(&table, 6, 80).into_iter().map(|number| number & !1))
+        {
+            table.insert(K::key(K::numbered(number)), number + 7, pool.publication()).unwrap();
+        }
+        assert!(table.stats().displaced > 20, "{:?}", table.stats());
+        let env = Env::simulated(3);
+        let mut values = Vec::new();
+        for count in [0, 1, 30, 500] {
+            let wanted: Vec<u64> = (0..count).map(|_| env.random_u64() % 3_000).collect();
+            table.get_many(wanted.iter().map(|number| K::key(K::numbered(*number))), &mut values);
+            let right = wanted.iter().map(|number| number.is_multiple_of(2).then_some(number + 7));
+            assert!(right.eq(values.iter().copied()), "{count} keys");
+        }
+    }
+    agree::<WordKey>();
+    agree::<PairKey>();
+}

@@ -1,0 +1,122 @@
+//! Adding many keys with few publications.
+//!
+//! The keys go down together ([`super::batch`]); then the leaves of as many of them as fit a publication are latched, entries
+//! are put into them, and one publication makes all of these count, with what each brings along. So a crash leaves
+//! some of the publications, in the order of the keys, each whole.
+//!
+//! Nobody waits for a latch while holding one: the first may be waited for, the others are taken if their leaf is
+//! as the descent found it. Where it is not, or no room is left in it, what has been put together so far is published, and
+//! the rest goes down again.
+
+use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
+use super::{FpTree, Latched};
+use crate::error::Result;
+use crate::key::TreeKey;
+use crate::latch;
+use crate::leaf::Filling;
+use entresol_memory::mutants::active;
+use entresol_memory::{PUBLICATION_WORDS_MAX, Publication};
+use smallvec::SmallVec;
+
+/// How many updates a key may bring along, its own record included.
+const CARRIED_UPDATES_MAX: usize = 3;
+
+/// A latched leaf and what is being put into it.
+struct Filled<'t, K: TreeKey> {
+    latched: Latched<'t, K>,
+    /// At which its latch was taken.
+    version: Option<u64>,
+    filling: Filling,
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// Adds keys, which differ. `carried` says the value of one, by its place among the keys, once it is sure that it is new, and
+    /// adds up to two updates to what is published with it; `existing` is told of those that are there already, with their
+    /// values. After an error some of the keys are added.
+    ///
+    /// Cost: two flushed ranges a key, a publication for some twenty of them, splits as in [`FpTree::insert`].
+    pub fn insert_many<'p>(
+        &'p self,
+        keys: &[K::Key<'_>],
+        mut carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
+        mut existing: impl FnMut(usize, u64),
+    ) -> Result<()> {
+        let _pinned = self.pool.pin();
+        let mut done = 0;
+        while done < keys.len() {
+            let ahead = &keys[done..keys.len().min(done + GROUP)];
+            done += self.insert_some(ahead, done, &mut carried, &mut existing)?;
+        }
+        Ok(())
+    }
+
+    /// Adds keys from the first on, of which `place` is the place; returns how many. That may be none, if a leaf was split.
+    fn insert_some<'p>(
+        &'p self,
+        keys: &[K::Key<'_>],
+        place: usize,
+        carried: &mut impl FnMut(usize, &mut Publication<'p>) -> u64,
+        existing: &mut impl FnMut(usize, u64),
+    ) -> Result<usize> {
+        let lookups: SmallVec<[Lookup<'p, '_, K>; GROUP]> = keys.iter().map(|&key| (self, key)).collect();
+        let mut ways = Ways::new();
+        go_down(&lookups, &mut ways, Fetch::Entry);
+        // Before the first latch: who holds one must not wait for a version.
+        let found: SmallVec<[_; GROUP]> = ways.iter().map(|way| way.found(self)).collect();
+        let mut with = self.pool.publication();
+        let mut leaves: SmallVec<[Filled<'p, K>; 4]> = SmallVec::new();
+        let mut added = 0;
+        for (&key, found) in keys.iter().zip(&found) {
+            let has = |last: &Filled<'p, K>| {
+                found
+                    .as_ref()
+                    .is_some_and(|at| at.leaf == last.latched.offset && Some(at.version) == last.version)
+            };
+            if !leaves.last().is_some_and(has) {
+                let taken = found.as_ref().and_then(|at| {
+                    let latch = self.stripes.of(at.leaf);
+                    let taken = latch::try_lock_at(latch, at.version);
+                    let latched = || Latched { leaf: self.leaf(at.leaf), offset: at.leaf, latch };
+                    taken.then(|| (latched(), Some(at.version)))
+                });
+                let (latched, version) = match taken {
+                    Some(taken) => taken,
+                    None if leaves.is_empty() => (self.lock_leaf(key)?, None),
+                    None => break,
+                };
+                let filling = Filling::of(&latched.leaf);
+                leaves.push(Filled { latched, version, filling });
+            }
+            // Besides what this key brings along, a bitmap for each leaf.
+            if with.len() + leaves.len() + CARRIED_UPDATES_MAX > PUBLICATION_WORDS_MAX {
+                break;
+            }
+            let put_before = leaves.iter().any(|filled| filled.filling.has_new());
+            let Some(Filled { latched, filling, .. }) = leaves.last_mut() else { break };
+            if let Some(slot) = latched.leaf.find(&self.pool, key) {
+                existing(place + added, latched.leaf.value(slot));
+                added += 1;
+                continue;
+            }
+            if filling.is_full::<K>() {
+                if !put_before {
+                    self.split(latched)?;
+                }
+                break;
+            }
+            let stored = K::place(&self.pool, key, &mut with)?;
+            let value = carried(place + added, &mut with);
+            filling.add(&latched.leaf, (stored, K::fingerprint(key)), value, &mut with);
+            added += 1;
+        }
+        if active("batch-of-entries-in-two-publications") {
+            let lost = std::mem::replace(&mut with, self.pool.publication());
+            lost.publish()?;
+        }
+        if leaves.iter().any(|filled| filled.filling.has_new()) {
+            leaves.iter().for_each(|filled| filled.filling.finish(&filled.latched.leaf, &mut with));
+            with.publish()?;
+        }
+        Ok(added)
+    }
+}

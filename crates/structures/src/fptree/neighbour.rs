@@ -1,0 +1,123 @@
+//! A full leaf gives entries to a neighbour that has room, and is split only where none has.
+//!
+//! Random inserts then leave leaves three quarters to four fifths full, not ln 2 of full, and inserts in order do too.
+//! Only neighbours below the same inner node count: a separator between them is in that node alone, and no entry of the
+//! sparse index names its leaf, since those name first leaves ([`sparse`](super::sparse)).
+//!
+//! One publication takes the entries over: the neighbour's bitmap gets them, the leaf's lets them go, and the low key
+//! between the two moves. The entries are flushed before, into slots that do not count. So a crash leaves every key in
+//! one of the two, with a low key that agrees.
+//!
+//! Not where every line is written back by an instruction of its own ([`pays_on`]): there a move costs more than the split
+//! that it saves, and wears the medium.
+//!
+//! Threads: both leaves are latched, the second one only if nobody has it (else the leaf is split), and the structure
+//! lock is held. A leaf's low key changes under its own latch and that of the leaf before it.
+
+use super::inner::Child;
+use super::{FpTree, Latched};
+use crate::error::Result;
+use crate::key::TreeKey;
+use crate::latch::{self, Held};
+use crate::leaf::{BITMAP_WORD, Leaf};
+use entresol_memory::DomainKind;
+use entresol_memory::mutants::active;
+
+/// The neighbour to the right of a leaf, or to the left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// Whether moving entries to neighbours pays on a domain. On persistent memory an insert would take a fifth longer.
+pub(super) fn pays_on(domain: DomainKind) -> bool {
+    !matches!(domain, DomainKind::Dax | DomainKind::DaxEmulated | DomainKind::Modelled)
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// Less room than this share of a leaf is left to inserts of the neighbour's own: moving a few entries costs as much as
+    /// moving many.
+    const ROOM_MIN: usize = Leaf::<K>::CAPACITY * 5 / 16;
+
+    /// Moves entries of the full, latched leaf of a key to a neighbour, so that both have the same room; false if none has
+    /// enough, or is busy. Cost: the lines of both leaves, one publication of three or four words.
+    pub(super) fn give_to_neighbour(&self, latched: &Latched<'_, K>, key: K::Key<'_>) -> Result<bool> {
+        if !self.limits.gives_to_neighbours {
+            return Ok(false);
+        }
+        let _structure = self.structure.lock();
+        let (path, end) = self.path_by(|node| node.position(&self.pool, key));
+        debug_assert!(end == Child::Leaf(latched.offset), "the way to a latched leaf does not change");
+        let Some(&(id, index)) = path.last() else { return Ok(false) };
+        let node = self.inner.node(id);
+        let left = index.checked_sub(1).map(|at| (Side::Left, node.child(at)));
+        let right = (index + 1 < node.count()).then(|| (Side::Right, node.child(index + 1)));
+        // Both are on their way before one is looked at.
+        let beside = || left.into_iter().chain(right);
+        beside().for_each(|(_, child)| {
+            if let Child::Leaf(at) = child {
+                self.pool.prefetch(at);
+            }
+        });
+        let with_room = beside().filter_map(|(side, child)| match child {
+            Child::Leaf(at) => Some((self.leaf(at).room(), side, at)),
+            _ => None,
+        });
+        let Some((room, side, at)) = with_room.max_by_key(|(room, ..)| *room) else { return Ok(false) };
+        if room < Self::ROOM_MIN {
+            return Ok(false);
+        }
+        Leaf::<K>::prefetch_whole(&self.pool, at);
+        let mut held = Held::default();
+        let latch = self.stripes.of(at);
+        if !std::ptr::eq(latch, latched.latch) && !held.try_add(latch) {
+            return Ok(false);
+        }
+        let neighbour = self.leaf(at);
+        // It was looked at without its latch.
+        let count = neighbour.room().div_ceil(2);
+        if count < Self::ROOM_MIN / 2 {
+            return Ok(false);
+        }
+        let leaf = &latched.leaf;
+        let (lower, low_leaf, separator) = match side {
+            Side::Left => (count, leaf, index),
+            Side::Right => (Leaf::<K>::CAPACITY - count, &neighbour, index + 1),
+        };
+        let parted = leaf.parted_slots(&self.pool, lower);
+        let (lower, upper) = parted.split_at(lower);
+        let (moving, staying) = if side == Side::Left { (lower, upper) } else { (upper, lower) };
+        let mut publication = self.pool.publication();
+        let low = K::duplicate(&self.pool, upper[0].0, &mut publication)?;
+        let low_before = low_leaf.low();
+        let keep = staying.iter().fold(0, |bitmap, (_, slot)| bitmap | 1u64 << slot);
+        if active("entries-leave-before-they-arrive") {
+            self.set_at_once(leaf.word_offset(BITMAP_WORD), keep);
+        }
+        let arrived = neighbour.take_over(leaf, moving.iter().map(|(_, slot)| *slot), &mut publication);
+        publication.set(neighbour.word_offset(BITMAP_WORD), arrived);
+        if active("entries-arrive-before-they-leave") {
+            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+        }
+        publication.set(leaf.word_offset(BITMAP_WORD), keep);
+        if !active("low-key-stays-when-entries-move") {
+            low_leaf.set_low(low, &mut publication);
+        }
+        K::release(low_before, &mut publication);
+        // Unreachable first: what the old separator refers to may be reused once all guards of the publication's moment
+        // are gone. Whoever comes by the new one waits for the latches of both leaves.
+        let set_separator = |low| {
+            latch::lock_alone(node.latch());
+            node.set_key(separator, low);
+            latch::unlock(node.latch());
+        };
+        set_separator(low);
+        let published = publication.publish();
+        if published.is_err() {
+            set_separator(low_before);
+        }
+        published?;
+        Ok(true)
+    }
+}

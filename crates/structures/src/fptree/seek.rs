@@ -1,0 +1,110 @@
+//! The first entry at or after a key: alone, or of many keys at once.
+//!
+//! A leaf is not sorted, so all of its keys are looked at, and nothing but the entry that is found is copied. Many keys go down
+//! together ([`super::batch`]), and whole leaves are asked for ahead.
+
+use super::FpTree;
+use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
+use crate::error::Result;
+use crate::key::{KeyBytes, TreeKey};
+use crate::latch;
+use crate::leaf::{Leaf, bits};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// An entry: its key and its value.
+pub(crate) type Entry = (KeyBytes, u64);
+
+/// What one leaf says.
+enum InLeaf<S> {
+    First(S, u64),
+    /// It lies behind, if the leaf is not the last.
+    Behind {
+        next: u64,
+    },
+    /// Somebody wrote meanwhile.
+    Changed,
+}
+
+impl<K: TreeKey> FpTree<K> {
+    /// The first entry at or after a key. Cost: a descent and one leaf, now and then two. An error where the tree
+    /// is damaged.
+    pub fn first_from(&self, key: K::Key<'_>) -> Result<Option<Entry>> {
+        let _pinned = self.pool.pin();
+        self.first_from_pinned(key)
+    }
+
+    /// The same for keys in any order; `found`, one for each key, is appended to.
+    pub fn first_from_each<'k>(
+        &self,
+        keys: impl Iterator<Item = K::Key<'k>>,
+        found: &mut Vec<Option<Entry>>,
+    ) -> Result<()> {
+        let _pinned = self.pool.pin();
+        let mut group: SmallVec<[Lookup<'_, '_, K>; GROUP]> = SmallVec::new();
+        let mut keys = keys.peekable();
+        while keys.peek().is_some() {
+            group.clear();
+            group.extend(keys.by_ref().take(GROUP).map(|key| (self, key)));
+            let mut ways = Ways::new();
+            go_down(&group, &mut ways, Fetch::Whole);
+            for ((_, key), way) in group.iter().zip(&ways) {
+                let in_leaf = way.found(self).map(|at| self.first_in_leaf(at.leaf, at.version, *key));
+                found.push(match in_leaf {
+                    Some(InLeaf::First(stored, value)) => Some((K::to_bytes(&self.pool, stored), value)),
+                    _ => self.first_from_pinned(*key)?,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn first_from_pinned(&self, key: K::Key<'_>) -> Result<Option<Entry>> {
+        let mut spins = 0;
+        'descend: loop {
+            let found = self.descend(|node| node.position(&self.pool, key))?;
+            Leaf::<K>::prefetch_whole(&self.pool, found.leaf);
+            let (mut at, mut version) = (found.leaf, found.version);
+            loop {
+                let next = match self.first_in_leaf(at, version, key) {
+                    InLeaf::First(stored, value) => {
+                        return Ok(Some((K::to_bytes(&self.pool, stored), value)));
+                    }
+                    InLeaf::Behind { next: 0 } => return Ok(None),
+                    InLeaf::Behind { next } => next,
+                    InLeaf::Changed => {
+                        latch::pause(&mut spins);
+                        continue 'descend;
+                    }
+                };
+                if self.segments_left() > 0 {
+                    // It may be in a segment that nobody has opened, and whose pages nobody has verified.
+                    self.sound_leaf(next)?;
+                }
+                let next_version = latch::read(self.stripes.of(next));
+                // It was the next one when its version was read.
+                if !latch::validate(self.stripes.of(at), version) {
+                    continue 'descend;
+                }
+                (at, version) = (next, next_version);
+            }
+        }
+    }
+
+    fn first_in_leaf(&self, at: u64, version: u64, key: K::Key<'_>) -> InLeaf<K::Stored> {
+        let (leaf, pool) = (self.leaf(at), &*self.pool);
+        let next = leaf.next();
+        let slots = bits(leaf.bitmap() & Leaf::<K>::FULL);
+        // Copied first: what lies outside of the leaf is looked at only if this was one moment.
+        let entries: SmallVec<[(K::Stored, u64); 56]> =
+            slots.map(|slot| (leaf.key(slot), leaf.value(slot))).collect();
+        if !latch::validate(self.stripes.of(at), version) {
+            return InLeaf::Changed;
+        }
+        let reached = entries.iter().filter(|(stored, _)| K::compare(pool, *stored, key) != Ordering::Less);
+        match reached.min_by(|a, b| K::compare_stored(pool, a.0, b.0)) {
+            Some(&(stored, value)) => InLeaf::First(stored, value),
+            None => InLeaf::Behind { next },
+        }
+    }
+}
