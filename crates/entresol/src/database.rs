@@ -18,7 +18,7 @@ use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
-use entresol_transactions::{RecoveryReport, StateContext, Timestamp, Transaction};
+use entresol_transactions::{RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -181,6 +181,12 @@ impl Database {
     /// The newest commit that everybody sees: a moment to come back to.
     pub fn newest_commit(&self) -> Timestamp {
         self.shared.catalog.context().newest_commit()
+    }
+
+    /// Names who runs waits that may be long, for locks and for the disk, from now on: for servers whose threads are few.
+    /// `run` calls what it is given, once, and returns afterwards. Only the first call counts.
+    pub fn run_waits_with(&self, run: RunWait) {
+        self.shared.catalog.context().run_waits_with(run);
     }
 
     /// When commits are durable, as the options said.

@@ -3,7 +3,7 @@
 //! ```text
 //! counter ── next commit timestamp          slot 0   snapshot | commit
 //! visible ── every commit <= visible is     slot 1   snapshot | commit
-//!            finished                       ...      (TRANSACTIONS_MAX, claimed by CAS)
+//!            finished                       ...      (as many as transactions may be active, claimed by CAS)
 //! ```
 //!
 //! Invariants (all operations on these words but the release of a slot are SeqCst, so they have one total order):
@@ -125,7 +125,8 @@ impl ActiveTransactions {
         Err(Error::Busy("all transaction slots are taken"))
     }
 
-    fn try_claim(&self) -> Option<(usize, Timestamp)> {
+    /// The same, if there is a free slot now.
+    pub(crate) fn try_claim(&self) -> Option<(usize, Timestamp)> {
         // The slot that this thread had last lies in its cache; the others' slots are being written.
         let last = LAST_SLOT.get();
         let again = (last < self.slots_used.load(SeqCst)).then(|| self.try_claim_slot(last)).flatten();

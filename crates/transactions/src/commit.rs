@@ -9,7 +9,8 @@
 //!            let go; make durable as asked; finish: visible advances
 //! ```
 //! So a commit of updates costs four fences, whatever the number of keys (and one more to make it durable);
-//! new and growing keys add those of their own publications. `tests/fences.txt` pins them.
+//! new and growing keys add those of their own publications, and what goes into a history those of one publication for
+//! some twenty keys. `tests/fences.txt` pins them.
 //!
 //! Small commits into one group run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
 //! their timestamps ([`crate::in_work`]), and one store of `LastCTS` may serve several.
@@ -36,9 +37,10 @@ use crate::active::CommitStamp;
 use crate::chain::{Pruned, Version};
 use crate::context::StateContext;
 use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
+use crate::history::Ending;
 use crate::in_work::Entry;
 use crate::object::VersionedObject;
-use crate::plan::{Step, plan};
+use crate::plan::{Step, Steps, plan};
 use crate::reads::ReadSet;
 use crate::state::State;
 use crate::write_set::WriteSet;
@@ -113,14 +115,14 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
     context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
-            std::thread::sleep(Duration::from_millis(1));
+            context.wait(|| std::thread::sleep(Duration::from_millis(1)));
         }
         let held = Held::acquire(groups_touched, writes, reads);
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
         let planned = plan(context.pool(), snapshot, writes, &context.active.snapshots(), context.options());
         let Some(steps) = planned? else { continue };
-        if steps.is_empty() {
+        if steps.keys.is_empty() {
             let cts = place_of_nothing(context, &groups, snapshot)?;
             context.write_sets.validate(request.validated)?;
             return Ok(Commit { cts, states, keys: writes.keys() });
@@ -187,7 +189,7 @@ struct Execution<'c> {
 
 impl<'c> Execution<'c> {
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
-    fn run(&self, slot: usize, steps: Vec<Step<'_, '_>>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
+    fn run(&self, slot: usize, steps: Steps<'_, '_>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
         // So that what has a history can be asked for by time.
         if self.context.keeps_history() {
@@ -269,8 +271,8 @@ impl<'c> Execution<'c> {
     }
 
     /// Phases 1 to 3.
-    fn write_all(&self, cts: Timestamp, steps: Vec<Step<'_, '_>>) -> Result<()> {
-        self.clear_dead(&steps);
+    fn write_all(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
+        self.clear_dead(&steps.keys);
         if active("last-cts-before-the-versions") {
             self.context.directory.set_last_cts(&self.ids(), cts)?;
         }
@@ -297,46 +299,45 @@ impl<'c> Execution<'c> {
     }
 
     /// Phase 2.
-    fn write(&self, cts: Timestamp, steps: &[Step<'_, '_>]) {
-        for step in steps {
+    fn write(&self, cts: Timestamp, steps: &Steps<'_, '_>) {
+        for step in &steps.keys {
             match step {
                 Step::Update { object, slot, superseded, value, .. } => {
-                    object.write(*slot, cts, value);
-                    if let Some(superseded) = superseded {
-                        object.end(*superseded, cts);
-                    }
+                    object.write(*slot, cts, value, *superseded);
                 }
                 Step::Delete { object, current, .. } => object.end(*current, cts),
                 Step::Build { value, reservation, shape, replaced, .. } => {
                     let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
-                Step::End(ending) => ending.write(self.pool, cts),
                 Step::Chain { value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
                     Version::write(self.pool, reservation.offset(), next, cts, *value);
                 }
             }
         }
+        steps.endings.iter().for_each(|ending| ending.write(self.pool, cts));
         if intact("versions-without-fence") {
             self.pool.fence();
         }
     }
 
     /// Phase 3.
-    fn activate(&self, cts: Timestamp, steps: Vec<Step<'_, '_>>) -> Result<()> {
-        for step in &steps {
+    fn activate(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
+        for step in &steps.keys {
             if let Step::Update { object, slot, .. } = step {
                 object.activate(*slot);
             }
         }
-        let mut late = Vec::new();
-        for step in steps {
+        // First: who finds a newer version in a chain finds this one in the history.
+        let mut endings = steps.endings;
+        if intact("history-after-its-commit") {
+            Ending::publish_all(self.pool, cts, std::mem::take(&mut endings))?;
+        }
+        for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
-                Step::End(ending) if active("history-after-its-commit") => late.push(ending),
-                Step::End(ending) => ending.publish(self.pool, cts)?,
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
@@ -369,9 +370,9 @@ impl<'c> Execution<'c> {
         if intact("bits-without-fence") {
             self.pool.fence();
         }
-        if !late.is_empty() {
+        if !endings.is_empty() {
             self.context.directory.set_last_cts(&self.ids(), cts)?;
-            late.into_iter().try_for_each(|ending| ending.publish(self.pool, cts))?;
+            Ending::publish_all(self.pool, cts, endings)?;
         }
         Ok(())
     }

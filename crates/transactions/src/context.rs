@@ -35,6 +35,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
 use crate::transaction::Transaction;
 use crate::vacuum::Dropping;
+use crate::waits::{RunWait, Waits};
 use crate::write_sets::WriteSets;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 
@@ -50,6 +51,7 @@ pub struct StateContext {
     pub(crate) old_versions: Arc<OldVersions>,
     pub(crate) locks: LockTable,
     pub(crate) write_sets: WriteSets,
+    waits: Arc<Waits>,
     options: ContextOptions,
     transaction_ids: CachePadded<AtomicU64>,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
@@ -93,6 +95,9 @@ impl StateContext {
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
         let OpenedStates { states, damaged, dropping, with_history, next } =
             open_states(&pool, &directory, &groups, &old_versions)?;
+        let next = recovered.next.max(next);
+        let histories = with_history.iter().filter_map(|state| state.history());
+        histories.for_each(|history| history.begin_with_gone_up_to(next));
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
@@ -111,14 +116,16 @@ impl StateContext {
             duration_us: pool.env().now_ns().saturating_sub(started_ns) / 1000,
         };
         tracing::debug!(?report, "state context opened");
+        let waits = Arc::new(Waits::default());
         Ok(Arc::new(StateContext {
             opening: Opening::start(&pool, states.values()),
             options: ContextOptions { protocol: directory.protocol, ..options },
             directory,
             old_versions,
-            locks: LockTable::new(options.lock_wait_max),
+            locks: LockTable::new(options.lock_wait_max, Arc::clone(&waits)),
             write_sets: WriteSets::default(),
-            active: ActiveTransactions::with(recovered.next.max(next), options.transactions_max),
+            waits,
+            active: ActiveTransactions::with(next, options.transactions_max),
             transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
             groups: RwLock::new(groups),
             states: RwLock::new(states),
@@ -134,6 +141,25 @@ impl StateContext {
             report,
             pool,
         }))
+    }
+
+    /// Names who runs waits that may be long, from now on: for locks of others, for a place among the active transactions.
+    /// In an asynchronous runtime they would hold a thread that whoever is waited for needs. Only the first call counts.
+    pub fn run_waits_with(&self, run: RunWait) {
+        self.waits.run_with(run);
+    }
+
+    /// Runs something that may wait for long with whoever runs waits.
+    pub fn wait<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.waits.run(wait)
+    }
+
+    /// Registers a transaction at the newest snapshot. Waits a bounded time for a free slot.
+    pub(crate) fn claim(&self) -> Result<(usize, Timestamp)> {
+        match self.active.try_claim() {
+            Some(claimed) => Ok(claimed),
+            None => self.waits.run(|| self.active.claim()),
+        }
     }
 
     /// The pool that everything lies in.
@@ -228,7 +254,7 @@ impl StateContext {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         let history = state.history();
-        let (slot, _) = self.active.claim()?;
+        let (slot, _) = self.claim()?;
         let dropped_at = {
             // No commit into the state is in work, and none comes after.
             let _writer = state.group.hold();
@@ -255,7 +281,7 @@ impl StateContext {
     pub fn cut_off_writers(&self, id: StateId, at: impl FnOnce(Timestamp)) -> Result<Timestamp> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
-        let (slot, _) = self.active.claim()?;
+        let (slot, _) = self.claim()?;
         let from = {
             let _writer = state.group.hold();
             let stamp = self.active.stamp(slot);
@@ -286,7 +312,7 @@ impl StateContext {
         isolation: Isolation,
         age: Option<Timestamp>,
     ) -> Result<Arc<Transaction>> {
-        let (slot, snapshot) = self.active.claim()?;
+        let (slot, snapshot) = self.claim()?;
         let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation, age.unwrap_or(id))))
     }

@@ -93,17 +93,29 @@ pub fn check_commits_with(
     rounds: u64,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
-    let recorder = Recorder::new(Content::default());
-    let recorded = Arc::clone(&recorder);
     let seed = options.seed;
+    check_recorded(
+        options,
+        move |pool, recorder| run(pool, recorder, groups, context_options, rounds, seed),
+        verify,
+    )
+}
+
+/// Looks with `verify` at each crash state of what `run` does: what has returned may be there, or that and what is in flight.
+fn check_recorded<M: Model + Default>(
+    options: &CrashOptions,
+    run: impl FnOnce(&Arc<Pool>, &Recorder<M>) -> Result<()>,
+    verify: fn(&Arc<Pool>, &[&M]) -> std::result::Result<(), String>,
+) -> entresol_memory::Result<CrashReport> {
+    let recorder = Recorder::new(M::default());
+    let recorded = Arc::clone(&recorder);
     let history = move |pool: &Arc<Pool>| {
-        run(pool, &recorded, groups, context_options, rounds, seed)
-            .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
+        run(pool, &recorded).map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
     };
-    check_at(options, history, recorder.moment(), |pool, legal| {
-        let legal_rows = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
-        let legal_rows: Vec<&Content> = legal_rows.into_iter().flatten().map(|content| &**content).collect();
-        verify(pool, &legal_rows)
+    check_at(options, history, recorder.moment(), move |pool, legal| {
+        let legal = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
+        let legal: Vec<&M> = legal.into_iter().flatten().map(|content| &**content).collect();
+        verify(pool, &legal)
     })
 }
 

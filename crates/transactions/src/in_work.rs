@@ -13,7 +13,7 @@
 //! (that declaration failed, a panic) is *stuck*: nothing behind it becomes whole in this run, whoever waits gets an
 //! error, and the next open declares all of it invalid.
 //!
-//! Memory: one entry for each commit, at most [`TRANSACTIONS_MAX`](crate::TRANSACTIONS_MAX).
+//! Memory: one entry for each commit, at most [`ContextOptions::transactions_max`](crate::ContextOptions::transactions_max).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

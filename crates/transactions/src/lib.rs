@@ -24,7 +24,7 @@
 //! not depend on the number of rows.
 //!
 //! # What bounds memory
-//! Transactions ([`TRANSACTIONS_MAX`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
+//! Transactions ([`ContextOptions::transactions_max`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
 //! ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
 //! ([`VERSION_SLOTS_MAX`]) and old ones beside it ([`OLD_VERSION_BYTES_MAX`]), locks ([`KEY_LOCKS_MAX`] a state and
 //! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] per group).
@@ -83,6 +83,7 @@ mod timestamp;
 mod transaction;
 mod vacuum;
 mod value_buffer;
+mod waits;
 mod write_set;
 mod write_sets;
 mod writes;
@@ -107,5 +108,6 @@ pub use state::State;
 pub use timestamp::{GroupId, INFINITY, StateId, Timestamp};
 pub use transaction::{Transaction, Vote};
 pub use vacuum::VacuumStats;
+pub use waits::RunWait;
 pub use write_set::{Mark, WRITE_SET_BYTES_MAX};
 pub use write_sets::WRITE_SET_KEYS_BYTES_MAX;

@@ -29,6 +29,7 @@ use entresol_structures::KeyBytes;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use crate::waits::Waits;
 use crate::{Error, Result, StateId, Timestamp};
 
 /// How many keys of one state a transaction locks one by one.
@@ -113,15 +114,17 @@ pub(crate) struct LockTable {
     hasher: std::hash::RandomState,
     held: AtomicUsize,
     wait_max: Duration,
+    waits: Arc<Waits>,
 }
 
 impl LockTable {
-    pub(crate) fn new(wait_max: Duration) -> LockTable {
+    pub(crate) fn new(wait_max: Duration, waits: Arc<Waits>) -> LockTable {
         LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             hasher: std::hash::RandomState::new(),
             held: AtomicUsize::new(0),
             wait_max,
+            waits,
         }
     }
 
@@ -172,7 +175,7 @@ impl LockTable {
             }
             lock.waiting += usize::from(!waits);
             waits = true;
-            shard.released.wait_for(&mut locks, LOOK_AGAIN);
+            self.waits.run(|| shard.released.wait_for(&mut locks, LOOK_AGAIN));
         }
     }
 
@@ -319,7 +322,7 @@ mod tests {
     }
 
     fn table() -> LockTable {
-        LockTable::new(Duration::from_millis(30))
+        LockTable::new(Duration::from_millis(30), Arc::default())
     }
 
     fn dies(result: Result<()>) -> bool {
@@ -345,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_writer_waits_for_a_reader_and_nobody_gets_ahead_of_it() {
-        let table = LockTable::new(Duration::from_secs(20));
+        let table = LockTable::new(Duration::from_secs(20), Arc::default());
         let [reader, writer, late] = [1, 2, 3].map(TransactionLocks::new);
         reader.read_key(&table, STATE, &key(1)).unwrap();
         let (sender, receiver) = mpsc::channel();
@@ -370,7 +373,7 @@ mod tests {
 
     #[test]
     fn the_younger_writer_dies_also_if_the_older_one_only_read_at_first() {
-        let table = LockTable::new(Duration::from_secs(20));
+        let table = LockTable::new(Duration::from_secs(20), Arc::default());
         let [old, young] = [1, 2].map(TransactionLocks::new);
         old.read_key(&table, STATE, &key(1)).unwrap();
         young.write_key(&table, STATE, &key(2)).unwrap();

@@ -370,19 +370,38 @@ impl<'p> VersionedObject<'p> {
         }
     }
 
-    /// Phase 2: writes a version into an unused slot.
-    pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8]) {
+    /// Phase 2: writes a version into an unused slot, and ends the one that it supersedes. Words side by side are flushed
+    /// as one range: on `journal` a range costs more than a word.
+    pub(crate) fn write(&self, slot: usize, cts: Timestamp, value: &[u8], superseded: Option<usize>) {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         self.fill(slot, cts, INFINITY, value);
-        let value_bytes = 8 * words_to_flush(value.len());
-        let (header, value) = (self.word_offset(HEADERS + 2 * slot), self.word_offset(self.value_at(slot)));
+        let header = HEADERS + 2 * slot;
+        let value = (self.word_offset(self.value_at(slot)), 8 * words_to_flush(value.len()));
         if active("version-header-not-flushed") {
-            return self.pool.flush(value, value_bytes);
+            if let Some(superseded) = superseded {
+                self.end(superseded, cts);
+            }
+            return self.pool.flush(value.0, value.1);
         }
+        let (mut first, mut end) = (header, header + 2);
+        if let Some(superseded) = superseded {
+            let ended = HEADERS + 2 * superseded + 1;
+            // At most its CTS lies between, which costs no more than the head of a record of its own.
+            if (header - 1..=header + 3).contains(&ended) && intact("deletion-not-flushed") {
+                self.words[ended].store(cts, Ordering::Release);
+                (first, end) = (first.min(ended), end.max(ended + 1));
+            } else {
+                self.end(superseded, cts);
+            }
+        }
+        let times = (self.word_offset(first), 8 * (end - first));
         if active("version-value-not-flushed") {
-            return self.pool.flush(header, 16);
+            self.pool.flush(times.0, times.1);
+        } else if times.0 + times.1 as u64 == value.0 {
+            self.pool.flush(times.0, times.1 + value.1);
+        } else {
+            self.pool.flush_ranges([times, value]);
         }
-        self.pool.flush_ranges([(header, 16), (value, value_bytes)]);
     }
 
     /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
@@ -457,10 +476,12 @@ impl<'p> VersionedObject<'p> {
         }
         let used = if next == 64 { u64::MAX } else { (1 << next) - 1 };
         self.words[BITMAP].store(used, Ordering::Release);
-        self.flush(BITMAP, self.value_at(0));
-        for slot in (0..next).filter(|_| intact("new-object-flushed-in-part")) {
-            let bytes = self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
-            self.flush(self.value_at(slot), words_to_flush(bytes));
+        let bytes = |slot| self.words[self.value_at(slot)].load(Ordering::Relaxed) as usize;
+        // The first value lies behind the headers.
+        let whole = next > 0 && intact("new-object-flushed-in-part");
+        self.flush(BITMAP, self.value_at(0) + if whole { words_to_flush(bytes(0)) } else { 0 });
+        for slot in (1..next).filter(|_| intact("new-object-flushed-in-part")) {
+            self.flush(self.value_at(slot), words_to_flush(bytes(slot)));
         }
     }
 

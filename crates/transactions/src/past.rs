@@ -27,12 +27,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
+use smallvec::SmallVec;
 
 use crate::chain::Chain;
 use crate::context::StateContext;
-use crate::history::{History, Record, utc};
+use crate::history::{History, Known, Record, Wanted, utc};
 use crate::object::VersionedObject;
-use crate::scan::KeyRange;
+use crate::scan::{KeyRange, PREFETCH_OBJECTS};
 use crate::state::State;
 use crate::transaction::Transaction;
 use crate::value_buffer::ValueBuffer;
@@ -181,50 +182,77 @@ impl Transaction {
             _ => (range, None),
         };
         entries.retain(|(key, _)| window.0.reaches(key));
-        let mut objects = Vec::with_capacity(entries.len());
-        let mut value = ValueBuffer::new();
-        for (key, offset) in entries {
+        let (mut known, mut objects) = (Vec::with_capacity(entries.len()), Values::default());
+        let (pool, mut value) = (self.context().pool(), ValueBuffer::new());
+        let ahead = entries.iter().map(|&(_, offset)| offset).collect::<SmallVec<[u64; 64]>>();
+        ahead.iter().take(PREFETCH_OBJECTS).for_each(|&offset| pool.prefetch(offset));
+        for (index, (key, offset)) in entries.into_iter().enumerate() {
+            ahead.get(index + PREFETCH_OBJECTS).into_iter().for_each(|&offset| pool.prefetch(offset));
             let found = state.copy_at_moment(&key, offset, at, &mut value)?;
-            objects.push((key, matches!(found, AtMoment::Value).then(|| value.to_vec())));
+            objects.push(matches!(found, AtMoment::Value).then_some(&value[..]));
+            known.push(Known { key, asked: matches!(found, AtMoment::Ended) });
             interleave::point();
         }
         // After the objects: what a slot has lost since is there by now.
-        let pool = self.context().pool();
         let damaged = |key: &[u8]| state.damaged(key, "a damaged version of the history");
-        let within = (as_slice(&lower), as_slice(&window.0.upper));
-        let seen = history.seen_at(pool, within, at, &state.group.invalid, RECORDS_PER_BATCH)?;
-        let seen = seen.map_err(|_| damaged(&[]))?;
+        let wanted = Wanted {
+            lower: as_slice(&lower),
+            upper: as_slice(&window.0.upper),
+            known: &known,
+            at,
+            max: RECORDS_PER_BATCH,
+        };
+        let seen = history.seen_at(pool, &wanted, &state.group.invalid)?.map_err(|_| damaged(&[]))?;
         if let Some(key) = seen.cut_at {
             window = (KeyRange { upper: Bound::Excluded(key.clone()), ..window.0 }, Some(key));
-            objects.retain(|(key, _)| window.0.reaches(key));
         }
-        let mut records = seen.records.into_iter().peekable();
-        let copy = |key: &[u8], offset: u64, value: &mut ValueBuffer| {
-            Record::try_open(pool, offset).map(|record| record.copy_value(value)).ok_or_else(|| damaged(key))
+        let mut records = seen.records.iter().peekable();
+        let mut deliver = |(key, offset): &(KeyBytes, u64), f: &mut dyn FnMut(&[u8], &[u8])| {
+            let record = Record::try_open(pool, *offset).ok_or_else(|| damaged(key))?;
+            record.copy_value(&mut value);
+            f(key, &value);
+            Ok::<_, Error>(())
         };
-        for (key, found) in objects {
-            while let Some((gone, offset)) = records.next_if(|(gone, _)| *gone < key) {
-                copy(&gone, offset, &mut value)?;
-                f(&gone, &value);
+        for (index, Known { key, .. }) in known.iter().enumerate() {
+            if !window.0.reaches(key) {
+                break;
             }
-            let record = records.next_if(|(of, _)| *of == key);
-            match (found, record) {
-                (Some(found), _) => f(&key, &found),
-                (None, Some((_, offset))) => {
-                    copy(&key, offset, &mut value)?;
-                    f(&key, &value);
-                }
+            while let Some(gone) = records.next_if(|(gone, _)| gone < key) {
+                deliver(gone, &mut f)?;
+            }
+            let record = records.next_if(|(of, _)| of == key);
+            match (objects.get(index), record) {
+                (Some(found), _) => f(key, found),
+                (None, Some(record)) => deliver(record, &mut f)?,
                 (None, None) => (),
             }
         }
-        for (gone, offset) in records {
-            copy(&gone, offset, &mut value)?;
-            f(&gone, &value);
-        }
+        records.try_for_each(|gone| deliver(gone, &mut f))?;
         drop(guard);
         self.check_still_open()?;
         *from = window.1;
         Ok(from.is_some())
+    }
+}
+
+/// Values of the objects of a batch, in one piece of memory.
+#[derive(Default)]
+struct Values {
+    bytes: Vec<u8>,
+    /// Where each one lies, if there is one.
+    places: Vec<Option<(usize, usize)>>,
+}
+
+impl Values {
+    fn push(&mut self, value: Option<&[u8]>) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.places.push(value.map(|value| (begin, begin + value.len())));
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        let (begin, end) = self.places[index]?;
+        Some(&self.bytes[begin..end])
     }
 }
 

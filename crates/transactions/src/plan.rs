@@ -53,8 +53,15 @@ pub(crate) enum Step<'a, 'p> {
         reservation: Reservation<'p>,
         before: Option<(u64, Pruned)>,
     },
-    /// Put the version that another step ends into the state's history.
-    End(Box<Ending<'p>>),
+}
+
+/// All that a commit will do.
+pub(crate) struct Steps<'a, 'p> {
+    /// One for each key that changes.
+    pub(crate) keys: Vec<Step<'a, 'p>>,
+    /// Versions that end and go into the histories of their states: those of one history in a row, their keys
+    /// ascending.
+    pub(crate) endings: Vec<Ending<'p>>,
 }
 
 /// An object that gives way to another one; boxed, so that the steps of updates stay small.
@@ -78,9 +85,9 @@ pub(crate) fn plan<'a, 'p>(
     writes: &'a WriteSet,
     snapshots: &Snapshots,
     options: &ContextOptions,
-) -> Result<Option<Vec<Step<'a, 'p>>>> {
+) -> Result<Option<Steps<'a, 'p>>> {
     let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
-    let mut steps = Vec::with_capacity(writes.keys());
+    let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
     // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
         writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
@@ -102,7 +109,7 @@ struct Planner<'s, 'p> {
 
 impl<'p> Planner<'_, 'p> {
     /// Looks up keys of all states together: while one is waited for the others are on their way.
-    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Vec<Step<'a, 'p>>) -> Result<Planned> {
+    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'p>) -> Result<Planned> {
         let room = writes.keys().min(LOOKUP_KEYS);
         let (mut wanted, mut offsets) = (Vec::<Wanted<'a>>::with_capacity(room), Vec::with_capacity(room));
         let of_state =
@@ -123,29 +130,27 @@ impl<'p> Planner<'_, 'p> {
                 self.pool.prefetch(offset + LINE_BYTES);
             }
             for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
-                let planned = steps.len();
-                if self.plan_key(state, key, value, offset, steps)? == Planned::TooManyVersions {
+                let planned = steps.keys.len();
+                if self.plan_key(state, key, value, offset, &mut steps.keys)? == Planned::TooManyVersions {
                     return Ok(Planned::TooManyVersions);
                 }
                 if let Some(history) = state.history()
-                    && let [step] = &steps[planned..]
-                    && let Some(ending) = self.plan_ending(state, &history, key, step)?
+                    && let [step] = &steps.keys[planned..]
                 {
-                    // In this order: who finds a newer version in a chain finds this one in the history.
-                    steps.insert(planned, ending);
+                    steps.endings.extend(self.plan_ending(state, &history, key, step)?);
                 }
             }
         }
     }
 
     /// What a step ends goes into the history.
-    fn plan_ending<'a>(
+    fn plan_ending(
         &self,
-        state: &'a State,
+        state: &State,
         history: &Arc<History>,
         key: &[u8],
-        step: &Step<'a, 'p>,
-    ) -> Result<Option<Step<'a, 'p>>> {
+        step: &Step<'_, 'p>,
+    ) -> Result<Option<Ending<'p>>> {
         let ended = match step {
             Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
             Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
@@ -156,11 +161,9 @@ impl<'p> Planner<'_, 'p> {
             Step::Chain { before: Some((head, _)), .. } => {
                 Superseded::of_chain(self.pool, *head, &state.group.invalid)
             }
-            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } | Step::End(_) => None,
+            Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
         };
-        let Some(ended) = ended else { return Ok(None) };
-        let ending = Ending::plan(self.pool, state, history, key, ended)?;
-        Ok(Some(Step::End(Box::new(ending))))
+        ended.map(|ended| Ending::plan(self.pool, state, history, key, ended)).transpose()
     }
 
     fn plan_key<'a>(

@@ -21,7 +21,7 @@ use crate::{Result, Timestamp, interleave};
 const OWN_WRITES_PER_BATCH: usize = 1024;
 
 /// How many objects a scan prefetches ahead.
-const PREFETCH_OBJECTS: usize = 8;
+pub(crate) const PREFETCH_OBJECTS: usize = 8;
 
 /// A range of keys. Bounds of states with fixed-width keys are padded with zeros like the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
@@ -505,8 +505,9 @@ impl Transaction {
         };
         self.finish();
         match &result {
-            // The write set stays for `changes`.
+            // The write set stays for `changes`, which does not wait for the tidying.
             Ok(commit) if commit.keys > 0 => {
+                let pending = RwLockWriteGuard::downgrade(pending);
                 self.context.tidy(&commit::groups(&pending.writes), commit.keys);
             }
             Ok(_) => (),

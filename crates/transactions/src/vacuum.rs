@@ -131,6 +131,7 @@ impl StateContext {
         if census.needed != 0 || census.newest > snapshots.oldest() {
             return Ok(Removal::NotYet);
         }
+        self.note_gone(state);
         let mut publication = self.pool().publication();
         publication.free(offset);
         if active("dead-object-freed-before-its-key") {
@@ -138,6 +139,15 @@ impl StateContext {
         }
         state.index.remove(key, publication)?;
         Ok(Removal::Removed)
+    }
+
+    /// A key is about to be gone from the index: for its past there is the history alone. Whoever looks there finds this
+    /// said.
+    fn note_gone(&self, state: &State) {
+        if let Some(history) = state.history() {
+            // Not what the object says: versions that ended later may have given their slots to commits that failed.
+            history.note_gone(self.active.drawn());
+        }
     }
 
     /// The same of a key with a chain; what nobody needs of a living one is freed as well.
@@ -160,6 +170,7 @@ impl StateContext {
             return Ok(if census.lives { Removal::Alive } else { Removal::NotYet });
         }
         self.cut(chain)?;
+        self.note_gone(state);
         let mut publication = self.pool().publication();
         publication.free(offset);
         state.index.remove(key, publication)?;

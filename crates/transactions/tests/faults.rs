@@ -102,8 +102,9 @@ fn commits_that_fail_half_way_never_count() {
         }
         writer.commit(Durability::Sync)
     };
-    // Fill the pool with leaves and objects, then make room for objects alone.
+    // Fill the pool with objects and leaves (each state has one), then make room for objects alone.
     let filled = (1..).find(|&number| insert(&scattered(number)).is_err()).unwrap();
+    while context.create_state(group, KeyWidth::Eight).is_ok() {}
     for number in (1..filled).step_by(2) {
         let writer = context.begin().unwrap();
         states.iter().for_each(|state| writer.write(state, &scattered(number), None).unwrap());

@@ -19,7 +19,7 @@ type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<Crash
 /// From the lowest floor up. Each is long enough that the structures grow, shrink and use things again.
 const HISTORIES: [History; 8] = [
     ("stack", |options| check_stack(options, 50)),
-    ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 640, options)),
+    ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 960, options)),
     ("index of any bytes", |options| check_index(KeyWidth::Variable, 200, options)),
     ("two writers", |options| check_two_writers(KeyWidth::Variable, 100, Writers::InTurns, options)),
     ("commits, one group", |options| check_commits(Groups::One, 16, &rarely(options))),

@@ -161,6 +161,97 @@ fn random_moments_match_the_oracle() {
     }
 }
 
+/// Some keys with so many versions that scans seek, others with few so that they walk; keys that come, go and are taken out of
+/// the index; every moment at which something began or ended, and those beside it.
+#[test]
+fn many_versions_of_some_keys_match_the_oracle() {
+    let widths = [KeyWidth::Eight, KeyWidth::Variable, KeyWidth::Sixteen];
+    for (seed, protocol) in (100..).zip([Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::S2pl]) {
+        let at = seed as usize;
+        let mut oracle = Oracle::new(protocol, [widths[at % 3], widths[(at + 1) % 3]], seed);
+        for round in 0..600_u64 {
+            let mut now = oracle.all.last().unwrap().1.clone();
+            let transaction = oracle.context.begin().unwrap();
+            let hot = [3, 4, 40, 61, 62][oracle.below(5) as usize];
+            let cold = oracle.below(KEYS);
+            let mut write = |at: usize, number: u64, value: Option<Vec<u8>>| {
+                let (state, width) = &oracle.states[at];
+                let key = name(number, *width);
+                transaction.write(state, &key, value.as_deref()).unwrap();
+                match value {
+                    Some(value) => drop(now[at].insert(key, value)),
+                    None => drop(now[at].remove(&key)),
+                }
+            };
+            let value = vec![round as u8; 1 + round as usize % 40];
+            write(0, hot, Some(value.clone()));
+            // One hot key is mostly not there.
+            write(1, hot, (hot != 61 || round % 7 == 0).then(|| value.clone()));
+            if round % 5 == 0 {
+                write(0, cold, (round % 2 == 0).then(|| value.clone()));
+                write(1, cold, Some(value.clone()));
+            }
+            if round % 150 == 149 {
+                // A part of the keys goes, and some of it does not come again.
+                (20..60).for_each(|number| write(round as usize / 150 % 2, number, None));
+            }
+            let commit = transaction.commit(Durability::None).unwrap();
+            oracle.all.push((commit.cts, now));
+            match round {
+                // Near moments while nothing has gone since, and others while it has.
+                50 | 160 | 310 | 400 => {
+                    (1..8).for_each(|back| oracle.check_at(oracle.all[oracle.all.len() - back].0));
+                    (0..8).for_each(|_| oracle.check_at(oracle.random_moment()));
+                }
+                155 | 305 | 500 => drop(oracle.context.vacuum().unwrap()),
+                _ => (),
+            }
+        }
+        (0..60).for_each(|_| oracle.check_at(oracle.random_moment()));
+    }
+}
+
+/// Keys that are too long for a history can be written once; what lies behind them is found all the same.
+#[test]
+fn keys_that_no_history_has_room_for_do_not_hide_others() {
+    let context = common::context();
+    let state = state_with_history(&context, context.create_group().unwrap(), KeyWidth::Variable);
+    let long = vec![0; 4000];
+    // Their versions lie before and behind the place where the long key's would be.
+    let keys = [vec![0; 2000], vec![0; 2001], long.clone(), vec![0, 1], vec![7]];
+    let all = context.begin().unwrap();
+    keys.iter().for_each(|key| all.write(&state, key, Some(b"old")).unwrap());
+    let at = all.commit(Durability::None).unwrap().cts;
+    let others = || keys.iter().filter(|key| **key != long);
+    let mut holds = Some(context.begin().unwrap());
+    let gone = context.begin().unwrap();
+    others().for_each(|key| gone.write(&state, key, None).unwrap());
+    gone.commit(Durability::None).unwrap();
+    let too_long = context.begin().unwrap();
+    too_long.write(&state, &long, Some(b"new")).unwrap();
+    assert!(matches!(too_long.commit(Durability::None), Err(Error::HistoryKeyLength { .. })));
+    for taken_out in [false, true] {
+        if taken_out {
+            drop(holds.take());
+            assert_eq!(context.vacuum().unwrap().keys_removed, 4);
+        }
+        let reader = context.begin_as_of(at).unwrap();
+        let expected: Rows = keys.iter().map(|key| (key.clone(), b"old".to_vec())).collect();
+        assert_eq!(rows(&reader, &state), expected);
+        for lower in &keys {
+            let range =
+                KeyRange { lower: Bound::Included(KeyBytes::from_slice(lower)), upper: Bound::Unbounded };
+            let within: Vec<_> =
+                expected.range(lower.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
+            assert_eq!(scan(&reader, &state, &range), within, "from a key of {} bytes", lower.len());
+            let range =
+                KeyRange { lower: Bound::Excluded(KeyBytes::from_slice(lower)), upper: Bound::Unbounded };
+            assert_eq!(scan(&reader, &state, &range), within[1..], "behind a key of {} bytes", lower.len());
+            assert_eq!(reader.read(&state, lower, <[u8]>::to_vec).unwrap().as_deref(), Some(&b"old"[..]));
+        }
+    }
+}
+
 fn now_ns(context: &StateContext) -> u64 {
     context.pool().env().now_ns()
 }

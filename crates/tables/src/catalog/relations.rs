@@ -262,7 +262,11 @@ impl Catalog {
         for (key, value) in rows {
             tx.write(&self.state, key, value.as_deref())?;
         }
-        Ok(tx.commit(durability)?.cts)
+        let commit = match durability {
+            Durability::Sync => self.context.wait(|| tx.commit(durability)),
+            _ => tx.commit(durability),
+        };
+        Ok(commit?.cts)
     }
 }
 

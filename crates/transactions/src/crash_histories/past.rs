@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_at};
+use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::{KeyBytes, KeyWidth};
 
-use super::{Changes, Groups, Rows, key, nothing_leaks, random_changes, write};
+use super::{Changes, Groups, Rows, check_recorded, key, nothing_leaks, random_changes, write};
 use crate::history::Record;
 use crate::{
     ContextOptions, Error, GroupId, INFINITY, KeyRange, Result, State, StateContext, StateId, Timestamp,
@@ -91,18 +91,12 @@ pub fn check_past(
     rounds: u64,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
-    let recorder = Recorder::new(Content::default());
-    let recorded = Arc::clone(&recorder);
     let seed = options.seed;
-    let history = move |pool: &Arc<Pool>| {
-        run(pool, &recorded, groups, context_options, rounds, seed)
-            .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
-    };
-    check_at(options, history, recorder.moment(), |pool, legal| {
-        let legal_rows = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
-        let legal_rows: Vec<&Content> = legal_rows.into_iter().flatten().map(|content| &**content).collect();
-        verify(pool, &legal_rows)
-    })
+    check_recorded(
+        options,
+        move |pool, recorder| run(pool, recorder, groups, context_options, rounds, seed),
+        verify,
+    )
 }
 
 fn run(

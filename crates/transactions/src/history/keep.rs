@@ -32,7 +32,7 @@ impl StateContext {
         }
         self.directory.prepare_histories()?;
         self.keeps_history.store(true, Ordering::SeqCst);
-        let (slot, _) = self.active.claim()?;
+        let (slot, _) = self.claim()?;
         let (from, made) = {
             // No commit into the state is in work: those before had nothing to keep, those after find the history.
             let _writer = state.group.hold();
@@ -63,7 +63,10 @@ impl StateContext {
         self.directory.add_state(&entry, &mut publication);
         self.directory.add_history(&history, &mut publication);
         publication.publish()?;
-        History::open(&self.pool, &entry, &history, state.width())
+        let history = History::open(&self.pool, &entry, &history, state.width())?;
+        // What was gone before cannot be asked for.
+        history.begin_with_gone_up_to(horizon);
+        Ok(history)
     }
 
     /// The state keeps no history any more; that which it has goes, in steps, once nobody reads it. Does nothing if there is
@@ -72,7 +75,7 @@ impl StateContext {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         let Some(history) = state.history() else { return Ok(()) };
-        let (slot, _) = self.active.claim()?;
+        let (slot, _) = self.claim()?;
         let dropped_at = {
             let _writer = state.group.hold();
             self.directory.drop_history(id, history.id).map(|()| {

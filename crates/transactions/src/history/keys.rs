@@ -36,6 +36,12 @@ impl HistoryKeys {
 
     /// The key of a version; None if it is too long. `key` is normalised.
     pub(crate) fn encode(self, key: &[u8], cts: Timestamp) -> Option<KeyBytes> {
+        let Position(bytes) = self.position(key, cts);
+        (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    }
+
+    /// Where the versions of a key up to a timestamp begin; for 0, which no version has, where they end.
+    pub(super) fn position(self, key: &[u8], cts: Timestamp) -> Position {
         let mut bytes = KeyBytes::new();
         match self.base {
             KeyWidth::Eight | KeyWidth::Sixteen => bytes.extend_from_slice(key),
@@ -50,7 +56,7 @@ impl HistoryKeys {
             }
         }
         bytes.extend_from_slice(&(!cts).to_be_bytes());
-        (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+        Position(bytes)
     }
 
     /// The key and the CTS of a version; None if that is none.
@@ -75,13 +81,36 @@ impl HistoryKeys {
         Some((key, cts))
     }
 
-    /// Where a walk over the keys from `lower` on begins; None: there can be none.
-    pub(crate) fn first_of(self, lower: Bound<&[u8]>) -> Option<Bound<KeyBytes>> {
+    /// Where the keys from `lower` on begin.
+    pub(super) fn first_of(self, lower: Bound<&[u8]>) -> Position {
         match lower {
-            Bound::Unbounded => Some(Bound::Unbounded),
-            Bound::Included(key) => self.encode(key, Timestamp::MAX).map(Bound::Included),
-            Bound::Excluded(key) => self.encode(key, 0).map(Bound::Excluded),
+            Bound::Unbounded => Position(KeyBytes::new()),
+            Bound::Included(key) => self.position(key, Timestamp::MAX),
+            Bound::Excluded(key) => self.position(key, 0),
         }
+    }
+}
+
+/// A place between the keys of a history. May be longer than a key can be: the state has keys whose versions do not fit.
+#[derive(Clone, Debug)]
+pub(super) struct Position(KeyBytes);
+
+impl Position {
+    /// That of an entry.
+    pub(super) fn of(entry: KeyBytes) -> Position {
+        Position(entry)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// As long as a key can be. What is found from there on may lie a little before the position, then under a key of the greatest
+/// length.
+impl AsRef<[u8]> for Position {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[..self.0.len().min(KEY_BYTES_MAX)]
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Reservation};
-use entresol_structures::{Inserted, KeyBytes};
+use entresol_structures::KeyBytes;
+use smallvec::SmallVec;
 
 use super::History;
 use crate::chain::{Chain, Version, version_bytes_of};
@@ -113,7 +114,8 @@ pub(crate) struct Ending<'p> {
     history: Arc<History>,
     key: KeyBytes,
     version: Superseded<'p>,
-    reservation: Reservation<'p>,
+    /// Until it is published.
+    reservation: Option<Reservation<'p>>,
 }
 
 impl<'p> Ending<'p> {
@@ -127,7 +129,7 @@ impl<'p> Ending<'p> {
     ) -> Result<Ending<'p>> {
         let encoded = history.keys().encode(key, version.cts());
         let encoded = encoded.ok_or_else(|| Error::HistoryKeyLength { state: state.id, bytes: key.len() })?;
-        let reservation = pool.reserve(version_bytes_of(version.value_bytes()))?;
+        let reservation = Some(pool.reserve(version_bytes_of(version.value_bytes()))?);
         Ok(Ending { history: Arc::clone(history), key: encoded, version, reservation })
     }
 
@@ -136,27 +138,43 @@ impl<'p> Ending<'p> {
         let mut value = ValueBuffer::new();
         self.version.copy_value(&mut value);
         let dts = if intact("history-without-its-end") { dts } else { Timestamp::MAX };
-        Version::write(pool, self.reservation.offset(), dts, self.version.cts(), Some(&value));
+        let reservation = self.reservation.as_ref().expect("it is written before it is published");
+        Version::write(pool, reservation.offset(), dts, self.version.cts(), Some(&value));
     }
 
-    /// Phase 3: the index leads to it.
-    pub(crate) fn publish(self, pool: &Pool, dts: Timestamp) -> Result<()> {
-        let mut publication = pool.publication();
-        let offset = publication.allocate(self.reservation);
-        match self.history.index.insert(&self.key, offset, publication)? {
-            Inserted::New => Ok(()),
-            Inserted::Exists(earlier) => {
-                // Of a commit that did not finish: the same version, with an end that never happened.
-                let record =
-                    Record::try_open(pool, earlier).filter(|record| record.cts() == self.version.cts());
-                let record = record.ok_or_else(|| {
-                    Error::Corrupt(format!("the history {} has no version at {earlier:#x}", self.history.id))
+    /// Phase 3: the indexes lead to them, with few publications. Those of one history are in a row.
+    pub(crate) fn publish_all(pool: &'p Pool, dts: Timestamp, mut endings: Vec<Ending<'p>>) -> Result<()> {
+        for of_one in endings.chunk_by_mut(|a, b| Arc::ptr_eq(&a.history, &b.history)) {
+            Ending::publish_in(pool, dts, of_one)?;
+        }
+        Ok(())
+    }
+
+    /// All in one history.
+    fn publish_in(pool: &'p Pool, dts: Timestamp, endings: &mut [Ending<'p>]) -> Result<()> {
+        let mut reservations: SmallVec<[_; 16]> =
+            endings.iter_mut().map(|ending| ending.reservation.take()).collect();
+        let Some((Ending { history, .. }, _)) = endings.split_first() else { return Ok(()) };
+        let keys: SmallVec<[&[u8]; 16]> = endings.iter().map(|ending| &ending.key[..]).collect();
+        let mut earlier: SmallVec<[(usize, u64); 4]> = SmallVec::new();
+        history.index.insert_many(
+            &keys,
+            |place, publication| {
+                publication.allocate(reservations[place].take().expect("a record is published once"))
+            },
+            |place, offset| earlier.push((place, offset)),
+        )?;
+        for (place, offset) in earlier {
+            // Of a commit that did not finish: the same version, with an end that never happened.
+            let record = Record::try_open(pool, offset)
+                .filter(|record| record.cts() == endings[place].version.cts())
+                .ok_or_else(|| {
+                    Error::Corrupt(format!("the history {} has no version at {offset:#x}", history.id))
                 })?;
-                if intact("history-end-not-corrected") {
-                    record.end_again(pool, dts);
-                }
-                Ok(())
+            if intact("history-end-not-corrected") {
+                record.end_again(pool, dts);
             }
         }
+        Ok(())
     }
 }

@@ -44,8 +44,7 @@ fn a_snapshot_sees_the_version_of_its_time() {
     let pool = pool();
     let invalid = InvalidRanges::new();
     let object = VersionedObject::open(&pool, object(&pool, b"first", 10));
-    object.write(1, 20, b"second");
-    object.end(0, 20);
+    object.write(1, 20, b"second", Some(0));
     object.activate(1);
     assert_eq!(seen(&object, 9, &invalid), None);
     assert_eq!(seen(&object, 10, &invalid).unwrap(), b"first");
@@ -62,8 +61,7 @@ fn what_an_invalid_commit_did_never_counts() {
     let pool = pool();
     let invalid = InvalidRanges::new();
     let object = VersionedObject::open(&pool, object(&pool, b"first", 10));
-    object.write(1, 20, b"lost");
-    object.end(0, 20);
+    object.write(1, 20, b"lost", Some(0));
     object.activate(1);
     assert!(invalid.add(15, 25));
     for snapshot in [10, 19, 20, 25, 1000] {
@@ -85,8 +83,7 @@ fn a_bigger_object_keeps_what_snapshots_need() {
     let (_, snapshot) = active.claim().unwrap();
     assert_eq!(snapshot, 10);
     let old = VersionedObject::open(&pool, object(&pool, b"first", 10));
-    old.write(1, 20, b"second");
-    old.end(0, 20);
+    old.write(1, 20, b"second", Some(0));
     old.activate(1);
     let census = old.census(&invalid, &active.snapshots());
     assert_eq!((census.current, census.needed, census.dead), (Some(1), 0b11, 0));

@@ -1,0 +1,286 @@
+//! What a history had at a moment: of one key, or of all keys between two bounds.
+//!
+//! The versions of a key lie together, the newest first, so the first one from (key, moment) on is the only one that can
+//! count. There are two ways to it. A *walk* goes along the leaves: good where keys have few versions. *Seeks* go straight to
+//! the version of each key whose object left the answer to the history, many at once: good where keys have many. A walk that
+//! meets many versions of few keys gives way to seeks.
+//!
+//! Keys that are gone from the state's index are known to the history alone. A walk meets them; seeks look behind the last
+//! version of each known key, where the next one must be a known key again. Mostly nothing is gone that was
+//! there at the moment: the history notes when something was taken out of the index last.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use entresol_memory::Pool;
+use entresol_structures::KeyBytes;
+
+use super::keys::{Position, reaches};
+use super::{History, Record};
+use crate::invalid_ranges::InvalidRanges;
+use crate::value_buffer::ValueBuffer;
+use crate::{Result, Timestamp};
+
+/// How many keys are asked for one by one rather than by a walk over all of them.
+const SEEKS_AT_ONCE: usize = 8;
+/// From how many versions of a key on, on average of a leaf, seeks are cheaper than a walk.
+const VERSIONS_TO_SEEK: usize = 8;
+
+/// A key that the state's index has.
+pub(crate) struct Known {
+    pub(crate) key: KeyBytes,
+    /// Its object does not say what was there at the moment.
+    pub(crate) asked: bool,
+}
+
+/// What was there at a moment, and has ended since.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Keys with the offset of their record, ascending. Keys whose object has the answer may be among them.
+    pub(crate) records: Vec<(KeyBytes, u64)>,
+    /// The key at which the look was cut off because there were too many.
+    pub(crate) cut_at: Option<KeyBytes>,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'w> {
+    pub(crate) lower: Bound<&'w [u8]>,
+    pub(crate) upper: Bound<&'w [u8]>,
+    /// All keys between the bounds that are in the index, ascending.
+    pub(crate) known: &'w [Known],
+    pub(crate) at: Timestamp,
+    /// At most so many records.
+    pub(crate) max: usize,
+}
+
+/// Why a look ended early.
+enum Stop {
+    /// There can be no record at this offset, or none under this key.
+    Damaged(u64),
+    Failed(crate::Error),
+}
+
+impl<E: Into<crate::Error>> From<E> for Stop {
+    fn from(error: E) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+/// Where a walk ended.
+enum Walked {
+    /// At its end, or cut off.
+    Through,
+    /// Before the versions of other keys: it met many of few.
+    Dense(Position),
+}
+
+impl History {
+    /// Something is taken out of the state's index, whose versions have all ended by now. Said before it is gone from there.
+    pub(crate) fn note_gone(&self, now: Timestamp) {
+        self.gone_up_to.fetch_max(now, Ordering::SeqCst);
+    }
+
+    /// Nothing was taken out of the index that lived after this moment.
+    pub(crate) fn begin_with_gone_up_to(&self, moment: Timestamp) {
+        self.gone_up_to.store(moment, Ordering::SeqCst);
+    }
+
+    /// Copies what the key had at a moment, if that has ended since. The caller holds a guard; the key is normalised.
+    /// Err: an offset where no record can be.
+    pub(crate) fn copy_at(
+        &self,
+        pool: &Pool,
+        key: &[u8],
+        at: Timestamp,
+        invalid: &InvalidRanges,
+        value: &mut ValueBuffer,
+    ) -> Result<std::result::Result<bool, u64>> {
+        // A key that does not fit was never written.
+        let Some(from) = self.keys.encode(key, at) else { return Ok(Ok(false)) };
+        let Some((found, offset)) = self.index.first_from(&from)? else { return Ok(Ok(false)) };
+        if self.keys.decode(&found).is_none_or(|(of, _)| of[..] != *key) {
+            return Ok(Ok(false));
+        }
+        let Some(record) = Record::try_open(pool, offset) else { return Ok(Err(offset)) };
+        let counts = record.holds_at(at, invalid);
+        if counts {
+            record.copy_value(value);
+        }
+        Ok(Ok(counts))
+    }
+
+    /// The records of keys within bounds that hold what was there at a moment. The caller holds a guard since before it took
+    /// the known keys from the index and looked at their objects. Err: an offset where no record can be.
+    pub(crate) fn seen_at(
+        &self,
+        pool: &Pool,
+        wanted: &Wanted<'_>,
+        invalid: &InvalidRanges,
+    ) -> Result<std::result::Result<Seen, u64>> {
+        let mut look = Look {
+            history: self,
+            pool,
+            invalid,
+            wanted: *wanted,
+            // After the known keys were taken from the index.
+            gone: wanted.at < self.gone_up_to.load(Ordering::SeqCst),
+            seen: Seen::default(),
+        };
+        match look.look() {
+            Ok(()) => Ok(Ok(look.seen)),
+            Err(Stop::Damaged(offset)) => Ok(Err(offset)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// A look at the keys between two bounds.
+struct Look<'h> {
+    history: &'h History,
+    pool: &'h Pool,
+    invalid: &'h InvalidRanges,
+    wanted: Wanted<'h>,
+    /// There may be keys that the index does not have.
+    gone: bool,
+    seen: Seen,
+}
+
+impl Look<'_> {
+    fn look(&mut self) -> std::result::Result<(), Stop> {
+        let Wanted { lower, upper, known, .. } = self.wanted;
+        let asked = known.iter().filter(|known| known.asked).count();
+        if asked == 0 && !self.gone {
+            return Ok(());
+        }
+        let mut from = self.history.keys.first_of(lower);
+        let mut rest = known;
+        if self.gone || asked > SEEKS_AT_ONCE {
+            let Walked::Dense(at) = self.walk(&from, upper, true)? else { return Ok(()) };
+            // The walk has decided all keys before the one of its position.
+            let of = self.history.keys.decode(at.bytes());
+            rest = &known[known.partition_point(|known| {
+                of.as_ref().is_some_and(|(key, cts)| known.key < *key || (known.key == *key && *cts == 0))
+            })..];
+            from = at;
+        }
+        self.seek(&from, rest)
+    }
+
+    /// Along the leaves, from a position on. Keys that its first entries belong to are not decided before.
+    fn walk(
+        &mut self,
+        from: &Position,
+        upper: Bound<&[u8]>,
+        leave_dense: bool,
+    ) -> std::result::Result<Walked, Stop> {
+        let (history, at) = (self.history, self.wanted.at);
+        let mut from = from.clone();
+        let mut entries = Vec::new();
+        // The last key that was met, and whether the record was met that decides.
+        let (mut last, mut decided) = (None::<KeyBytes>, false);
+        loop {
+            entries.clear();
+            let next = history.index.scan(Bound::Included(from.bytes()), 1, &mut entries)?;
+            let mut keys = 1;
+            for (entry, offset) in &entries {
+                let (key, cts) = history.keys.decode(entry).ok_or(Stop::Damaged(*offset))?;
+                if !reaches(&key, upper) {
+                    return Ok(Walked::Through);
+                }
+                if last.as_ref() != Some(&key) {
+                    (last, decided) = (Some(key), false);
+                    keys += 1;
+                }
+                if !decided && cts <= at {
+                    decided = true;
+                    if !self.take(last.clone().unwrap_or_default(), *offset)? {
+                        return Ok(Walked::Through);
+                    }
+                }
+            }
+            let Some(next) = next else { return Ok(Walked::Through) };
+            // Versions that cannot be what is looked for are passed over.
+            let (key, cts) = history.keys.decode(&next).ok_or(Stop::Damaged(0))?;
+            from = match last.as_ref() == Some(&key) && decided {
+                true => history.keys.position(&key, 0),
+                false if cts > at => history.keys.position(&key, at),
+                false => Position::of(next),
+            };
+            if leave_dense && entries.len() > VERSIONS_TO_SEEK * keys {
+                return Ok(Walked::Dense(from));
+            }
+        }
+    }
+
+    /// Straight to the versions of the known keys from `from` on, and to what may be between them.
+    fn seek(&mut self, from: &Position, known: &[Known]) -> std::result::Result<(), Stop> {
+        let (history, at, upper) = (self.history, self.wanted.at, self.wanted.upper);
+        let mut positions = Vec::with_capacity(1 + 2 * known.len());
+        if self.gone {
+            positions.push(from.clone());
+        }
+        for known in known {
+            if known.asked {
+                positions.push(history.keys.position(&known.key, at));
+            }
+            if self.gone {
+                positions.push(history.keys.position(&known.key, 0));
+            }
+        }
+        let mut found = Vec::with_capacity(positions.len());
+        history.index.first_from_each(&positions, &mut found)?;
+        found.iter().flatten().for_each(|&(_, offset)| self.pool.prefetch(offset));
+        let mut found = positions.into_iter().zip(found);
+        if self.gone && !self.between(found.next(), bound_before(known.first(), upper))? {
+            return Ok(());
+        }
+        for (index, of) in known.iter().enumerate() {
+            if of.asked
+                && let Some((_, Some((entry, offset)))) = found.next()
+            {
+                let (key, _) = history.keys.decode(&entry).ok_or(Stop::Damaged(offset))?;
+                if key == of.key && !self.take(key, offset)? {
+                    return Ok(());
+                }
+            }
+            if self.gone && !self.between(found.next(), bound_before(known.get(index + 1), upper))? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that the index does not have, from a position with the first entry there up to a bound. False: cut off.
+    fn between(
+        &mut self,
+        position: Option<(Position, Option<(KeyBytes, u64)>)>,
+        until: Bound<&[u8]>,
+    ) -> std::result::Result<bool, Stop> {
+        let Some((position, Some((entry, offset)))) = position else { return Ok(true) };
+        let (key, _) = self.history.keys.decode(&entry).ok_or(Stop::Damaged(offset))?;
+        if reaches(&key, until) {
+            self.walk(&position, until, false)?;
+        }
+        Ok(self.seen.cut_at.is_none())
+    }
+
+    /// Takes the record that decides about a key, if it holds. False: there are too many.
+    fn take(&mut self, key: KeyBytes, offset: u64) -> std::result::Result<bool, Stop> {
+        let record = Record::try_open(self.pool, offset).ok_or(Stop::Damaged(offset))?;
+        if !record.holds_at(self.wanted.at, self.invalid) {
+            return Ok(true);
+        }
+        if self.seen.records.len() == self.wanted.max {
+            self.seen.cut_at = Some(key);
+            return Ok(false);
+        }
+        self.seen.records.push((key, offset));
+        Ok(true)
+    }
+}
+
+/// Up to the next known key, or the end of all.
+fn bound_before<'k>(next: Option<&'k Known>, upper: Bound<&'k [u8]>) -> Bound<&'k [u8]> {
+    next.map_or(upper, |known| Bound::Excluded(&known.key[..]))
+}

@@ -1,0 +1,59 @@
+//! Waits that may be long: for a lock, for a place among the active transactions, for versions that readers hold.
+//!
+//! They hold their thread. Where threads are few and whoever is waited for needs one of them, as in an asynchronous runtime,
+//! somebody else runs them: [`StateContext::run_waits_with`](crate::StateContext::run_waits_with).
+
+use std::sync::OnceLock;
+
+/// Runs a wait, once, and returns when it is over.
+pub type RunWait = fn(&mut dyn FnMut());
+
+/// Who runs waits: if nobody was named, whoever waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(OnceLock<RunWait>);
+
+impl Waits {
+    /// Names who runs them from now on. Only the first one counts.
+    pub(crate) fn run_with(&self, run: RunWait) {
+        let _ = self.0.set(run);
+    }
+
+    /// Waits. Cost without anybody named: a load.
+    pub(crate) fn run<R>(&self, wait: impl FnOnce() -> R) -> R {
+        let Some(run) = self.0.get() else { return wait() };
+        let (mut wait, mut waited) = (Some(wait), None);
+        run(&mut || {
+            if let Some(wait) = wait.take() {
+                waited = Some(wait());
+            }
+        });
+        match (waited, wait) {
+            (Some(result), _) => result,
+            // Not run: whoever was named has nothing to run it with.
+            (None, Some(wait)) => wait(),
+            (None, None) => unreachable!("a wait that was taken has a result"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_is_run_once_whoever_runs_it() {
+        let waits = Waits::default();
+        assert_eq!(waits.run(|| 1), 1);
+        waits.run_with(|wait| {
+            wait();
+            wait();
+        });
+        waits.run_with(|_| panic!("only the first one counts"));
+        let mut runs = 0;
+        waits.run(|| runs += 1);
+        assert_eq!(runs, 1);
+        let lazy = Waits::default();
+        lazy.run_with(|_| {});
+        assert_eq!(lazy.run(|| 7), 7);
+    }
+}
