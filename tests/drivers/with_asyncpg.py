@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import decimal
+import io
 import sys
 
 import asyncpg
@@ -88,6 +89,21 @@ async def main():
         cursor = await connection.cursor("SELECT id FROM many WHERE id >= $1 ORDER BY id", 10)
         assert [row[0] for row in await cursor.fetch(3)] == [10, 11, 12]
         assert (await cursor.fetchrow())[0] == 13
+
+    # COPY, which it knows in the binary format only for records.
+    columns = ["id", "big", "flag", "ratio", "price", "day", "at", "note"]
+    records = [(100 + row[0], *row[1:]) for row in ROWS]
+    assert await connection.copy_records_to_table("every", records=records, columns=columns) == "COPY 3"
+    copied = await connection.fetch("SELECT * FROM every WHERE id > 100 ORDER BY id")
+    assert [tuple(row) for row in copied] == records, copied
+    out = io.BytesIO()
+    assert await connection.copy_from_query("SELECT id, half FROM many", output=out, format="binary") == "COPY 500"
+    assert out.getvalue().startswith(b"PGCOPY\n\xff\r\n\0"), out.getvalue()[:20]
+    await connection.execute("CREATE TABLE again (id INT PRIMARY KEY, half DOUBLE PRECISION)")
+    out.seek(0)
+    assert await connection.copy_to_table("again", source=out, format="binary") == "COPY 500"
+    await expect(asyncpg.UniqueViolationError, connection.copy_records_to_table("again", records=[(1, 0.0)]))
+    assert await connection.fetchval("SELECT sum(half) FROM again") == sum(number / 2 for number in range(500))
 
     slow = "SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3"
     await expect(asyncio.TimeoutError, connection.fetch(slow, timeout=0.3))

@@ -158,7 +158,17 @@ def rows_are_copied(connection):
         with cursor.copy("COPY every (id, price, day, note) TO STDOUT") as copy:
             copy.set_types(["int4", "numeric", "date", "text"])
             rows = sorted(row for row in copy.rows() if row[0] > 200)
-    assert rows == [(201, decimal.Decimal("1.25"), datetime.date(2021, 5, 6), "tab\there"), (202, None, None, None)], rows
+    expected = [(201, decimal.Decimal("1.25"), datetime.date(2021, 5, 6), "tab\there"), (202, None, None, None)]
+    assert rows == expected, rows
+    types = ["int4", "numeric", "date", "text"]
+    with connection.cursor() as cursor:
+        with cursor.copy("COPY every (id, price, day, note) FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(types)
+            copy.write_row((203, decimal.Decimal("-7.5"), None, "\u00e4"))
+        with cursor.copy("COPY every (id, price, day, note) TO STDOUT (FORMAT BINARY)") as copy:
+            copy.set_types(types)
+            rows = sorted(row for row in copy.rows() if row[0] > 200)
+    assert rows == [*expected, (203, decimal.Decimal("-7.50"), None, "\u00e4")], rows
     connection.rollback()
     assert connection.execute("SELECT count(*) FROM every WHERE id > 200").fetchone() == (0,)
     connection.commit()

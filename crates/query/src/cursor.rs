@@ -1,10 +1,10 @@
-//! DECLARE CURSOR, FETCH and CLOSE: rows of a query in portions, inside of a transaction block.
+//! DECLARE CURSOR, FETCH, MOVE and CLOSE: rows of a query in portions, inside of a transaction block.
 //!
 //! - A cursor goes forward only, and is closed by the end of its block, by CLOSE, and by ROLLBACK TO a savepoint that
 //!   is older than it.
 //! - Its query reads the snapshot of its DECLARE. Unlike PostgreSQL's it may see what the block itself writes later.
 //!
-//! Memory: one batch a cursor beside what its query needs, [`CURSORS_MAX`] cursors; a FETCH is collected.
+//! Memory: one batch a cursor beside what its query needs, [`CURSORS_MAX`] cursors; a FETCH is collected, a MOVE is not.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,27 @@ struct Cursor {
     rest: Option<RecordBatch>,
     /// How many savepoints the block had.
     savepoints: usize,
+}
+
+impl Cursor {
+    /// The next rows, at most so many; `None` if none are left or wanted.
+    async fn next(&mut self, rows_max: u64) -> Result<Option<RecordBatch>> {
+        if rows_max == 0 {
+            return Ok(None);
+        }
+        let batch = match self.rest.take() {
+            Some(batch) => batch,
+            None => match self.stream.get_mut().next().await {
+                Some(batch) => batch?,
+                None => return Ok(None),
+            },
+        };
+        let taken = usize::try_from(rows_max).unwrap_or(usize::MAX).min(batch.num_rows());
+        if taken < batch.num_rows() {
+            self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
+        }
+        Ok(Some(batch.slice(0, taken)))
+    }
 }
 
 /// The open cursors of a session, by name.
@@ -121,27 +142,34 @@ impl Session {
     }
 
     async fn try_fetch(&mut self, name: &str, FetchRows(mut wanted): FetchRows) -> Result<StatementResult> {
+        let cursor = self.cursor(name)?;
+        let mut batches = Vec::new();
+        while let Some(batch) = cursor.next(wanted).await? {
+            wanted -= batch.num_rows() as u64;
+            batches.push(batch);
+        }
+        Ok(StatementResult::Rows { schema: cursor.schema.clone(), batches })
+    }
+
+    pub(crate) async fn move_cursor(&mut self, name: &str, rows: FetchRows) -> Result<StatementResult> {
+        let result = self.try_move(name, rows).await;
+        result.map_err(|error| self.failing(error))
+    }
+
+    async fn try_move(&mut self, name: &str, FetchRows(wanted): FetchRows) -> Result<StatementResult> {
+        let cursor = self.cursor(name)?;
+        let mut rows = 0;
+        while let Some(batch) = cursor.next(wanted - rows).await? {
+            rows += batch.num_rows() as u64;
+        }
+        Ok(StatementResult::Count { verb: "MOVE", rows })
+    }
+
+    fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {
         if let Some(block) = &self.block {
             block.check(false)?;
         }
-        let cursor = self.cursors.0.get_mut(name).ok_or_else(|| unknown(name))?;
-        let mut batches = Vec::new();
-        while wanted > 0 {
-            let batch = match cursor.rest.take() {
-                Some(batch) => batch,
-                None => match cursor.stream.get_mut().next().await {
-                    Some(batch) => batch?,
-                    None => break,
-                },
-            };
-            let taken = usize::try_from(wanted).unwrap_or(usize::MAX).min(batch.num_rows());
-            if taken < batch.num_rows() {
-                cursor.rest = Some(batch.slice(taken, batch.num_rows() - taken));
-            }
-            wanted -= taken as u64;
-            batches.push(batch.slice(0, taken));
-        }
-        Ok(StatementResult::Rows { schema: cursor.schema.clone(), batches })
+        self.cursors.0.get_mut(name).ok_or_else(|| unknown(name))
     }
 
     /// Closes a cursor, or all.

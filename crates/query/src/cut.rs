@@ -6,6 +6,7 @@
 //! ALTER TABLE t RESET (history)                                       PostgreSQL's; the parser knows SET
 //! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::sequence_text
 //! ... AS IDENTITY (options)                                           put in the order that the parser knows
+//! MOVE …                                                              FETCH without its rows
 //! ```
 
 use std::path::PathBuf;
@@ -30,10 +31,12 @@ pub(crate) enum Part {
     SetAsOf(String),
     /// A CREATE SEQUENCE or ALTER SEQUENCE.
     Sequence(SequenceStatement),
+    /// The FETCH that moves a cursor as a MOVE does.
+    Move(String),
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 6] = ["backup", "system", "transaction", "reset", "sequence", IDENTITY];
+const WORDS: [&str; 7] = ["backup", "system", "transaction", "reset", "sequence", "move", IDENTITY];
 const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
@@ -57,6 +60,10 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
         let other = match words.first() {
             Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
+            Some(first) if is_word(&first.token, "move") => {
+                let rest = byte_at(sql, first.span.end);
+                Some(Part::Move(format!("FETCH{}", &sql[rest..end])))
+            }
             _ if sequence_text::is_sequence(&tokens) => Some(Part::Sequence(sequence_text::parse(&tokens)?)),
             _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {
                 None => identity_ordered(sql, start..end, &words)?.map(Part::Sql),

@@ -1,29 +1,47 @@
 //! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::prepared`] does the work.
 //!
-//! They are the session's, not its transaction's: ROLLBACK does not take them back. Memory: [`STATEMENTS_MAX`].
+//! They are the session's, not its transaction's: ROLLBACK does not take them back. Memory: [`STATEMENTS_MAX`], each with
+//! its syntax tree, for those who ask what EXECUTE runs ([`Session::executed`]).
 
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
 
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::prepared::Outcome;
+use crate::prepared::{Outcome, Prepared};
 use crate::session::{Session, StatementResult};
-use crate::statement::{Command, query_of};
+use crate::statement::{Command, parse, query_of};
 use crate::types::{arrow_type, declared_type};
 
 /// The most statements that a session has prepared in SQL.
 pub const STATEMENTS_MAX: usize = 1024;
 
+/// A statement that was prepared by name.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) prepared: Prepared,
+    source: EngineStatement,
+}
+
 impl Session {
+    /// The statement that `sql` would run if it is an EXECUTE of one that there is.
+    pub fn executed(&self, sql: &str) -> Option<&EngineStatement> {
+        match parse(sql).ok()?.pop()? {
+            Command::Execute { name, .. } => self.statements.get(&name).map(|named| &named.source),
+            _ => None,
+        }
+    }
+
     pub(crate) async fn prepare_named(
         &mut self,
         name: &str,
         types: &[SqlType],
         command: Command,
+        source: Box<Statement>,
     ) -> Result<StatementResult> {
-        let result = self.try_prepare_named(name, types, command).await;
+        let result = self.try_prepare_named(name, types, command, source).await;
         result.map_err(|error| self.failing(error))
     }
 
@@ -32,6 +50,7 @@ impl Session {
         name: &str,
         types: &[SqlType],
         command: Command,
+        source: Box<Statement>,
     ) -> Result<StatementResult> {
         if let Some(block) = &self.block {
             block.check(false)?;
@@ -49,7 +68,8 @@ impl Session {
             .map(|(at, declared)| Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?))));
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
         let prepared = self.prepare_command(Some(command), &declared).await?;
-        self.statements.insert(name.to_owned(), prepared);
+        let source = EngineStatement::Statement(source);
+        self.statements.insert(name.to_owned(), Named { prepared, source });
         Ok(StatementResult::Done { verb: "PREPARE" })
     }
 
@@ -63,7 +83,7 @@ impl Session {
             block.check(false)?;
         }
         let unknown = || Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
-        let prepared = self.statements.get(name).ok_or_else(unknown)?.clone();
+        let prepared = self.statements.get(name).ok_or_else(unknown)?.prepared.clone();
         let values = self.arguments(arguments).await?;
         // A statement that runs a statement: the future would contain itself.
         Box::pin(self.run_prepared(&prepared, &values)).await

@@ -97,6 +97,7 @@ pub use error::{Error, Result};
 pub use execute::STATEMENTS_MAX;
 pub use functions::Client;
 pub use parameters::PARAMETERS_MAX;
+pub use past::moment_query;
 pub use prepared::{Outcome, Prepared, Short};
 pub use scan::{BATCH_ROWS, EntresolScan};
 pub use schemas::{CATALOG, SCHEMA, SYSTEM_SCHEMA};

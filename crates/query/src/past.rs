@@ -30,12 +30,13 @@ use datafusion::sql::sqlparser::ast::{
 use entresol_tables::{Catalog, Kept};
 use entresol_transactions::Timestamp;
 
+use crate::cut::{self, Part};
 use crate::dialect::TRANSACTION;
 use crate::engine::query_statement;
 use crate::error::{Error, Result};
 use crate::provider::Current;
 use crate::schemas::{CATALOG, past_schema};
-use crate::statement::{table_name, template};
+use crate::statement::{query_of, table_name, template};
 
 /// Seconds of a day, and days of a month where an interval has some: as PostgreSQL counts them.
 const DAY_SECONDS: i128 = 86_400;
@@ -273,9 +274,24 @@ pub(crate) fn bounds(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
+/// The query that computes the moment of a `BEGIN AS OF` or `SET TRANSACTION AS OF`, for those who ask what it reads;
+/// `None` for all other statements.
+pub fn moment_query(sql: &str) -> Result<Option<EngineStatement>> {
+    let parts = cut::cut(sql)?.unwrap_or_default();
+    let moment = parts.iter().find_map(|part| match part {
+        Part::BeginAsOf(moment) | Part::SetAsOf(moment) => Some(moment),
+        _ => None,
+    });
+    moment.map(|moment| query_computing(moment)).transpose()
+}
+
+fn query_computing(moment: &str) -> Result<EngineStatement> {
+    query_of(&format!("SELECT {moment}\n/* system_time */"))
+}
+
 /// The moment behind AS OF in a statement on transactions, from its text.
 pub(crate) fn moment_in(sql: &str) -> Result<Expr> {
-    let parsed = crate::statement::query_of(&format!("SELECT {sql}\n/* system_time */"))?;
+    let parsed = query_computing(sql)?;
     let only = || Error::Syntax(format!("syntax error: AS OF {sql}: one moment"));
     let EngineStatement::Statement(statement) = parsed else { return Err(only()) };
     let Statement::Query(query) = *statement else { return Err(only()) };

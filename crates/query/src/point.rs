@@ -382,7 +382,8 @@ impl Operand {
     }
 }
 
-fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
+/// The value of a scalar for a column of this type; `None` if it would have to be converted.
+pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
     let scales_differ = match (scalar, data_type) {
         (
             ScalarValue::Decimal128(Some(value), _, scale),

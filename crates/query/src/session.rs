@@ -32,11 +32,11 @@ use crate::define;
 use crate::drawing;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::execute::Named;
 use crate::explain;
 use crate::functions::{self, Facts};
 use crate::past;
 use crate::point::{self, Given};
-use crate::prepared::Prepared;
 use crate::provider::Current;
 use crate::sequences;
 use crate::set;
@@ -130,7 +130,7 @@ pub struct Session {
     /// The settings before the open block.
     pub(crate) settings_before: Option<Arc<Settings>>,
     /// What PREPARE prepared.
-    pub(crate) statements: BTreeMap<String, Prepared>,
+    pub(crate) statements: BTreeMap<String, Named>,
     pub(crate) cursors: Cursors,
     pub(crate) block: Option<Block>,
 }
@@ -254,7 +254,7 @@ impl Session {
             Command::Show(name) => settings::find(name).ok().map(|setting| set::texts(&[setting.name])),
             Command::ShowAll => Some(set::texts(&set::ALL_COLUMNS)),
             Command::Fetch { name, .. } => self.cursors.columns(name),
-            Command::Execute { name, .. } => self.statements.get(name)?.columns(),
+            Command::Execute { name, .. } => self.statements.get(name)?.prepared.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
             _ => None,
         }
@@ -291,11 +291,14 @@ impl Session {
             Command::ShowAll => self.show_all(),
             Command::Discard(what) => self.discard(what),
             Command::Unlisten => Ok(StatementResult::Done { verb: "UNLISTEN" }),
-            Command::Prepare { name, types, command } => self.prepare_named(&name, &types, *command).await,
+            Command::Prepare { name, types, command, source } => {
+                self.prepare_named(&name, &types, *command, source).await
+            }
             Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
             Command::Declare { name, query } => self.declare(&name, *query).await,
             Command::Fetch { name, rows } => self.fetch(&name, rows).await,
+            Command::Move { name, rows } => self.move_cursor(&name, rows).await,
             Command::Close(name) => self.close_cursor(name.as_deref()),
             command => self.run_statement(command).await,
         }

@@ -83,6 +83,8 @@ pub(crate) enum Command {
         name: String,
         types: Vec<SqlType>,
         command: Box<Command>,
+        /// As it was written.
+        source: Box<Statement>,
     },
     Execute {
         name: String,
@@ -95,6 +97,10 @@ pub(crate) enum Command {
         query: Box<EngineStatement>,
     },
     Fetch {
+        name: String,
+        rows: FetchRows,
+    },
+    Move {
         name: String,
         rows: FetchRows,
     },
@@ -147,6 +153,7 @@ impl Command {
             Command::Deallocate(Some(_)) => "DEALLOCATE",
             Command::Declare { .. } => "DECLARE CURSOR",
             Command::Fetch { .. } => "FETCH",
+            Command::Move { .. } => "MOVE",
             Command::Close(_) => "CLOSE CURSOR",
             Command::ExplainWrite { .. } => "EXPLAIN",
             Command::Query(statement) => match statement.as_ref() {
@@ -273,6 +280,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
             Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
             Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
+            Part::Move(fetch) => commands.push(moved(parse_engine(&fetch)?)?),
             Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
@@ -282,6 +290,15 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
         }
     }
     Ok(commands)
+}
+
+/// The MOVE of a FETCH.
+fn moved(statements: Vec<EngineStatement>) -> Result<Command> {
+    let classified: Result<Vec<Command>> = statements.into_iter().map(classify).collect();
+    match classified?.pop() {
+        Some(Command::Fetch { name, rows }) => Ok(Command::Move { name, rows }),
+        _ => Err(Error::Syntax("syntax error: MOVE".into())),
+    }
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
@@ -368,7 +385,8 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Prepare { name, data_types, statement } => Command::Prepare {
             name: identifier(&name),
             types: data_types,
-            command: Box::new(preparable(classify_sql(*statement)?)?),
+            command: Box::new(preparable(classify_sql(statement.as_ref().clone())?)?),
+            source: statement,
         },
         Statement::Execute { name: Some(name), parameters, immediate: false, using, into, .. }
             if using.is_empty() && into.is_empty() =>

@@ -11,6 +11,7 @@ use entresol::Database;
 use pgwire::tokio::TlsAcceptor;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -129,6 +130,7 @@ impl Server {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
+        db.run_waits_with(give_way);
         let (phase, watched) = watch::channel(Phase::Running);
         let shared = Shared {
             db,
@@ -245,4 +247,12 @@ async fn connection(
         session::serve(started, Arc::clone(&shared)).await;
     }
     drop((place, refusal));
+}
+
+/// Waits on a thread that the runtime makes up for: whoever is waited for may need this one.
+fn give_way(wait: &mut dyn FnMut()) {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        _ => wait(),
+    }
 }

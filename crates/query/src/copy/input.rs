@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
+
 use entresol_memory::Durability;
 use entresol_tables::{DataType, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use super::decode::{Decoder, Field};
-use super::{CopyStatement, Source};
+use super::options::Layout;
+use super::{CopyStatement, Source, no_lines};
 use crate::block::{Failure, StatementGuard};
 use crate::checks::Checks;
 use crate::defaults::Defaults;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::point::exact;
 use crate::session::{Session, commit};
 use crate::source;
 use crate::statement::table_name;
+use crate::types::arrow_type;
 
 /// Rows that are written together.
 const BATCH_ROWS: usize = 1024;
@@ -26,12 +32,30 @@ const SHOWN_CHARS_MAX: usize = 100;
 #[derive(Debug)]
 pub struct CopyIn {
     target: Target,
-    decoder: Decoder,
+    input: Input,
     /// Rows that are not written yet, each with its line.
     batch: Vec<(u64, Row)>,
     copied: u64,
     transaction: Arc<Transaction>,
     within: Within,
+}
+
+/// What rows come as.
+#[derive(Debug)]
+enum Input {
+    Lines(Decoder),
+    /// Values; how many rows there were.
+    Rows(u64),
+}
+
+impl Input {
+    /// The line or row that was taken last, from 1.
+    fn line(&self) -> u64 {
+        match self {
+            Input::Lines(decoder) => decoder.line(),
+            Input::Rows(rows) => *rows,
+        }
+    }
 }
 
 /// What its rows go into.
@@ -98,7 +122,10 @@ impl Session {
         let checks = Checks::new(state, &table)?;
         Ok(CopyIn {
             target: Target { table, columns, defaults, checks },
-            decoder: Decoder::new(statement.options.clone()),
+            input: match &statement.layout {
+                Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),
+                Layout::Binary => Input::Rows(0),
+            },
             batch: Vec::new(),
             copied: 0,
             transaction,
@@ -113,9 +140,21 @@ impl CopyIn {
         self.target.columns.len()
     }
 
+    /// The table.
+    pub fn table(&self) -> &str {
+        self.target.table.name()
+    }
+
+    /// The types of the columns.
+    pub fn types(&self) -> Vec<ArrowType> {
+        let columns = self.target.table.schema().visible_columns();
+        self.target.columns.iter().map(|&column| arrow_type(columns[column].data_type)).collect()
+    }
+
     /// Takes the next bytes, cut anywhere. After an error the COPY has failed: drop it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        let CopyIn { target, decoder, batch, copied, transaction, .. } = self;
+        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        let Input::Lines(decoder) = input else { return Err(self.failed(no_lines())) };
         let pushed = decoder.push(bytes, |line, fields| {
             batch.push((line, target.row(line, fields)?));
             if batch.len() >= BATCH_ROWS {
@@ -124,6 +163,25 @@ impl CopyIn {
             Ok(())
         });
         pushed.map_err(|error| self.failed(error))
+    }
+
+    /// Takes a row of values of just [`CopyIn::types`], if the format is binary. After an error the COPY has failed.
+    pub fn push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
+        let pushed = self.try_push_row(values);
+        pushed.map_err(|error| self.failed(error))
+    }
+
+    fn try_push_row(&mut self, values: &[ScalarValue]) -> Result<()> {
+        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        let Input::Rows(rows) = input else {
+            return Err(Error::Invalid("rows of values are for COPY with FORMAT binary".into()));
+        };
+        *rows += 1;
+        batch.push((*rows, target.row_of(values)?));
+        if batch.len() >= BATCH_ROWS {
+            *copied += target.write(transaction, batch)?;
+        }
+        Ok(())
     }
 
     /// The end of the data: writes what is left, and commits if the COPY is a transaction of its own. Returns the
@@ -140,11 +198,13 @@ impl CopyIn {
     }
 
     fn write_rest(&mut self) -> Result<()> {
-        let CopyIn { target, decoder, batch, copied, transaction, .. } = self;
-        decoder.finish(|line, fields| {
-            batch.push((line, target.row(line, fields)?));
-            Ok(())
-        })?;
+        let CopyIn { target, input, batch, copied, transaction, .. } = self;
+        if let Input::Lines(decoder) = input {
+            decoder.finish(|line, fields| {
+                batch.push((line, target.row(line, fields)?));
+                Ok(())
+            })?;
+        }
         *copied += target.write(transaction, batch)?;
         Ok(())
     }
@@ -154,7 +214,7 @@ impl CopyIn {
         let error = match error {
             // Errors of lines know their line; those of their rows and values have it in their message.
             Error::Coded { sqlstate, message } if !message.contains("(COPY ") => {
-                let (table, line) = (self.target.table.name(), self.decoder.line());
+                let (table, line) = (self.target.table.name(), self.input.line());
                 Error::coded(sqlstate, format!("{message} (COPY {table}, line {line})"))
             }
             error => error,
@@ -213,6 +273,24 @@ impl Target {
                     }
                 })?,
             };
+        }
+        Ok(row)
+    }
+
+    /// The row of values.
+    fn row_of(&self, values: &[ScalarValue]) -> Result<Row> {
+        let columns = self.table.schema().visible_columns();
+        if values.len() != self.columns.len() {
+            let (found, expected) = (values.len(), self.columns.len());
+            return Err(Error::coded("22P04", format!("row field count is {found}, expected {expected}")));
+        }
+        let mut row = vec![Value::Null; columns.len()];
+        for (value, &target) in values.iter().zip(&self.columns) {
+            let column = &columns[target];
+            row[target] = exact(value, column.data_type).ok_or_else(|| {
+                let (found, name, wanted) = (value.data_type(), &column.name, column.data_type);
+                Error::coded("42804", format!("column \"{name}\" is of type {wanted}, not {found}"))
+            })?;
         }
         Ok(row)
     }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - The formats are `text` and `csv` with FORMAT, DELIMITER, NULL, HEADER, QUOTE and ESCAPE; [`decode`] and
-//!   [`encode`] say how. Other options are refused.
+//!   [`encode`] say how. Other options are refused. In format `binary` rows go as values ([`CopyIn::push_row`],
+//!   [`CopyOut::next_batch`]): what their bytes are is the wire's.
 //! - A COPY FROM is one statement: outside of a block a transaction of its own, which is not run again after a
 //!   conflict because its data is gone; inside of one, what it wrote is taken back if it fails. It fails too if it is
 //!   dropped before [`CopyIn::finish`].
@@ -30,7 +31,12 @@ pub use input::CopyIn;
 pub use output::{CopyLines, CopyOut};
 
 use crate::error::{Error, Result};
-use options::Options;
+use options::Layout;
+
+/// Bytes of lines are asked for where there are no lines.
+fn no_lines() -> Error {
+    Error::unsupported("COPY with FORMAT binary but for clients on the wire")
+}
 
 /// What a COPY reads or writes.
 #[derive(Debug, Clone)]
@@ -45,7 +51,7 @@ pub struct CopyStatement {
     source: Source,
     /// FROM STDIN, not TO STDOUT.
     from: bool,
-    options: Options,
+    layout: Layout,
 }
 
 impl CopyStatement {
@@ -96,13 +102,18 @@ impl CopyStatement {
             CopySource::Table { table_name, columns } => Source::Table { name: table_name, columns },
             CopySource::Query(query) => Source::Query(query),
         };
-        Ok(CopyStatement { source, from: !to, options: Options::new(&options, &legacy_options)? })
+        Ok(CopyStatement { source, from: !to, layout: Layout::new(&options, &legacy_options)? })
     }
 
     /// True for COPY FROM STDIN: [`Session::copy_in`](crate::Session::copy_in); else it is COPY TO STDOUT:
     /// [`Session::copy_out`](crate::Session::copy_out).
     pub fn is_in(&self) -> bool {
         self.from
+    }
+
+    /// Whether rows go as values, not as lines.
+    pub fn is_binary(&self) -> bool {
+        self.layout == Layout::Binary
     }
 
     /// A statement of other words that reads or writes the same: who may run it may run this COPY.

@@ -4,6 +4,14 @@ use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, Cop
 
 use crate::error::{Error, Result};
 
+/// What rows look like to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Layout {
+    Lines(Options),
+    /// PostgreSQL's own, of values in the form that they have on its wire: for who knows that form.
+    Binary,
+}
+
 /// How lines are made of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
@@ -27,12 +35,19 @@ pub(super) struct Options {
 /// What was written.
 #[derive(Default)]
 struct Given {
-    csv: Option<bool>,
+    kind: Option<Kind>,
     delimiter: Option<char>,
     null: Option<String>,
     header: Option<bool>,
     quote: Option<char>,
     escape: Option<char>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Csv,
+    Binary,
 }
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<()> {
@@ -42,15 +57,15 @@ fn once<T>(place: &mut Option<T>, value: T) -> Result<()> {
     }
 }
 
-impl Options {
-    pub(super) fn new(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Options> {
+impl Layout {
+    pub(super) fn new(options: &[CopyOption], legacy: &[CopyLegacyOption]) -> Result<Layout> {
         let mut given = Given::default();
         for option in options {
             match option {
                 CopyOption::Format(name) => match name.value.to_ascii_lowercase().as_str() {
-                    "text" => once(&mut given.csv, false)?,
-                    "csv" => once(&mut given.csv, true)?,
-                    "binary" => return Err(Error::unsupported("COPY with FORMAT binary")),
+                    "text" => once(&mut given.kind, Kind::Text)?,
+                    "csv" => once(&mut given.kind, Kind::Csv)?,
+                    "binary" => once(&mut given.kind, Kind::Binary)?,
                     other => {
                         return Err(Error::coded("22023", format!("COPY format \"{other}\" not recognized")));
                     }
@@ -68,9 +83,10 @@ impl Options {
             match option {
                 CopyLegacyOption::Delimiter(delimiter) => once(&mut given.delimiter, *delimiter)?,
                 CopyLegacyOption::Null(null) => once(&mut given.null, null.clone())?,
+                CopyLegacyOption::Binary => once(&mut given.kind, Kind::Binary)?,
                 CopyLegacyOption::Header => once(&mut given.header, true)?,
                 CopyLegacyOption::Csv(options) => {
-                    once(&mut given.csv, true)?;
+                    once(&mut given.kind, Kind::Csv)?;
                     for option in options {
                         match option {
                             CopyLegacyCsvOption::Header => once(&mut given.header, true)?,
@@ -104,8 +120,11 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl Given {
-    fn checked(self) -> Result<Options> {
-        let csv = self.csv.unwrap_or(false);
+    fn checked(self) -> Result<Layout> {
+        if self.kind == Some(Kind::Binary) {
+            return self.binary();
+        }
+        let csv = self.kind == Some(Kind::Csv);
         let delimiter = byte("delimiter", self.delimiter.unwrap_or(if csv { ',' } else { '\t' }))?;
         let null = self.null.unwrap_or_else(|| if csv { String::new() } else { "\\N".to_owned() });
         if null.contains(['\n', '\r']) {
@@ -144,6 +163,23 @@ impl Given {
                 Format::Csv { quote, escape }
             }
         };
-        Ok(Options { format, delimiter, null, header: self.header.unwrap_or(false) })
+        Ok(Layout::Lines(Options { format, delimiter, null, header: self.header.unwrap_or(false) }))
+    }
+
+    /// Binary has no lines that anything could be said of.
+    fn binary(self) -> Result<Layout> {
+        let said = [
+            ("DELIMITER", self.delimiter.is_some()),
+            ("NULL", self.null.is_some()),
+            ("HEADER", self.header.is_some()),
+            ("QUOTE", self.quote.is_some()),
+            ("ESCAPE", self.escape.is_some()),
+        ];
+        match said.into_iter().find(|(_, said)| *said) {
+            Some((option, _)) => {
+                Err(Error::coded("42601", format!("cannot specify {option} in BINARY mode")))
+            }
+            None => Ok(Layout::Binary),
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! COPY TO STDOUT: the rows of a table or query into bytes.
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
 
-use super::options::Options;
-use super::{CopyStatement, Source, encode};
+use super::options::Layout;
+use super::{CopyStatement, Source, encode, no_lines};
 use crate::error::{Error, Result};
 use crate::prepared::Outcome;
 use crate::session::Session;
@@ -16,7 +17,7 @@ use crate::statement::{Command, query_of, table_name};
 
 /// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
 pub struct CopyOut {
-    options: Options,
+    layout: Layout,
     stream: SendableRecordBatchStream,
     header: bool,
     copied: u64,
@@ -24,7 +25,7 @@ pub struct CopyOut {
 
 impl std::fmt::Debug for CopyOut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CopyOut").field("options", &self.options).field("copied", &self.copied).finish()
+        f.debug_struct("CopyOut").field("layout", &self.layout).field("copied", &self.copied).finish()
     }
 }
 
@@ -37,8 +38,9 @@ impl Session {
         let prepared = prepared.map_err(|error| self.failing(error))?;
         match self.run_prepared(&prepared, &[]).await? {
             Outcome::Rows(stream) => {
-                let options = statement.options.clone();
-                Ok(CopyOut { header: options.header, options, stream, copied: 0 })
+                let layout = statement.layout.clone();
+                let header = matches!(&layout, Layout::Lines(options) if options.header);
+                Ok(CopyOut { layout, stream, header, copied: 0 })
             }
             other => Err(Error::Internal(format!("{other:?} of a COPY"))),
         }
@@ -88,16 +90,26 @@ impl CopyOut {
     /// The same, for who has to tell one line from the next.
     pub async fn next_lines(&mut self) -> Option<Result<CopyLines>> {
         let mut lines = CopyLines::default();
-        if std::mem::take(&mut self.header) {
-            encode::header(&self.options, &self.stream.schema(), &mut lines);
+        if let (Layout::Lines(options), true) = (&self.layout, std::mem::take(&mut self.header)) {
+            encode::header(options, &self.stream.schema(), &mut lines);
             return Some(Ok(lines));
         }
+        let batch = match self.next_batch().await? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        let Layout::Lines(options) = &self.layout else { return Some(Err(no_lines())) };
+        Some(encode::lines(options, &batch, &mut lines).map(|()| lines))
+    }
+
+    /// The next rows as they are; `None` at the end.
+    pub async fn next_batch(&mut self) -> Option<Result<RecordBatch>> {
         let batch = match self.stream.next().await? {
             Ok(batch) => batch,
             Err(error) => return Some(Err(error.into())),
         };
         self.copied += batch.num_rows() as u64;
-        Some(encode::lines(&self.options, &batch, &mut lines).map(|()| lines))
+        Some(Ok(batch))
     }
 }
 

@@ -1,5 +1,7 @@
 //! COPY in and out: round trips of every type, cut anywhere; errors with their places.
 
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
 use entresol_query::{CopyStatement, Error, Result, Session};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -143,6 +145,48 @@ async fn in_a_block_a_copy_is_a_statement() {
     assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "1");
 }
 
+#[tokio::test]
+async fn rows_of_values_are_for_the_binary_format() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(5, 2), s VARCHAR DEFAULT 'none')").await;
+    let binary = statement("COPY t (d, id) FROM STDIN WITH (FORMAT binary)");
+    assert!(binary.is_binary() && !statement("COPY t FROM STDIN").is_binary());
+    let mut copy = session.copy_in(&binary).unwrap();
+    assert_eq!(copy.types(), [ArrowType::Decimal128(5, 2), ArrowType::Int32]);
+    let decimal = |value| ScalarValue::Decimal128(value, 5, 2);
+    for id in 0..3000 {
+        copy.push_row(&[decimal((id % 2 == 0).then_some(125)), ScalarValue::from(id)]).unwrap();
+    }
+    assert_eq!(copy.finish().await.unwrap(), 3000);
+    assert_eq!(one(&mut session, "SELECT count(*) FROM t WHERE s = 'none' AND d = 1.25").await, "1500");
+    let mut refused = |row: &[ScalarValue]| {
+        let mut copy = session.copy_in(&binary).unwrap();
+        copy.push_row(&[decimal(None), ScalarValue::from(5000)]).unwrap();
+        copy.push_row(row).unwrap_err().to_string()
+    };
+    let error = refused(&[decimal(None)]);
+    assert!(error.contains("row field count is 1, expected 2 (COPY t, line 2)"), "{error}");
+    let error = refused(&[ScalarValue::from("1"), ScalarValue::from(5001)]);
+    assert!(error.contains("column \"d\" is of type"), "{error}");
+    let error = refused(&[decimal(Some(100_000)), ScalarValue::from(5001)]);
+    assert!(error.contains("column \"d\" is of type"), "{error}");
+    // Neither takes what is the other's.
+    let mut copy = session.copy_in(&binary).unwrap();
+    assert!(copy.push(b"1\t2\n").unwrap_err().to_string().contains("FORMAT binary"));
+    drop(copy);
+    let mut copy = session.copy_in(&statement("COPY t (d, id) FROM STDIN")).unwrap();
+    assert!(copy.push_row(&[decimal(None), ScalarValue::from(1)]).is_err());
+    drop(copy);
+    assert!(copy_out(&mut session, "COPY t TO STDOUT WITH (FORMAT binary)").await.is_err());
+    let mut copy = session.copy_out(&statement("COPY t TO STDOUT WITH (FORMAT binary)")).await.unwrap();
+    let mut rows = 0;
+    while let Some(batch) = copy.next_batch().await {
+        rows += batch.unwrap().num_rows() as u64;
+    }
+    assert_eq!((rows, copy.rows()), (3000, 3000));
+}
+
 #[test]
 fn what_is_no_copy_of_this_kind_is_refused() {
     assert!(CopyStatement::parse("SELECT 'copy t from stdin'").unwrap().is_none());
@@ -152,7 +196,9 @@ fn what_is_no_copy_of_this_kind_is_refused() {
     for (sql, expected) in [
         ("COPY t FROM 'file'", "unsupported: statement COPY t FROM 'file'"),
         ("COPY t TO STDOUT; SELECT 1", "one text"),
-        ("COPY t FROM STDIN WITH (FORMAT binary)", "binary"),
+        ("COPY t FROM STDIN WITH (FORMAT binary, FORMAT csv)", "conflicting or redundant options"),
+        ("COPY t FROM STDIN WITH (FORMAT binary, HEADER)", "cannot specify HEADER in BINARY mode"),
+        ("COPY t TO STDOUT WITH (FORMAT binary, NULL 'x')", "cannot specify NULL in BINARY mode"),
         ("COPY t FROM STDIN WITH (FORMAT xml)", "COPY format \"xml\" not recognized"),
         ("COPY t FROM STDIN WITH (FREEZE)", "unsupported: COPY with FREEZE"),
         ("COPY t FROM STDIN WITH (QUOTE '''')", "COPY QUOTE requires CSV mode"),

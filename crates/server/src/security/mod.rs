@@ -1,6 +1,7 @@
 //! Who may do what: passwords, roles, encryption.
 
 pub(crate) mod privileges;
+mod relations;
 pub mod roles;
 pub(crate) mod scram;
 pub(crate) mod statements;

@@ -1,7 +1,8 @@
 //! Whether a role may run a statement: by the tables that its text names.
 //!
 //! Whoever is no administrator may do with tables what it was granted, and use transactions and settings. Everything
-//! else, definitions and backups included, is for administrators.
+//! else, definitions and backups included, is for administrators. Moments of the past and arguments may have queries in
+//! them, so BEGIN and EXECUTE are looked into as well.
 //!
 //! | statement | asks for |
 //! | --- | --- |
@@ -14,7 +15,6 @@ use std::ops::ControlFlow;
 use entresol::query::Privileges;
 use entresol::query::datafusion::common::TableReference;
 use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
-use entresol::query::datafusion::sql::resolve::resolve_table_references;
 use entresol::query::datafusion::sql::sqlparser::ast::{
     Assignment, Expr as SqlExpr, FromTable, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName,
     OnConflictAction, OnInsert, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Value,
@@ -23,6 +23,7 @@ use entresol::query::datafusion::sql::sqlparser::ast::{
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use entresol::query::datafusion::sql::sqlparser::parser::Parser;
 
+use super::relations;
 use super::roles::Role;
 use crate::error::{Outcome, Report};
 use crate::wire::split::Kind;
@@ -38,10 +39,11 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
         return Ok(());
     }
     match kind {
-        Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Savepoint | Kind::RollbackTo => return Ok(()),
-        // Of these a client can name only what it has prepared or declared before, which was looked at then.
-        Kind::Setting if !prepares(sql) => return Ok(()),
-        Kind::Show => return Ok(()),
+        Kind::Commit | Kind::Rollback | Kind::Savepoint | Kind::RollbackTo | Kind::Show => return Ok(()),
+        Kind::Begin => return check_moment(role, sql),
+        Kind::Setting if !prepares(sql) => return check_moment(role, sql),
+        // Of a cursor that was declared.
+        Kind::Cursor if !begins_with(sql, &["declare"]) => return Ok(()),
         // Its text is not for the parser that finds the tables.
         Kind::Copy | Kind::Definition => {
             return Err(denied("must be an administrator to run this statement"));
@@ -61,19 +63,34 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
     Ok(())
 }
 
-/// PREPARE holds a statement.
+/// PREPARE holds a statement, and EXECUTE arguments that are computed.
 fn prepares(sql: &str) -> bool {
-    sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("prepare"))
+    begins_with(sql, &["prepare", "execute"])
 }
 
-fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
+fn begins_with(sql: &str, words: &[&str]) -> bool {
+    let is = |word: &&str| sql.get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word));
+    words.iter().any(is)
+}
+
+/// AS OF takes what a query computes.
+fn check_moment(role: &Role, sql: &str) -> Outcome<()> {
+    match entresol::query::moment_query(sql) {
+        Ok(Some(query)) => check_tables(role, &query),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses a statement that uses tables as the role, no administrator, may not; with SQLSTATE 42501.
+pub(crate) fn check_tables(role: &Role, statement: &EngineStatement) -> Outcome<()> {
     let written = match statement {
         EngineStatement::Statement(statement) => written(statement)?,
         EngineStatement::Explain(explain) => return check_tables(role, &explain.statement),
         _ => return Err(denied("must be an administrator to run this statement")),
     };
-    let named = resolve_table_references(statement, true);
-    let (named, _) = named.map_err(|error| Report::from(entresol::query::Error::from(error)))?;
+    let named = relations::named(statement);
+    let named = named.map_err(|error| Report::from(entresol::query::Error::from(error)))?;
     for table in named.iter().filter(|table| !is_open(table)) {
         let only_written =
             written.as_ref().is_some_and(|written| written.table == table.table() && !written.reads);
@@ -252,6 +269,22 @@ mod tests {
         ] {
             assert_eq!(code(taken), Ok(()), "{taken}");
         }
+        for taken in [
+            "BEGIN AS OF SYSTEM TIME (SELECT max(x) FROM a)",
+            "SET TRANSACTION AS OF TRANSACTION 5",
+            "SET search_path = public",
+            "EXECUTE p(1)",
+            "FETCH ALL FROM d",
+            "MOVE 5 IN d",
+            "CLOSE d",
+            "SELECT * FROM a FOR SYSTEM_TIME AS OF (SELECT max(x) FROM b)",
+            "WITH c AS (SELECT 1), d AS (SELECT * FROM c) SELECT * FROM c, d",
+            "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 9) SELECT * FROM n",
+            "WITH RECURSIVE n AS (WITH i AS (SELECT 1 AS x) SELECT x FROM i UNION ALL SELECT x FROM n) SELECT * FROM n",
+            "SELECT * FROM generate_series(1, 3)",
+        ] {
+            assert_eq!(code(taken), Ok(()), "{taken}");
+        }
         assert_eq!(code("SELECT nextval('b'), setval('public.B', 5), currval('c')"), Ok(()));
         for refused in [
             "SELECT nextval('a')",
@@ -286,6 +319,22 @@ mod tests {
             "BACKUP TO '/tmp/x'",
             "COPY a FROM STDIN",
             "PREPARE p AS SELECT * FROM c",
+            "EXECUTE p((SELECT max(x) FROM c))",
+            "EXPLAIN SELECT * FROM c",
+            "DECLARE d CURSOR FOR SELECT * FROM c",
+            "BEGIN AS OF SYSTEM TIME (SELECT max(x) FROM c)",
+            "START TRANSACTION AS OF SYSTEM TIME now() - (SELECT max(x) FROM a, c)",
+            "SET TRANSACTION AS OF SYSTEM TIME (SELECT x FROM a FOR SYSTEM_TIME AS OF (SELECT max(x) FROM c))",
+            "BEGIN AS OF SYSTEM TIME nextval('c')",
+            "SELECT * FROM c FOR SYSTEM_TIME AS OF '2026-01-01'",
+            "SELECT * FROM a FOR SYSTEM_TIME AS OF (SELECT max(x) FROM c)",
+            "WITH q AS (SELECT * FROM c), c AS (SELECT 1) SELECT * FROM q",
+            "WITH RECURSIVE q AS (SELECT * FROM c), c AS (SELECT 1) SELECT * FROM q",
+            "WITH RECURSIVE c AS (SELECT * FROM c) SELECT * FROM c",
+            "WITH RECURSIVE c AS (SELECT * FROM c UNION ALL SELECT * FROM c) SELECT * FROM c",
+            "SELECT * FROM (WITH c AS (SELECT 1) SELECT * FROM c) AS x, c",
+            "WITH c AS (SELECT 1) SELECT * FROM public.c",
+            "SELECT * FROM generate_series(1, (SELECT max(x) FROM c))",
         ] {
             assert_eq!(code(refused), Err("42501"), "{refused}");
         }

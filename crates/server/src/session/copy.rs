@@ -9,18 +9,23 @@
 //!   more than [`SEND_BYTES`] wait for a client that does not read.
 //! - A COPY is one statement: all of its rows or none. Dropping it, by an error, CopyFail, a cancel request, its time or
 //!   its client's end, takes back what it wrote.
+//! - In the binary format a row is a message, too; [`binary_copy`] knows its bytes.
 //! - Flush and Sync are ignored while data comes, as in PostgreSQL: clients send Sync behind Execute before they know
 //!   that the statement is a COPY. What comes after a COPY has failed is skipped.
 //!
 //! Memory: one message, what [`CopyIn`] keeps, and the write set of the transaction.
 
-use entresol::query::{CopyIn, CopyLines, CopyStatement};
+use bytes::BytesMut;
+use entresol::arrow::record_batch::RecordBatch;
+use entresol::query::{CopyIn, CopyLines, CopyOut, CopyStatement};
 
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::metrics::add;
 use crate::security::privileges;
 use crate::socket::{End, SEND_BYTES, violation};
+use crate::values::Format;
+use crate::values::binary_copy::{self, Reader, Rows};
 use crate::wire::frontend::{self, Frontend};
 use crate::wire::split::Kind;
 
@@ -33,9 +38,14 @@ impl Connection {
         self.admit_now(Kind::Copy)?;
         let statement = CopyStatement::parse(sql)?;
         let statement = statement.ok_or_else(|| Report::error("42601", "syntax error: this is no COPY"))?;
-        let kind = if statement.is_in() { Kind::Write } else { Kind::Read };
-        privileges::check(&self.role, &statement.equivalent(), kind)?;
+        self.admit_copy(&statement)?;
         Ok(statement)
+    }
+
+    /// Looks whether the role may run a COPY.
+    pub(super) fn admit_copy(&self, statement: &CopyStatement) -> Result<(), Failure> {
+        let kind = if statement.is_in() { Kind::Write } else { Kind::Read };
+        Ok(privileges::check(&self.role, &statement.equivalent(), kind)?)
     }
 
     /// Runs a COPY, whichever way its rows go.
@@ -52,11 +62,13 @@ impl Connection {
     async fn copy_in(&mut self, statement: &CopyStatement) -> Result<u64, Failure> {
         let alone = !self.session.in_transaction();
         let mut copy = self.session.copy_in(statement)?;
-        self.socket.out.copy_in(copy.columns());
+        let mut reader = statement.is_binary().then(|| Reader::new(copy.types()));
+        self.socket.out.copy_in(copy.columns(), format_of(statement));
         self.socket.flush_guarded(&mut self.guard).await?;
         while let Some(data) = self.copy_data().await? {
-            self.push(&mut copy, &data).await?;
+            self.push(&mut copy, reader.as_mut(), &data).await?;
         }
+        reader.map_or(Ok(()), |reader| reader.finish().map_err(|report| at_row(report, &reader, &copy)))?;
         let finished = self.socket.guarded(&mut self.guard, copy.finish()).await?;
         let rows = finished?;
         add(&self.shared.metrics.rows_written_total, rows);
@@ -88,12 +100,20 @@ impl Connection {
         }
     }
 
-    async fn push(&mut self, copy: &mut CopyIn, data: &[u8]) -> Result<(), Failure> {
+    async fn push(
+        &mut self,
+        copy: &mut CopyIn,
+        mut reader: Option<&mut Reader>,
+        data: &[u8],
+    ) -> Result<(), Failure> {
         for (turn, piece) in data.chunks(TURN_BYTES).enumerate() {
             if turn > 0 {
                 self.socket.guarded(&mut self.guard, tokio::task::yield_now()).await?;
             }
-            copy.push(piece)?;
+            match &mut reader {
+                None => copy.push(piece)?,
+                Some(reader) => push_rows(copy, reader, piece)?,
+            }
         }
         Ok(())
     }
@@ -101,9 +121,14 @@ impl Connection {
     async fn copy_out(&mut self, statement: &CopyStatement) -> Result<u64, Failure> {
         let starting = self.session.copy_out(statement);
         let mut copy = self.socket.guarded(&mut self.guard, starting).await??;
-        self.socket.out.copy_out(copy.schema().fields().len());
-        while let Some(lines) = self.socket.guarded(&mut self.guard, copy.next_lines()).await? {
-            self.send_lines(&lines?).await?;
+        self.socket.out.copy_out(copy.schema().fields().len(), format_of(statement));
+        match statement.is_binary() {
+            true => self.copy_rows(&mut copy).await?,
+            false => {
+                while let Some(lines) = self.socket.guarded(&mut self.guard, copy.next_lines()).await? {
+                    self.send_lines(&lines?).await?;
+                }
+            }
         }
         self.socket.out.copy_done();
         add(&self.shared.metrics.rows_sent_total, copy.rows());
@@ -119,4 +144,45 @@ impl Connection {
         }
         Ok(())
     }
+
+    async fn copy_rows(&mut self, copy: &mut CopyOut) -> Result<(), Failure> {
+        // PostgreSQL sends the header with the first row, and clients rely on it.
+        let mut bytes = BytesMut::from(&binary_copy::header()[..]);
+        while let Some(batch) = self.socket.guarded(&mut self.guard, copy.next_batch()).await? {
+            self.send_rows(&batch?, &mut bytes).await?;
+        }
+        bytes.extend_from_slice(&binary_copy::TRAILER);
+        Ok(self.socket.out.copy_data(&bytes)?)
+    }
+
+    /// Sends rows, the first one behind what waits already.
+    async fn send_rows(&mut self, batch: &RecordBatch, waiting: &mut BytesMut) -> Result<(), Failure> {
+        let rows = Rows::new(batch)?;
+        for row in 0..batch.num_rows() {
+            rows.write(row, waiting)?;
+            self.socket.out.copy_data(waiting)?;
+            waiting.clear();
+            if self.socket.out.bytes.len() >= SEND_BYTES {
+                self.socket.flush_guarded(&mut self.guard).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn format_of(statement: &CopyStatement) -> Format {
+    if statement.is_binary() { Format::Binary } else { Format::Text }
+}
+
+/// Writes the rows that are whole with these bytes.
+fn push_rows(copy: &mut CopyIn, reader: &mut Reader, bytes: &[u8]) -> Result<(), Failure> {
+    reader.push(bytes);
+    while let Some(row) = reader.next().map_err(|report| at_row(report, reader, copy))? {
+        copy.push_row(&row)?;
+    }
+    Ok(())
+}
+
+fn at_row(report: Report, reader: &Reader, copy: &CopyIn) -> Report {
+    Report { context: Some(format!("COPY {}, line {}", copy.table(), reader.row()).into()), ..report }
 }

@@ -1,6 +1,7 @@
 //! The extended protocol: statements are parsed once, bound to values, described, run in parts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::query::datafusion::common::ScalarValue;
@@ -18,6 +19,9 @@ use crate::values::types::{arrow_type, describe, postgres_type};
 use crate::wire::frontend::{Bind, Frontend, Target};
 use crate::wire::split::{Kind, split};
 
+/// No version of the roles.
+const NEVER: u64 = u64::MAX;
+
 /// A statement that was parsed.
 pub(super) struct Statement {
     sql: String,
@@ -27,6 +31,8 @@ pub(super) struct Statement {
     types: Vec<u32>,
     /// Columns of the result.
     columns: Option<SchemaRef>,
+    /// The version of the roles under which its role was last seen to be allowed this.
+    allowed: AtomicU64,
 }
 
 /// What is done when a statement runs.
@@ -120,6 +126,7 @@ impl Connection {
                 work: Work::Empty,
                 types: Vec::new(),
                 columns: None,
+                allowed: self.roles_seen(),
             },
             [piece] => {
                 self.begin_statement();
@@ -143,11 +150,10 @@ impl Connection {
         self.refresh_role();
         if kind == Kind::Copy {
             let work = Work::Copy(self.parse_copy(sql).map_err(positioned)?);
-            return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
+            return Ok(self.without_columns(kind, work));
         }
         if let Some(statement) = self.about_roles(sql, kind).map_err(positioned)? {
-            let work = Work::Roles(statement);
-            return Ok(Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None });
+            return Ok(self.without_columns(kind, Work::Roles(statement)));
         }
         let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
         let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
@@ -156,7 +162,34 @@ impl Connection {
             .map(|(at, wanted)| parameter::described(types.get(at).copied().unwrap_or(0), wanted))
             .collect();
         let columns = prepared.columns();
-        Ok(Statement { sql: sql.to_owned(), kind, work: Work::Session(prepared), types, columns })
+        let allowed = self.roles_seen();
+        Ok(Statement { sql: sql.to_owned(), kind, work: Work::Session(prepared), types, columns, allowed })
+    }
+
+    fn without_columns(&self, kind: Kind, work: Work) -> Statement {
+        let allowed = self.roles_seen();
+        Statement { sql: String::new(), kind, work, types: Vec::new(), columns: None, allowed }
+    }
+
+    fn roles_seen(&self) -> AtomicU64 {
+        AtomicU64::new(self.roles_version.unwrap_or(NEVER))
+    }
+
+    /// Looks whether the role may still run a statement, if roles have changed since it was last asked.
+    fn allow(&mut self, statement: &Statement) -> Result<(), Failure> {
+        self.refresh_role();
+        let seen = statement.allowed.load(Ordering::Relaxed);
+        if self.roles_version.is_some_and(|version| version == seen) {
+            return Ok(());
+        }
+        match &statement.work {
+            Work::Session(_) => self.admit(&statement.sql, statement.kind)?,
+            Work::Copy(copy) => self.admit_copy(copy)?,
+            Work::Roles(about) => about.check(&self.role)?,
+            Work::Empty => {}
+        }
+        statement.allowed.store(self.roles_version.unwrap_or(NEVER), Ordering::Relaxed);
+        Ok(())
     }
 
     fn bind(&mut self, bind: Bind) -> Result<(), Failure> {
@@ -227,8 +260,8 @@ impl Connection {
         let kind = statement.kind;
         if let State::Ready = portal.state {
             portal.state = State::Done;
-            // What the role may do was looked at when the statement was parsed.
             self.admit_now(kind)?;
+            self.allow(&statement)?;
             if self.answered(&statement.sql, kind) {
                 return Ok(());
             }

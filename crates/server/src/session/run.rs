@@ -158,7 +158,14 @@ impl Connection {
     /// Whether the role may run a statement, and the block is open for it.
     pub(super) fn admit(&self, sql: &str, kind: Kind) -> Result<(), Failure> {
         self.admit_now(kind)?;
-        Ok(privileges::check(&self.role, sql, kind)?)
+        privileges::check(&self.role, sql, kind)?;
+        if kind == Kind::Setting && !self.role.administrator {
+            // What EXECUTE runs was looked at when it was prepared, but grants end.
+            if let Some(executed) = self.session.executed(sql) {
+                privileges::check_tables(&self.role, executed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a statement may run now: a block that has failed takes its end only.
@@ -265,7 +272,9 @@ impl Connection {
                 Given::Rows(schema, Rows::new(Source::Batches(batches.into_iter()), Some(verb)))
             }
             Outcome::Count { verb, rows } => {
-                add(&metrics.rows_written_total, rows);
+                if kind == Kind::Write {
+                    add(&metrics.rows_written_total, rows);
+                }
                 Given::Done(count_tag(verb, rows))
             }
             Outcome::Done { verb } => {

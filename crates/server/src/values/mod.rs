@@ -18,6 +18,7 @@
 //! | Interval, Duration | interval |
 //! | lists of these | their arrays |
 
+pub(crate) mod binary_copy;
 pub(crate) mod cell;
 pub(crate) mod decimal;
 pub(crate) mod list;

@@ -12,6 +12,7 @@ use pgwire::messages::startup::{
 };
 
 use crate::error::{Outcome, Report, Severity};
+use crate::values::Format;
 
 /// Where a client's session stands, as ReadyForQuery says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,23 +119,23 @@ impl Output {
     }
 
     /// The client may send rows: text, so many columns each.
-    pub(crate) fn copy_in(&mut self, columns: usize) {
-        self.copy_response(b'G', columns);
+    pub(crate) fn copy_in(&mut self, columns: usize, format: Format) {
+        self.copy_response(b'G', columns, format);
     }
 
     /// Rows follow.
-    pub(crate) fn copy_out(&mut self, columns: usize) {
-        self.copy_response(b'H', columns);
+    pub(crate) fn copy_out(&mut self, columns: usize, format: Format) {
+        self.copy_response(b'H', columns, format);
     }
 
-    fn copy_response(&mut self, kind: u8, columns: usize) {
+    fn copy_response(&mut self, kind: u8, columns: usize, format: Format) {
         // A table has at most some thousand columns, a query as many as a row on the wire.
         let columns = u16::try_from(columns).unwrap_or(u16::MAX);
         self.bytes.put_u8(kind);
         self.bytes.put_u32(4 + 1 + 2 + 2 * u32::from(columns));
-        self.bytes.put_u8(0);
+        self.bytes.put_u8(format.code() as u8);
         self.bytes.put_u16(columns);
-        self.bytes.put_bytes(0, 2 * usize::from(columns));
+        (0..columns).for_each(|_| self.bytes.put_i16(format.code()));
     }
 
     pub(crate) fn copy_data(&mut self, data: &[u8]) -> Outcome<()> {

@@ -1,11 +1,14 @@
 //! COPY: in and out, in both protocols, by the real psql; what is wrong, and clients that go away.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
 use entresol_server::{Limits, ServerOptions};
 use futures::{SinkExt, StreamExt, TryStreamExt, pin_mut};
 use tokio_postgres::NoTls;
+use tokio_postgres::binary_copy::{BinaryCopyInWriter, BinaryCopyOutStream};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type};
 
 use crate::raw::{Raw, extended, field, message, shorts};
 use crate::support::{Served, code, one, options};
@@ -59,6 +62,94 @@ async fn rows_come_and_go_as_text_and_csv() {
     assert_eq!(served.metric("entresol_rows_written_total").await, 5.0);
     drop((client, raw));
     served.stop().await;
+}
+
+/// Every type in the binary format, both ways, by a client that has its own implementation of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_and_go_in_binary() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, b BOOLEAN, l BIGINT, f DOUBLE, s VARCHAR, d DATE, at TIMESTAMP, n DECIMAL(9, 2))",
+        )
+        .await
+        .unwrap();
+    let types = [Type::INT4, Type::BOOL, Type::INT8, Type::FLOAT8, Type::TEXT, Type::DATE, Type::TIMESTAMP];
+    let columns = "id, b, l, f, s, d, at";
+    let sink = client.copy_in(&format!("COPY t ({columns}) FROM STDIN WITH (FORMAT binary)")).await.unwrap();
+    let writer = BinaryCopyInWriter::new(sink, &types);
+    pin_mut!(writer);
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    for id in 0..3000i32 {
+        let text = (id % 3 > 0).then(|| format!("text {id}"));
+        let at = epoch + Duration::from_secs(1_700_000_000 + id as u64);
+        let row: [&(dyn ToSql + Sync); 7] =
+            [&id, &(id % 2 == 0), &i64::from(id), &f64::from(id), &text, &None::<Day>, &at];
+        writer.as_mut().write(&row).await.unwrap();
+    }
+    assert_eq!(writer.finish().await.unwrap(), 3000);
+    client.batch_execute("UPDATE t SET d = DATE '2024-02-29', n = -12.30 WHERE id = 1").await.unwrap();
+    let shown = one(&client, "SELECT count(*) FROM t WHERE l = id AND f = id AND b = (id % 2 = 0)").await;
+    assert_eq!(shown, "3000");
+    let sql = format!("COPY (SELECT {columns} FROM t ORDER BY id) TO STDOUT (FORMAT binary)");
+    let out = client.copy_out(&sql).await.unwrap();
+    let rows: Vec<_> = BinaryCopyOutStream::new(out, &types).try_collect().await.unwrap();
+    assert_eq!(rows.len(), 3000);
+    assert_eq!((rows[1].get::<i32>(0), rows[1].get::<Option<&str>>(4)), (1, Some("text 1")));
+    assert_eq!(rows[2].get::<std::time::SystemTime>(6), epoch + Duration::from_secs(1_700_000_002));
+    assert_eq!((rows[0].get::<Option<Day>>(5), rows[1].get::<Option<Day>>(5)), (None, Some(Day(8825))));
+    // What one server gives, it takes.
+    client.batch_execute("CREATE TABLE u (id INT PRIMARY KEY, d DATE, n DECIMAL(9, 2))").await.unwrap();
+    let out = client.copy_out("COPY (SELECT id, d, n FROM t) TO STDOUT (FORMAT binary)").await.unwrap();
+    let bytes: Vec<Bytes> = out.try_collect().await.unwrap();
+    let sink = client.copy_in("COPY u FROM STDIN BINARY").await.unwrap();
+    pin_mut!(sink);
+    for piece in bytes.concat().chunks(1000) {
+        sink.send(Bytes::copy_from_slice(piece)).await.unwrap();
+    }
+    assert_eq!(sink.finish().await.unwrap(), 3000);
+    assert_eq!(one(&client, "SELECT n FROM u WHERE d = DATE '2024-02-29'").await, "-12.30");
+    // Not a row of what is broken stays.
+    let mut raw = Raw::start(served.address).await;
+    for (bytes, expected) in [(&bytes[0][..19], "22P04"), (b"1\t\\N\t1.5\n", "22P04")] {
+        raw.send(&query("DELETE FROM u; COPY u FROM STDIN WITH (FORMAT binary)")).await;
+        while raw.next().await.unwrap().0 != 'G' {}
+        raw.send(&message('d', &[bytes, &[0, 3, 0]].concat())).await;
+        raw.send(&message('c', b"")).await;
+        let answer = raw.until_ready().await;
+        assert_eq!(shorts(&answer), [format!("E ERROR {expected}"), "Z I".to_owned()]);
+        assert_eq!(field(&answer[0].1, 'W'), "COPY u, line 1");
+    }
+    drop((client, raw));
+    served.stop().await;
+}
+
+/// A DATE as the wire has it: days since 2000.
+#[derive(Debug, PartialEq)]
+struct Day(i32);
+
+impl ToSql for Day {
+    fn to_sql(&self, _: &Type, out: &mut bytes::BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::DATE
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+impl FromSql<'_> for Day {
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Day, Box<dyn Error + Sync + Send>> {
+        Ok(Day(i32::from_be_bytes(raw.try_into()?)))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        *of == Type::DATE
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

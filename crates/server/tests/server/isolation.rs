@@ -8,7 +8,7 @@ use entresol::transactions::{ContextOptions, Protocol};
 use entresol::{Database, Options};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::support::{Served, options};
+use crate::support::{Served, one, options};
 
 const SCRIPTS: &str = include_str!("isolation.txt");
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -237,5 +237,39 @@ async fn the_oracle_tells_anomalies() {
     assert_eq!(played.committed, [0, 1]);
     assert!(!is_serial(&oracle, &skew, &played).await);
     drop((connections, oracle));
+    served.stop().await;
+}
+
+/// The threads of the runtime are fewer than those who wait, and whom they wait for needs one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_waits_for_a_lock_leaves_the_thread_to_its_holder() {
+    let concurrency = ContextOptions {
+        protocol: Protocol::S2pl,
+        lock_wait_max: Duration::from_secs(10),
+        ..ContextOptions::default()
+    };
+    let database = Options::default().worker_threads(2).concurrency(concurrency);
+    let served = Served::on(Database::volatile(database).unwrap(), options()).await;
+    let connections = clients(&served, 5).await;
+    let [holder, bystander, waiters @ ..] = connections.as_slice() else { panic!() };
+    holder.batch_execute("INSERT INTO test VALUES (0, 0), (1, 0), (2, 0)").await.unwrap();
+    // Those who have begun and written before the holder wait for it; the others would be restarted.
+    for (at, waiter) in waiters.iter().enumerate() {
+        waiter.batch_execute(&format!("BEGIN; INSERT INTO test VALUES ({}, 0)", 10 + at)).await.unwrap();
+    }
+    holder.batch_execute("BEGIN; UPDATE test SET value = 1 WHERE id IN (0, 1, 2)").await.unwrap();
+    let updates = waiters.iter().enumerate().map(|(at, waiter)| async move {
+        waiter.batch_execute(&format!("UPDATE test SET value = value + 1 WHERE id = {at}; COMMIT")).await
+    });
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bystander.batch_execute("SELECT 1").await.unwrap();
+        holder.batch_execute("COMMIT").await
+    };
+    let (released, updated) = tokio::join!(release, futures::future::join_all(updates));
+    released.unwrap();
+    assert!(updated.iter().all(Result::is_ok), "{updated:?}");
+    assert_eq!(one(holder, "SELECT sum(value) FROM test WHERE id < 10").await, "6");
+    drop(connections);
     served.stop().await;
 }

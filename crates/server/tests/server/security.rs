@@ -97,6 +97,56 @@ async fn roles_do_what_they_were_granted() {
     served.stop().await;
 }
 
+/// Queries hide in the moments of the past, in arguments, and behind names of common table expressions.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_hides_in_statements_is_checked_too() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("anna").password("p\u{e4}ssword");
+    let anna = served.connect(&config).await.unwrap();
+    anna.batch_execute("PREPARE p(int) AS SELECT * FROM a WHERE id = $1; EXECUTE p(1)").await.unwrap();
+    anna.batch_execute("SELECT * FROM generate_series(1, 3)").await.unwrap();
+    for sql in [
+        "BEGIN AS OF SYSTEM TIME (SELECT CASE WHEN count(*) > 0 THEN now() END FROM c)",
+        "SELECT * FROM a FOR SYSTEM_TIME AS OF (SELECT max(id) FROM c)",
+        "EXECUTE p((SELECT max(id) FROM c))",
+        "WITH RECURSIVE q AS (SELECT * FROM c), c AS (SELECT 1) SELECT * FROM q",
+        "WITH RECURSIVE c AS (SELECT id FROM c UNION ALL SELECT id FROM c) SELECT * FROM c",
+    ] {
+        assert_eq!(code(anna.batch_execute(sql).await), "42501", "{sql}");
+        assert_eq!(code(anna.execute(sql, &[]).await), "42501", "{sql}");
+    }
+    anna.batch_execute("BEGIN").await.unwrap();
+    let set = "SET TRANSACTION AS OF SYSTEM TIME (SELECT CASE WHEN count(*) > 0 THEN now() END FROM c)";
+    assert_eq!(code(anna.batch_execute(set).await), "42501");
+    anna.batch_execute("ROLLBACK").await.unwrap();
+    drop(anna);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_prepared_before_a_revoke_is_refused_after_it() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("anna").password("p\u{e4}ssword");
+    let anna = served.connect(&config).await.unwrap();
+    let read = anna.prepare("SELECT id FROM a").await.unwrap();
+    let write = anna.prepare("INSERT INTO b VALUES ($1)").await.unwrap();
+    anna.batch_execute("PREPARE p AS SELECT id FROM a").await.unwrap();
+    anna.query(&read, &[]).await.unwrap();
+    anna.execute(&write, &[&1i32]).await.unwrap();
+    config.user("admin").password("top secret");
+    let admin = served.connect(&config).await.unwrap();
+    admin.batch_execute("REVOKE SELECT ON a FROM anna").await.unwrap();
+    assert_eq!(code(anna.query(&read, &[]).await), "42501");
+    assert_eq!(code(anna.batch_execute("EXECUTE p").await), "42501");
+    anna.execute(&write, &[&2i32]).await.unwrap();
+    admin.batch_execute("GRANT SELECT ON a TO anna").await.unwrap();
+    anna.query(&read, &[]).await.unwrap();
+    drop((anna, admin));
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_are_managed_in_sql() {
     let db = Database::volatile(Options::default().worker_threads(2)).unwrap();
