@@ -9,6 +9,8 @@ pub mod plot;
 pub mod report;
 pub mod workload;
 
+use entresol_memory::Env;
+use entresol_memory::env::OpenMode;
 use std::path::PathBuf;
 
 /// What a user may choose for a run.
@@ -34,6 +36,19 @@ impl RunOptions {
             None => tempfile::TempDir::new(),
         };
         dir.map_err(|error| Error::Io { what: "make a directory for the database".to_string(), error })
+    }
+
+    /// A fresh directory in the machine's memory (`/dev/shm`), for what stands in for persistent memory; one as
+    /// [`RunOptions::database_dir`] gives where there is no room for so many bytes.
+    pub fn memory_dir(&self, room_bytes: u64) -> Result<tempfile::TempDir, Error> {
+        let with_room = || {
+            let dir = tempfile::TempDir::new_in("/dev/shm")?;
+            let probe = dir.path().join("probe");
+            Env::real().files().open(&probe, OpenMode::Create)?.allocate(0, room_bytes)?;
+            std::fs::remove_file(probe)?;
+            std::io::Result::Ok(dir)
+        };
+        with_room().or_else(|_| self.database_dir())
     }
 }
 

@@ -110,24 +110,35 @@ pub struct Contender {
     pub ordered: bool,
     /// Whether it can be opened again: a volatile one takes part in [`Class::None`] only.
     pub durable: bool,
+    /// Whether its files belong on a file system in memory: on others the kernel writes back, in the middle of it, what
+    /// stands in for persistent memory.
+    pub in_memory: bool,
     /// Opens it.
     pub open: Open,
 }
 
 /// All that can take part in this build.
 pub fn contenders() -> Vec<Contender> {
-    let ours = |name, ordered, open| Contender { name, role: Role::Ours, ordered, durable: true, open };
+    let ours = |name, ordered, open| Contender {
+        name,
+        role: Role::Ours,
+        ordered,
+        durable: true,
+        in_memory: false,
+        open,
+    };
     let mut all = vec![
         Contender {
             name: BTREE_MAP,
             role: Role::Baseline,
             ordered: true,
             durable: false,
+            in_memory: false,
             open: btree_map::open,
         },
         ours(FPTREE, true, ours::open_fptree as Open),
         ours(HASH, false, ours::open_hash),
-        Contender { durable: false, ..ours(FPTREE_DAX, true, ours::open_fptree_dax) },
+        Contender { durable: false, in_memory: true, ..ours(FPTREE_DAX, true, ours::open_fptree_dax) },
     ];
     all.extend(peers());
     all
@@ -150,7 +161,8 @@ pub const HASH: &str = "Hash table";
 /// The stores of others; none without the feature `peers`.
 #[cfg(feature = "peers")]
 fn peers() -> Vec<Contender> {
-    let peer = |name, role, open| Contender { name, role, ordered: true, durable: true, open };
+    let peer =
+        |name, role, open| Contender { name, role, ordered: true, durable: true, in_memory: false, open };
     vec![
         peer("LMDB", Role::BTreePeer, lmdb::open as Open),
         peer("redb", Role::BTreePeer, redb::open),

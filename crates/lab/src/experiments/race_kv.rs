@@ -19,6 +19,10 @@ use serde_json::json;
 use std::time::Duration;
 use timing::Limits;
 
+/// The room that a contender in memory asks for: extents, and tuples, of which a third more are added while it races.
+const MEMORY_BYTES_MIN: u64 = 256 << 20;
+const MEMORY_BYTES_PER_TUPLE: u64 = 64;
+
 /// What one contender did in one phase.
 struct Measured {
     contender: &'static str,
@@ -112,7 +116,11 @@ fn race(
     options: &RunOptions,
     results: &mut Results,
 ) -> Result<(), Error> {
-    let dir = options.database_dir()?;
+    let dir = if contender.in_memory {
+        options.memory_dir(MEMORY_BYTES_MIN + plan.tuples * MEMORY_BYTES_PER_TUPLE)?
+    } else {
+        options.database_dir()?
+    };
     let before = Footprint::start();
     let store = match (contender.open)(dir.path(), Class::None) {
         Ok(store) => store,

@@ -10,11 +10,14 @@ use entresol_structures::trie::Patricia;
 use entresol_structures::{FpTree, HashTable, Inserted, LEAF_BYTES, Scan, WordKey};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A segment of the hash table.
 const SEGMENT_BYTES: u64 = 16 << 10;
 /// What a write takes in the log of an LSM-tree's buffer.
 const LSM_LOG_BYTES: u64 = 32;
+/// Segments of a tree that are opened between two looks at whether to stop.
+const SEGMENTS_PER_STEP: usize = 64;
 
 /// An index from words to words.
 pub trait Index: Send + Sync + Sized + 'static {
@@ -39,6 +42,11 @@ pub trait Index: Send + Sync + Sized + 'static {
     fn scan(&self, key: u64, tuples: usize, values: &mut Vec<u64>) -> Result<bool, Error>;
     /// Bytes of nodes in the pool, and in DRAM.
     fn node_bytes(&self) -> Result<(u64, u64), Error>;
+
+    /// Opens what it was opened without, until told to stop: what a database does in the background.
+    fn open_rest(&self, _stop: &AtomicBool) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Index for FpTree<WordKey> {
@@ -85,6 +93,11 @@ impl Index for FpTree<WordKey> {
     fn node_bytes(&self) -> Result<(u64, u64), Error> {
         let stats = self.stats();
         Ok((stats.leaves * LEAF_BYTES as u64, stats.inner_bytes as u64))
+    }
+
+    fn open_rest(&self, stop: &AtomicBool) -> Result<(), Error> {
+        while !stop.load(Ordering::Relaxed) && self.open_more(SEGMENTS_PER_STEP)? > 0 {}
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Our structures as stores: any index in a pool. Every write is failure-atomic by itself; at `sync` and `group(10)` each
-//! one asks for its durability, so that two threads share syncs.
+//! one asks for its durability, so that two threads share syncs. What an index was opened without, a thread opens meanwhile,
+//! as in a database.
 
 use super::indexes::Index;
 use super::{Class, GROUP_MS, Session, Store};
@@ -9,12 +10,41 @@ use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::{FpTree, HashTable, WordKey};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// An index and its pool.
 pub struct Pooled<I> {
-    index: I,
+    index: Arc<I>,
     pool: Arc<Pool>,
     durability: Durability,
+    opening: Opening,
+}
+
+/// A thread that opens the rest of an index; dropping it stops it.
+struct Opening {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Opening {
+    fn start<I: Index>(index: &Arc<I>) -> Opening {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (index, told) = (Arc::clone(index), Arc::clone(&stop));
+        Opening { stop, thread: Some(std::thread::spawn(move || index.open_rest(&told))) }
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("opening an index does not panic"))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        // Whoever wants to know closes the store.
+        let _ = self.end();
+    }
 }
 
 impl<I: Index> Pooled<I> {
@@ -40,7 +70,9 @@ impl<I: Index> Pooled<I> {
             Class::Group => Durability::Group { interval_ms: GROUP_MS },
             Class::Sync => Durability::Sync,
         };
-        Ok(Pooled { index: I::open(&pool, root)?, pool, durability })
+        let index = Arc::new(I::open(&pool, root)?);
+        let opening = Opening::start(&index);
+        Ok(Pooled { index, pool, durability, opening })
     }
 
     /// The index.
@@ -88,7 +120,8 @@ impl<I: Index> Store for Pooled<I> {
         Some(self.pool.stats().allocated_bytes)
     }
 
-    fn close(self: Box<Self>) -> Result<(), Error> {
+    fn close(mut self: Box<Self>) -> Result<(), Error> {
+        self.opening.end()?;
         Ok(self.pool.close()?)
     }
 }
@@ -101,7 +134,7 @@ struct PooledSession<'s, I> {
 
 impl<I: Index> Session for PooledSession<'_, I> {
     fn run(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
-        let Pooled { index, pool, durability } = self.store;
+        let Pooled { index, pool, durability, .. } = self.store;
         // As a reader with many keys does: pinning is a full fence, which would keep lookups apart.
         let _pinned = pool.pin();
         for op in ops {

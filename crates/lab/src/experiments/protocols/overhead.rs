@@ -1,4 +1,4 @@
-//! `protocol-overhead` (figure 5.11): reads and commits beside the bare base table.
+//! `protocol-overhead` (figure 5.11): reads and commits beside the bare base table, and two writers beside one.
 
 use super::bare::BareTable;
 use super::bench::{Bench, Medium, round_of, value};
@@ -10,11 +10,14 @@ use crate::{Error, RunOptions};
 use entresol_memory::Durability;
 use entresol_transactions::Protocol;
 use serde_json::json;
+use std::sync::Barrier;
 use std::time::Instant;
 
 /// Commits a second that are asked for.
 const ASKED_NONE: f64 = 250_000.0;
 const ASKED_GROUP: f64 = 150_000.0;
+/// Two writers of different keys on `journal`, times one, by the clock.
+const ASKED_TWO: f64 = 1.7;
 
 pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     report.paper(
@@ -27,6 +30,7 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let drawn = Skew::new(sizes.tuples, 0.0).draw(&mut Random::new(options.seed), 1 << 18);
         reads(medium, &sizes, &bench, &bare, &drawn, report)?;
         writes(medium, &sizes, &bench, &bare, &drawn, report)?;
+        two_writers(medium, &sizes, &bench, &drawn, report)?;
     }
     Ok(())
 }
@@ -103,14 +107,16 @@ fn writes(
             ("group(10)", Durability::Group { interval_ms: 10 }, ASKED_GROUP),
         ],
     };
-    for &(level, durability, asked) in levels {
-        let (mut bare_rates, mut rates, mut round, mut right) = (Vec::new(), Vec::new(), 0, true);
-        for _ in 0..sizes.rounds {
-            bare_rates.push(rate(sizes, drawn, |keys| {
-                round += 1;
-                keys.iter().for_each(|&number| right &= bare.write(u64::from(number), &value(round)));
-                Ok(())
-            })?);
+    // In turns: a checkpoint of what was written before, or of the load, is in the way of whoever writes then.
+    let (mut bare_rates, mut rates) = (Vec::new(), vec![Vec::new(); levels.len()]);
+    let (mut round, mut right) = (0, true);
+    for _ in 0..2 * sizes.rounds {
+        bare_rates.push(rate(sizes, drawn, |keys| {
+            round += 1;
+            keys.iter().for_each(|&number| right &= bare.write(u64::from(number), &value(round)));
+            Ok(())
+        })?);
+        for (&(_, durability, _), rates) in levels.iter().zip(&mut rates) {
             rates.push(rate(sizes, drawn, |keys| {
                 round += 1;
                 // Each of these keys in both states: ten operations.
@@ -118,17 +124,72 @@ fn writes(
                 Ok(())
             })?);
         }
-        let commits = median(&rates) / MEDIUM as f64;
+    }
+    for (&(level, _, asked), rates) in levels.iter().zip(&rates) {
+        let commits = median(rates) / MEDIUM as f64;
         report.row(json!({
             "medium": medium.name(),
             "durability": level,
             "commits_of_10_per_s": commits,
-            "mvcc_writes_per_s": median(&rates),
+            "mvcc_writes_per_s": median(rates),
             "bare_writes_per_s": median(&bare_rates),
         }));
         let name = format!("commits of 10 a second beside {asked}, {level}, {}", medium.name());
         report.ratio(&name, commits / asked, Some(1.0));
-        report.check(&format!("every write committed, {level}, {}", medium.name()), right);
     }
+    report.check(&format!("every write committed, {}", medium.name()), right);
     Ok(())
+}
+
+/// Two writers that share no key beside one alone, in turns, at `none`.
+fn two_writers(
+    medium: Medium,
+    sizes: &Sizes,
+    bench: &Bench,
+    drawn: &[u32],
+    report: &mut Report,
+) -> Result<(), Error> {
+    let parts: [Vec<u32>; 2] =
+        [0, 1].map(|writer| drawn.iter().copied().filter(|number| number % 2 == writer).collect());
+    let (mut ones, mut twos, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..2 * sizes.rounds {
+        let one = commits_a_second(sizes, bench, &parts[..1])?;
+        let two = commits_a_second(sizes, bench, &parts)?;
+        ratios.push(two / one);
+        ones.push(one);
+        twos.push(two);
+    }
+    report.row(json!({
+        "medium": medium.name(),
+        "commits_of_10_per_s_one_writer": median(&ones),
+        "commits_of_10_per_s_two_writers": median(&twos),
+    }));
+    let asked = (medium == Medium::Journal).then_some(ASKED_TWO);
+    report.ratio(
+        &format!("two writers of different keys beside one, {}", medium.name()),
+        median(&ratios),
+        asked,
+    );
+    Ok(())
+}
+
+/// What writers commit together, each on keys of its own.
+fn commits_a_second(sizes: &Sizes, bench: &Bench, parts: &[Vec<u32>]) -> Result<f64, Error> {
+    let start = Barrier::new(parts.len());
+    let write = |part: &Vec<u32>| {
+        start.wait();
+        let mut round = 0;
+        let keys_a_second = rate(sizes, part, |keys| {
+            round += 1;
+            match bench.write(&keys[..MEDIUM / 2], round, Durability::None)? {
+                Some(true) => Ok(()),
+                _ => Err(Error::Invalid("writers of different keys met".to_string())),
+            }
+        })?;
+        Ok::<f64, Error>(keys_a_second / MEDIUM as f64)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = parts.iter().map(|part| scope.spawn(|| write(part))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a writer panicked")).sum()
+    })
 }
