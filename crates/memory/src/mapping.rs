@@ -15,6 +15,8 @@ const ALIGNMENT: usize = 2 * 1024 * 1024;
 pub(crate) enum Backing<'f> {
     /// Zeroed DRAM.
     Anonymous,
+    /// Zeroed DRAM of which little is touched: in small pages, since zeroing a huge one takes as long as opening a pool.
+    Sparse,
     /// The file's bytes; stores stay in DRAM.
     Private(BorrowedFd<'f>),
     /// The file itself; stores reach it through the page cache.
@@ -164,7 +166,7 @@ impl Mapping {
         let end = start.checked_add(bytes).filter(|end| *end <= self.capacity_bytes);
         let end = end.ok_or(io::ErrorKind::OutOfMemory)?;
         let (flags, descriptor, file_offset) = match backing {
-            Backing::Anonymous => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            Backing::Anonymous | Backing::Sparse => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
             Backing::Private(fd) => (libc::MAP_PRIVATE, fd.as_raw_fd(), start),
             Backing::Shared(fd) => (libc::MAP_SHARED, fd.as_raw_fd(), start),
             Backing::SharedSync(fd) => (libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC, fd.as_raw_fd(), start),

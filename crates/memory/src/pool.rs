@@ -308,7 +308,14 @@ impl Pool {
         self.allocator.object_bytes(self, offset) as usize
     }
 
-    /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile.
+    /// Reads the maps of what is allocated as far as nobody has needed them yet: ahead of need, or to know whether they are
+    /// whole. Cost: some 20 us for 16 MiB of the pool.
+    pub fn read_maps(&self) -> Result<()> {
+        self.allocator.read_all_maps(self)
+    }
+
+    /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile. Panics if the
+    /// maps are damaged, which [`Pool::read_maps`] tells.
     pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
         self.allocator.for_each_object(self, self.extents(), visit);
     }
@@ -407,7 +414,7 @@ impl Pool {
             self.set_clean(true);
             self.persist(Durability::Sync)?;
         }
-        if let Err(error) = self.give_back(free) {
+        if let Err(error) = free.and_then(|free| self.give_back(free)) {
             // Nothing is lost but space.
             tracing::warn!(%error, "free space stays in the pool file");
         }

@@ -61,6 +61,8 @@ impl Update {
 pub struct Publication<'p> {
     pool: &'p Pool,
     parts: Held,
+    /// Why it cannot be published.
+    failure: Option<Error>,
 }
 
 impl Drop for Publication<'_> {
@@ -81,7 +83,7 @@ impl Drop for Publication<'_> {
 impl<'p> Publication<'p> {
     #[inline]
     pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
-        Publication { pool, parts: Held::take() }
+        Publication { pool, parts: Held::take(), failure: None }
     }
 
     /// The pool that it changes.
@@ -142,10 +144,16 @@ impl<'p> Publication<'p> {
     }
 
     /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
-    /// gone.
+    /// gone. If what is allocated there cannot be told (damage), publishing will fail.
     pub fn free(&mut self, offset: u64) {
         assert!(self.parts.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
-        let (update, bytes) = self.pool.allocator().release(self.pool, offset);
+        let (update, bytes) = match self.pool.allocator().release(self.pool, offset) {
+            Ok(released) => released,
+            Err(error) => {
+                self.failure.get_or_insert(error);
+                return;
+            }
+        };
         if active("freed-before-unlinked") {
             self.pool.domain_publish(&[], &[], &[update]);
         }
@@ -213,6 +221,9 @@ impl<'p> Publication<'p> {
     /// it flushes afterwards comes after them.
     #[inline]
     pub fn publish(mut self) -> Result<()> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
         self.pool.check_healthy()?;
         self.pool.domain_publish(&self.parts.flushes, &self.parts.writes, &self.parts.updates);
         self.parts.reserved.clear();

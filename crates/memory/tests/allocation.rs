@@ -340,6 +340,76 @@ fn bits_and_descriptors_that_stand_for_nothing_are_damage() {
     assert_eq!(objects, BTreeMap::from([(small, 4096), (large, 3 * CHUNK_BYTES)]));
 }
 
+#[test]
+fn a_pool_that_was_opened_again_hands_out_what_is_free_and_nothing_else() {
+    const EXTENT_BYTES: u64 = 512 << 10;
+    let dir = TempDir::new().unwrap();
+    let options = PoolOptions { domain: DomainChoice::Journal, ..options(EXTENT_BYTES, 200) };
+    let owners = Owners::new(EXTENT_BYTES * 200);
+    let shared = Mutex::new(Vec::new());
+    let mut most_bytes = 0;
+    for round in 0..12 {
+        let pool = Pool::open_or_create(dir.path(), &options).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (pool, owners, shared) = (&pool, &owners, &shared);
+                scope.spawn(move || take_and_give(pool, owners, shared, round * 2 + thread, 1_500));
+            }
+        });
+        most_bytes = pool.bytes();
+        if round % 2 == 0 { pool.close() } else { pool.sync() }.unwrap();
+    }
+    assert!(most_bytes > 8 * EXTENT_BYTES, "small pools are read whole when they open: {most_bytes}");
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    everything_comes_back(&pool, &owners, shared.into_inner().unwrap(), EXTENT_BYTES);
+}
+
+#[test]
+fn damaged_maps_of_a_large_pool_are_an_error_of_who_needs_them() {
+    const EXTENT_BYTES: u64 = 256 << 10;
+    let dir = TempDir::new().unwrap();
+    let options = PoolOptions { domain: DomainChoice::Journal, ..options(EXTENT_BYTES, 64) };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    // Three chunks of four; the last extent keeps one of them free.
+    let objects: Vec<u64> = (0..29).map(|_| allocate(&pool, CHUNK_BYTES as usize)).collect();
+    let bytes = pool.bytes();
+    pool.close().unwrap();
+    drop(pool);
+    let sixth = 5 * EXTENT_BYTES + 20_480;
+    let in_sixth = objects.iter().find(|offset| **offset / EXTENT_BYTES == 5).unwrap();
+    let damages = [("a map that stands for nothing", 8, 77 << 56), ("a flipped bit", 16, 0)];
+    for (what, at, word) in damages {
+        let copy = TempDir::new().unwrap();
+        for file in ["pool.entresol", "journal.entresol", "checksums.entresol"] {
+            std::fs::copy(dir.path().join(file), copy.path().join(file)).unwrap();
+        }
+        let path = copy.path().join("pool.entresol");
+        write_word(&path, sixth + at, word);
+        let pool = Pool::open(copy.path(), &options).unwrap();
+        let is_named = |error: Error| match error {
+            Error::Corrupt { file, offset, .. } => {
+                assert_eq!(file, path, "{what}");
+                assert!((sixth & !4095..sixth + 4096).contains(&offset), "{what}: {offset:#x}");
+            }
+            other => panic!("{what}: {other}"),
+        };
+        let mut publication = pool.publication();
+        publication.free(*in_sixth);
+        is_named(publication.publish().unwrap_err());
+        // Elsewhere all goes on: a free object is one that the same thread is given next.
+        free(&pool, objects[0]);
+        is_named(pool.read_maps().unwrap_err());
+        is_named((0..9).find_map(|_| pool.reserve(CHUNK_BYTES as usize).err()).unwrap());
+        assert_eq!(pool.bytes(), bytes, "{what}: nothing grew");
+        assert!(pool.allocation_map().is_err());
+    }
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    pool.read_maps().unwrap();
+    let mut count = 0;
+    pool.for_each_object(|_, _| count += 1);
+    assert_eq!(count, objects.len());
+}
+
 fn blocks_bytes(dir: &Path) -> u64 {
     std::fs::metadata(dir.join("pool.entresol")).unwrap().blocks() * 512
 }

@@ -100,11 +100,7 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     if allocated != reachable {
         return Err(format!("allocated {allocated:x?}, reachable {reachable:x?}"));
     }
-    let used = pool.space().used_bytes();
-    if used != allocated.values().sum::<u64>() {
-        return Err(format!("{used} bytes are said to be used of {allocated:x?}"));
-    }
-    // All at once, so that they must differ from each other as well.
+    // Before anything that reads all maps. All at once, so that they must differ from each other as well.
     let held: Vec<_> = SIZES.iter().filter_map(|bytes| pool.reserve(*bytes).ok()).collect();
     for object in &held {
         allocated.insert(object.offset(), object.bytes() as u64);
@@ -113,10 +109,15 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
         return Err("an object was handed out twice".to_string());
     }
     let ranges: Vec<_> = allocated.iter().map(|(offset, bytes)| (*offset, offset + bytes)).collect();
-    match ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-        Some(pair) => Err(format!("{pair:x?} overlap")),
-        None => Ok(()),
+    if let Some(pair) = ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        return Err(format!("{pair:x?} overlap"));
     }
+    drop(held);
+    let (used, reached) = (pool.space().used_bytes(), reachable.values().sum::<u64>());
+    if used != reached {
+        return Err(format!("{used} bytes are said to be used of {reached}"));
+    }
+    Ok(())
 }
 
 #[test]

@@ -117,7 +117,7 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         }
     })?;
     let damaged_pages = report.pages.as_ref().map_or(Vec::new(), |pages| pages.damaged.clone());
-    let mut walk = Walk { map: pool.allocation_map(), hits: BTreeMap::new(), damaged_pages };
+    let mut walk = Walk { map: pool.allocation_map()?, hits: BTreeMap::new(), damaged_pages };
     report.objects = walk.map.len() as u64;
     let problem = |whom: &str, offset: Option<u64>, what: String, advice: &'static str| Problem {
         whom: whom.to_owned(),

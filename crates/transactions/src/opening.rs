@@ -1,4 +1,4 @@
-//! What is left of opening, done while transactions run: the inner nodes of large indexes.
+//! What is left of opening, done while transactions run: the inner nodes of large indexes, and the maps of what is allocated.
 //!
 //! A context is open when its states answer. The index of a large state builds its inner nodes as they are needed
 //! ([`entresol_structures::FpTree::open_more`]); threads build the others ahead of need, and read all leaves for it.
@@ -99,13 +99,14 @@ impl Drop for Opening {
 impl Work {
     fn run(&self) {
         let began = Instant::now();
+        let is_stopped = || self.stop.load(Ordering::Acquire);
         for state in &self.states {
-            loop {
-                let stopped = self.stop.load(Ordering::Acquire);
-                if stopped || !self.step(state) {
-                    break;
-                }
-            }
+            while !is_stopped() && self.step(state) {}
+        }
+        if !is_stopped()
+            && let Err(error) = self.pool.read_maps()
+        {
+            tracing::error!(%error, "damaged maps of what is allocated");
         }
         // The last one says that all is done.
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -1,55 +1,66 @@
-//! Reading the persistent maps: at open, and to visit what is allocated.
+//! Reading the persistent maps: an extent at a time when they are needed ([`super::unread`]), and to visit what is allocated.
 //!
 //! Cost: one descriptor word a chunk and, for a slab, its bitmap of 128 bytes, which lie together at the head of
-//! each extent.
+//! each extent: some 20 us for 16 MiB.
 
 use super::chunk::Chunk;
 use super::free_chunks::Run;
 use super::size_class::{CLASSES, class_bytes};
 use super::slab::object_bits;
 use super::{Allocator, Space};
-use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
+use crate::error;
+use crate::layout::{BITMAP_WORDS, CHUNK_BYTES, DESCRIPTORS, MAPS_END};
 use crate::mutants::active;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// What is wrong in a map, and at which pool offset.
-pub(crate) type Damage = (u64, String);
+type Damage = (u64, String);
+
+/// A slab, and which of its objects are free.
+struct Slab {
+    chunk: u64,
+    class: usize,
+    free: [u64; BITMAP_WORDS],
+}
 
 impl Allocator {
-    /// Reads the persistent maps of extents into the free maps.
-    pub(crate) fn load(&self, space: &dyn Space, extents: Range<u64>) -> Result<(), Damage> {
+    /// Reads the persistent maps of an extent into the free maps, or nothing of them if they are damaged.
+    pub(super) fn load(&self, space: &dyn Space, extent: u64) -> error::Result<()> {
+        let (slabs, free) =
+            self.look_at(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
+        let extent_bytes = self.geometry.chunks_per_extent() * CHUNK_BYTES;
+        space.verify(extent * extent_bytes + DESCRIPTORS, (MAPS_END - DESCRIPTORS) as usize)?;
+        slabs.into_iter().for_each(|slab| self.classes[slab.class].lock().add(slab.chunk, slab.free));
+        free.into_iter().for_each(|run| self.free_chunks.lock().give_back_unbacked(run, false));
+        Ok(())
+    }
+
+    /// The slabs and the free runs of an extent.
+    fn look_at(&self, space: &dyn Space, extent: u64) -> Result<(Vec<Slab>, Vec<Run>), Damage> {
         let all: [_; CLASSES] = std::array::from_fn(object_bits);
-        let mut free: Option<Run> = None;
-        self.for_each_chunk(space, extents, |chunk, state| {
+        let (mut slabs, mut free) = (Vec::new(), Vec::<Run>::new());
+        self.for_each_chunk(space, extent..extent + 1, |chunk, state| {
             match state {
-                Chunk::Free => match &mut free {
+                Chunk::Free => match free.last_mut() {
                     Some(run) if run.first + run.chunks == chunk => run.chunks += 1,
-                    _ => {
-                        let run = free.replace(Run { first: chunk, chunks: 1 });
-                        run.into_iter().for_each(|run| self.load_free(run));
-                    }
+                    _ => free.push(Run { first: chunk, chunks: 1 }),
                 },
-                Chunk::Slab { class } => self.load_slab(space, chunk, class, &all[class])?,
+                Chunk::Slab { class } => slabs.push(self.look_at_slab(space, chunk, class, &all[class])?),
                 Chunk::Large { chunks } => self.check_inside(space, chunk, chunks)?,
             }
             Ok(())
         })?;
-        free.into_iter().for_each(|run| self.load_free(run));
-        Ok(())
+        Ok((slabs, free))
     }
 
-    fn load_free(&self, run: Run) {
-        self.free_chunks.lock().give_back_unbacked(run, false);
-    }
-
-    fn load_slab(
+    fn look_at_slab(
         &self,
         space: &dyn Space,
         chunk: u64,
         class: usize,
         all: &[u64; BITMAP_WORDS],
-    ) -> Result<(), Damage> {
+    ) -> Result<Slab, Damage> {
         let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
         let mut free = *all;
         for (i, (free, word)) in free.iter_mut().zip(bitmap).enumerate() {
@@ -64,8 +75,7 @@ impl Allocator {
             }
             *free &= !allocated | u64::from(active("slab-map-misread-at-open"));
         }
-        self.classes[class].lock().add(chunk, free);
-        Ok(())
+        Ok(Slab { chunk, class, free })
     }
 
     /// The chunks inside a large object have descriptors that say nothing.
@@ -108,7 +118,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Every allocated object of the extents, as (offset, bytes).
+    /// Every allocated object of the extents, as (offset, bytes). Panics if the maps are damaged.
     pub(crate) fn for_each_object(&self, space: &dyn Space, extents: u64, mut visit: impl FnMut(u64, u64)) {
         let all: [_; CLASSES] = std::array::from_fn(object_bits);
         let visited = self.for_each_chunk(space, 0..extents, |chunk, state| {
@@ -131,7 +141,7 @@ impl Allocator {
             Ok(())
         });
         if let Err((offset, what)) = visited {
-            panic!("the allocation maps were whole at open, but at {offset:#x} {what}");
+            panic!("damaged allocation maps at {offset:#x}: {what}");
         }
     }
 }

@@ -32,6 +32,7 @@ mod load;
 mod size_class;
 mod slab;
 mod space;
+mod unread;
 
 pub use space::{ClassSpace, SpaceStats};
 
@@ -47,6 +48,7 @@ use size_class::{CLASSES, class_bytes, class_of, object_index};
 use slab::ClassSlabs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use unread::Unread;
 
 /// The largest object: the chunks of the largest extent, minus the one that describes it. With smaller
 /// extents the limit is smaller in proportion.
@@ -72,6 +74,10 @@ pub(crate) trait Space {
     fn grow(&self) -> Result<u64>;
     /// Makes sure that a range of the pool has blocks on the disk.
     fn back(&self, offset: u64, bytes: u64) -> Result<()>;
+    /// Verifies what the medium holds of a range.
+    fn verify(&self, offset: u64, bytes: usize) -> Result<()>;
+    /// The error that names damage at an offset.
+    fn damaged(&self, offset: u64, what: String) -> Error;
 }
 
 /// The DRAM side of allocation; shared with deferred frees.
@@ -82,6 +88,7 @@ pub(crate) struct Allocator {
     free_chunks: Mutex<FreeChunks>,
     /// Held by the one thread that looks for space everywhere and then makes the pool longer.
     growth: Mutex<()>,
+    unread: Unread,
     /// A class has more empty slabs than it keeps.
     has_excess: AtomicBool,
     /// Bytes of objects that epochs are waited for, by class; the last is for large objects.
@@ -163,7 +170,8 @@ impl Drop for HeldSpace<'_> {
 }
 
 impl Allocator {
-    pub(crate) fn new(extent_bytes: u64) -> Allocator {
+    /// Of a pool with so many extents, whose maps are not read yet.
+    pub(crate) fn new(extent_bytes: u64, extents: u64) -> Allocator {
         let geometry = Geometry::new(extent_bytes);
         Allocator {
             geometry,
@@ -171,6 +179,7 @@ impl Allocator {
             classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
             free_chunks: Mutex::new(FreeChunks::new(geometry)),
             growth: Mutex::default(),
+            unread: Unread::new(0..extents),
             has_excess: AtomicBool::new(false),
             waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -261,8 +270,8 @@ impl Allocator {
         Ok(Reservation { allocator: self, offset: first * CHUNK_BYTES, bytes })
     }
 
-    /// A run of free chunks: from the free map, from what threads keep, or from a longer pool. None once the
-    /// caller says that it is served otherwise.
+    /// A run of free chunks: from the free map, from extents that nobody has looked at, from what threads keep, or from a
+    /// longer pool. None once the caller says that it is served otherwise.
     fn take_chunks(
         self: &Arc<Self>,
         space: &dyn Space,
@@ -275,6 +284,14 @@ impl Allocator {
         };
         if let Some(chunk) = take()? {
             return Ok(Some(chunk));
+        }
+        while self.read_next_maps(space)? {
+            if is_served() {
+                return Ok(None);
+            }
+            if let Some(chunk) = take()? {
+                return Ok(Some(chunk));
+            }
         }
         let _alone = self.growth.lock();
         let mut refused = 0;
@@ -328,11 +345,12 @@ impl Allocator {
     }
 
     /// Takes all free granules that this run has not given back out of the free map, until the value is dropped.
-    pub(crate) fn hold_free_space(self: &Arc<Self>, space: &dyn Space) -> HeldSpace<'_> {
+    pub(crate) fn hold_free_space(self: &Arc<Self>, space: &dyn Space) -> Result<HeldSpace<'_>> {
+        self.read_all_maps(space)?;
         let _alone = self.growth.lock();
         self.gather(space);
         let granules = self.free_chunks.lock().take_granules();
-        HeldSpace { allocator: self, granules, is_given_back: false }
+        Ok(HeldSpace { allocator: self, granules, is_given_back: false })
     }
 
     /// Makes free chunks of slabs without objects, but leaves each class as many as `keep` says for its slabs.
@@ -399,11 +417,12 @@ impl Allocator {
         (self.bitmap_offset(chunk) + index / 64 * 8, 1 << (index % 64))
     }
 
-    /// The update that frees an object, and its bytes. Panics if it is not allocated: a double free is a bug that
-    /// must not reach the medium.
-    pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> (Update, u64) {
+    /// The update that frees an object, and its bytes; an error if the maps of its extent are damaged. Panics if it is not
+    /// allocated: a double free is a bug that must not reach the medium.
+    pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> Result<(Update, u64)> {
         let chunk = offset / CHUNK_BYTES;
-        match self.chunk(space, chunk) {
+        self.read_maps_of(space, chunk)?;
+        Ok(match self.chunk(space, chunk) {
             Some(Chunk::Slab { class }) => {
                 let (word, bit) = self.bitmap_bit(offset, chunk, class);
                 let present = space.words(word, 1)[0].load(Ordering::Acquire);
@@ -415,7 +434,7 @@ impl Allocator {
                 (Update { offset, operation: Operation::Set, value: 0 }, chunks * CHUNK_BYTES)
             }
             other => panic!("the object at {offset:#x} is freed, but its chunk is {other:?}"),
-        }
+        })
     }
 
     /// Hands freed objects, as (offset, bytes), out again once every guard of now is gone.

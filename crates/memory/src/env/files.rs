@@ -4,7 +4,7 @@
 //! sync did not bring there deceives nobody. Where a file system refuses, at the opening or at the first read or
 //! write, the same file is used through the page cache.
 
-use super::ring::WriteRing;
+use super::ring::FileRing;
 use crate::domain::journal::buffer::AlignedBuffer;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
@@ -37,6 +37,10 @@ pub trait StorageFile: Send + Sync {
     /// been written.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(bytes, *offset))
+    }
+    /// Fills all of the buffers, each from its position, in any order and as many at once as the device gives.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        reads.iter_mut().try_for_each(|(offset, bytes)| self.read_at(bytes, *offset))
     }
     /// Whether reads and writes go past the page cache.
     fn is_direct(&self) -> bool {
@@ -119,7 +123,7 @@ impl Files for RealFiles {
                 opened => (opened?, true),
             },
         };
-        Ok(Box::new(RealFile::new(file, direct, WriteRing::detect)))
+        Ok(Box::new(RealFile::new(file, direct, FileRing::detect)))
     }
 
     fn sync_directory(&self, dir: &Path) -> io::Result<()> {
@@ -131,16 +135,16 @@ struct RealFile {
     file: File,
     direct: AtomicBool,
     /// Made when it is first asked for; only for direct files, since a ring does not help the page cache.
-    ring: OnceLock<Option<Mutex<WriteRing>>>,
-    make_ring: fn() -> Option<WriteRing>,
+    ring: OnceLock<Option<Mutex<FileRing>>>,
+    make_ring: fn() -> Option<FileRing>,
 }
 
 impl RealFile {
-    fn new(file: File, direct: bool, make_ring: fn() -> Option<WriteRing>) -> RealFile {
+    fn new(file: File, direct: bool, make_ring: fn() -> Option<FileRing>) -> RealFile {
         RealFile { file, direct: AtomicBool::new(direct), ring: OnceLock::new(), make_ring }
     }
 
-    fn ring(&self) -> Option<&Mutex<WriteRing>> {
+    fn ring(&self) -> Option<&Mutex<FileRing>> {
         if !self.is_direct() {
             return None;
         }
@@ -206,6 +210,18 @@ impl StorageFile for RealFile {
             }
         }
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(bytes, *offset))
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        if let [_, _, ..] = reads
+            && let Some(ring) = self.ring()
+        {
+            match ring.lock().read_all(self.file.as_fd(), reads) {
+                Err(e) if self.leaves_direct(&e) => {}
+                outcome => return outcome,
+            }
+        }
+        reads.iter_mut().try_for_each(|(offset, bytes)| self.read_at(bytes, *offset))
     }
 
     fn is_direct(&self) -> bool {
@@ -274,7 +290,7 @@ mod tests {
     use crate::domain::journal::buffer::AlignedBuffer;
     use tempfile::TempDir;
 
-    fn direct_file(dir: &TempDir, name: &str, make_ring: fn() -> Option<WriteRing>) -> RealFile {
+    fn direct_file(dir: &TempDir, name: &str, make_ring: fn() -> Option<FileRing>) -> RealFile {
         let path = dir.path().join(name);
         File::create(&path).unwrap().set_len(4 << 20).unwrap();
         let mut options = OpenOptions::new();
@@ -302,6 +318,14 @@ mod tests {
             file.read_at(read, offset).unwrap();
             assert!(read == expected, "at {offset}");
         }
+        let (first, rest) = read.bytes_mut().split_at_mut(4096);
+        let (second, third) = rest.split_at_mut(2 * 4096);
+        let mut reads = [(8192, first), (40_960, second), (1 << 20, third)];
+        file.read_many(&mut reads).unwrap();
+        assert!(reads.iter().zip(writes).all(|((_, read), (_, expected))| **read == *expected));
+        let (first, rest) = read.bytes_mut().split_at_mut(4096);
+        let error = file.read_many(&mut [(4096, first), (4 << 20, &mut rest[..4096])]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "behind the end of the file");
         let page = &mut read.bytes_mut()[..4096];
         file.read_at(page, 4096).unwrap();
         assert!(page.iter().all(|byte| *byte == 0), "nothing beside was touched");
@@ -313,7 +337,7 @@ mod tests {
         let plain = direct_file(&dir, "plain", || None);
         assert!(!plain.writes_in_parallel());
         write_and_read_back(&plain);
-        let ringed = direct_file(&dir, "ringed", WriteRing::detect);
+        let ringed = direct_file(&dir, "ringed", FileRing::detect);
         if !ringed.writes_in_parallel() {
             eprintln!("skipped in part: this kernel or file system gives no ring");
         }
@@ -325,7 +349,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("read only");
         File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        let Some(mut ring) = WriteRing::detect() else {
+        let Some(mut ring) = FileRing::detect() else {
             eprintln!("skipped: this kernel gives no ring");
             return;
         };

@@ -1,8 +1,8 @@
-//! Many writes in flight at once, through io_uring where the kernel has it.
+//! Many reads or writes in flight at once, through io_uring where the kernel has it.
 //!
 //! Measured on pages of a checkpoint, direct I/O with 64 in flight writes scattered pages several times as fast as
 //! one by one, and takes none of the copying that the page cache costs. A single write with its sync is not
-//! faster than two plain calls, so commits do not come here.
+//! faster than two plain calls, so commits do not come here. Opening a journal reads the heads of its slots so.
 //!
 //! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring; then
 //! there is none, and callers use plain calls.
@@ -12,41 +12,84 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Writes in flight at once.
+/// Reads or writes in flight at once.
 const IN_FLIGHT_MAX: usize = 64;
-/// The longest single write: long runs are cut, so that they go out side by side too.
-const WRITE_BYTES_MAX: usize = 256 << 10;
+/// The longest single one: long runs are cut, so that they go out side by side too.
+const BYTES_MAX: usize = 256 << 10;
 
-/// A ring for writes.
-pub(super) struct WriteRing {
+/// A ring for reads and writes.
+pub(super) struct FileRing {
     ring: IoUring,
     broken: bool,
 }
 
+/// What is to be read or written at an offset of the file.
 struct Pending<'b> {
     offset: u64,
-    bytes: &'b [u8],
+    bytes: Bytes<'b>,
 }
 
-impl WriteRing {
-    /// A ring, if the kernel gives one that can write.
-    pub(super) fn detect() -> Option<WriteRing> {
+enum Bytes<'b> {
+    Written(&'b [u8]),
+    Read(&'b mut [u8]),
+}
+
+impl Bytes<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Bytes::Written(bytes) => bytes.len(),
+            Bytes::Read(bytes) => bytes.len(),
+        }
+    }
+
+    /// What is left when so many are done.
+    fn after(self, done: usize) -> Self {
+        match self {
+            Bytes::Written(bytes) => Bytes::Written(&bytes[done..]),
+            Bytes::Read(bytes) => Bytes::Read(&mut bytes[done..]),
+        }
+    }
+}
+
+impl FileRing {
+    /// A ring, if the kernel gives one that can read and write.
+    pub(super) fn detect() -> Option<FileRing> {
         let ring = IoUring::new(IN_FLIGHT_MAX as u32).ok()?;
         let mut probe = io_uring::register::Probe::new();
         ring.submitter().register_probe(&mut probe).ok()?;
-        probe.is_supported(opcode::Write::CODE).then_some(WriteRing { ring, broken: false })
+        let can = probe.is_supported(opcode::Write::CODE) && probe.is_supported(opcode::Read::CODE);
+        can.then_some(FileRing { ring, broken: false })
     }
 
     /// Writes all of it, in any order. Not durable yet. After an error any part may have been written; nothing is
     /// in flight any more.
     pub(super) fn write_all(&mut self, file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> io::Result<()> {
-        if self.broken {
-            return Err(io::Error::other("the ring has failed before"));
-        }
         let mut waiting: VecDeque<Pending<'_>> = VecDeque::with_capacity(writes.len());
         for (offset, bytes) in writes {
-            let parts = bytes.chunks(WRITE_BYTES_MAX).zip((*offset..).step_by(WRITE_BYTES_MAX));
-            waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes }));
+            let parts = bytes.chunks(BYTES_MAX).zip((*offset..).step_by(BYTES_MAX));
+            waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Written(bytes) }));
+        }
+        self.do_all(file, waiting)
+    }
+
+    /// Fills all of them, in any order; an end of file before that is an error. Nothing is in flight any more when it
+    /// returns.
+    pub(super) fn read_all(
+        &mut self,
+        file: BorrowedFd<'_>,
+        reads: &mut [(u64, &mut [u8])],
+    ) -> io::Result<()> {
+        let mut waiting: VecDeque<Pending<'_>> = VecDeque::with_capacity(reads.len());
+        for (offset, bytes) in reads {
+            let parts = bytes.chunks_mut(BYTES_MAX).zip((*offset..).step_by(BYTES_MAX));
+            waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Read(bytes) }));
+        }
+        self.do_all(file, waiting)
+    }
+
+    fn do_all(&mut self, file: BorrowedFd<'_>, mut waiting: VecDeque<Pending<'_>>) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("the ring has failed before"));
         }
         let mut in_flight: [Option<Pending<'_>>; IN_FLIGHT_MAX] = [const { None }; IN_FLIGHT_MAX];
         let mut failure: Option<io::Error> = None;
@@ -61,7 +104,7 @@ impl WriteRing {
             self.wait(&mut failure);
             for completion in self.ring.completion() {
                 let slot = &mut in_flight[completion.user_data() as usize];
-                let done = slot.take().expect("a completion belongs to a write in flight");
+                let done = slot.take().expect("a completion belongs to what is in flight");
                 if let Err(error) = note(completion.result(), done, &mut waiting) {
                     failure.get_or_insert(error);
                 }
@@ -69,7 +112,7 @@ impl WriteRing {
         }
     }
 
-    /// Hands writes over as long as there is room.
+    /// Hands them over as long as there is room.
     fn push<'b>(
         &mut self,
         file: BorrowedFd<'_>,
@@ -77,15 +120,19 @@ impl WriteRing {
         in_flight: &mut [Option<Pending<'b>>; IN_FLIGHT_MAX],
     ) {
         for (index, slot) in in_flight.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
-            let Some(next) = waiting.pop_front() else { return };
-            let write =
-                opcode::Write::new(types::Fd(file.as_raw_fd()), next.bytes.as_ptr(), next.bytes.len() as u32)
-                    .offset(next.offset)
-                    .build()
-                    .user_data(index as u64);
-            // SAFETY: the bytes are borrowed for longer than the call of `write_all`, which returns only when
-            // nothing is in flight, and so is the descriptor.
-            let pushed = unsafe { self.ring.submission().push(&write) };
+            let Some(mut next) = waiting.pop_front() else { return };
+            let (file, count) = (types::Fd(file.as_raw_fd()), next.bytes.len() as u32);
+            let entry = match &mut next.bytes {
+                Bytes::Written(bytes) => {
+                    opcode::Write::new(file, bytes.as_ptr(), count).offset(next.offset).build()
+                }
+                Bytes::Read(bytes) => {
+                    opcode::Read::new(file, bytes.as_mut_ptr(), count).offset(next.offset).build()
+                }
+            };
+            // SAFETY: the bytes are borrowed for longer than the call of `do_all`, those to be filled by it alone; it
+            // returns only when nothing is in flight. The descriptor is borrowed as long.
+            let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
             if pushed.is_err() {
                 waiting.push_front(next);
                 return;
@@ -94,7 +141,7 @@ impl WriteRing {
         }
     }
 
-    /// Waits for a completion. What is in flight reads the caller's memory, so this never gives up: a kernel that
+    /// Waits for a completion. What is in flight uses the caller's memory, so this never gives up: a kernel that
     /// refuses to wait is asked again, and the ring is not used any more afterwards.
     fn wait(&mut self, failure: &mut Option<io::Error>) {
         match self.ring.submit_and_wait(1) {
@@ -109,15 +156,21 @@ impl WriteRing {
     }
 }
 
-/// What a completed write means: the rest of a short one waits again.
+/// What a completion means: the rest of a short one waits again.
 fn note<'b>(result: i32, done: Pending<'b>, waiting: &mut VecDeque<Pending<'b>>) -> io::Result<()> {
     match result {
         code if code == -libc::EAGAIN || code == -libc::EINTR => waiting.push_front(done),
         code if code < 0 => return Err(io::Error::from_raw_os_error(-code)),
-        0 => return Err(io::ErrorKind::WriteZero.into()),
-        written if (written as usize) < done.bytes.len() => {
-            let written = written as usize;
-            let rest = Pending { offset: done.offset + written as u64, bytes: &done.bytes[written..] };
+        0 => {
+            return Err(match done.bytes {
+                Bytes::Written(_) => io::ErrorKind::WriteZero,
+                Bytes::Read(_) => io::ErrorKind::UnexpectedEof,
+            }
+            .into());
+        }
+        count if (count as usize) < done.bytes.len() => {
+            let count = count as usize;
+            let rest = Pending { offset: done.offset + count as u64, bytes: done.bytes.after(count) };
             waiting.push_front(rest);
         }
         _ => {}

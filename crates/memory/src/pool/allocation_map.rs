@@ -3,6 +3,7 @@
 //! Memory: 17 bytes for each allocated object.
 
 use super::Pool;
+use crate::error;
 
 /// The allocated objects of a pool at one moment; nobody may allocate or free while it is in use.
 pub struct AllocationMap {
@@ -12,13 +13,14 @@ pub struct AllocationMap {
 }
 
 impl Pool {
-    /// All allocated objects, none of them claimed yet.
-    pub fn allocation_map(&self) -> AllocationMap {
+    /// All allocated objects, none of them claimed yet. An error if the maps are damaged.
+    pub fn allocation_map(&self) -> error::Result<AllocationMap> {
+        self.read_maps()?;
         let mut objects = Vec::new();
         self.for_each_object(|offset, bytes| objects.push((offset, bytes)));
         objects.sort_unstable();
         let claimed = vec![false; objects.len()];
-        AllocationMap { objects, claimed }
+        Ok(AllocationMap { objects, claimed })
     }
 }
 

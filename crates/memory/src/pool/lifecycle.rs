@@ -1,7 +1,8 @@
 //! Creating and opening pools.
 //!
 //! A new pool is laid out under a temporary name and renamed when it is whole, so a crash while creating
-//! leaves no half database. Opening: lock, header, mapping, recovery of the domain, allocation maps.
+//! leaves no half database. Opening: lock, header, mapping, recovery of the domain. Allocation maps are read when they are
+//! needed.
 
 use super::{Files, Pool, PoolOptions};
 use crate::allocator::Allocator;
@@ -16,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::layout::{
     CHUNK_BYTES, DESCRIPTORS, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, FORMAT_VERSION, HEADER_CLEAN, HEADER_CRC,
     HEADER_CRC_BYTES, HEADER_EXTENT_BYTES, HEADER_EXTENTS, HEADER_JOURNAL, HEADER_MAGIC, HEADER_UUID,
-    HEADER_VERSION, JOURNAL_FILE, MAGIC, MAPS_END, POOL_FILE,
+    HEADER_VERSION, JOURNAL_FILE, MAGIC, POOL_FILE,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -26,6 +27,9 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The most extents whose allocation maps are read when the pool opens: a fraction of a millisecond.
+const EXTENTS_READ_AT_OPEN: u64 = 4;
 
 /// The part of the header that never changes.
 #[derive(Debug, Clone, Copy)]
@@ -287,11 +291,13 @@ impl Pool {
         if finished > 0 {
             tracing::info!(finished, "finished publications that a crash had interrupted");
         }
+        let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
+        check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
         let pool = Arc::new(Pool {
             was_clean: mapping.words(HEADER_CLEAN, 1)[0].load(Ordering::Acquire) == 1,
             domain,
             mapping,
-            allocator: Arc::new(Allocator::new(options.extent_bytes)),
+            allocator: Arc::new(Allocator::new(options.extent_bytes, extents)),
             files,
             env: options.env.clone(),
             extent_bytes: options.extent_bytes,
@@ -299,15 +305,10 @@ impl Pool {
             root_claims: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        let extents = pool.extents();
-        check_length(path, extents, options.extent_bytes, pool.mapping.mapped_bytes())?;
-        pool.allocator
-            .load(&*pool, 0..extents)
-            .map_err(|(offset, what)| Error::corrupt(path, offset, what))?;
-        for extent in 0..extents {
-            // Of all but the first, the maps are all that counts in the first chunk.
-            let from = if extent == 0 { 0 } else { DESCRIPTORS };
-            pool.verify(extent * options.extent_bytes + from, (MAPS_END - from) as usize)?;
+        pool.verify(0, DESCRIPTORS as usize)?;
+        // A small pool is known to be whole when it opens. The crash checker's are all read as large ones are.
+        if extents <= EXTENTS_READ_AT_OPEN && !matches!(pool.domain, Domain::Crashing(_)) {
+            pool.read_maps()?;
         }
         pool.set_clean(false);
         Ok(pool)
@@ -387,10 +388,8 @@ fn open_domain(
         return Ok((mapping, Domain::Dax(dax)));
     }
     mapping.grow(bytes, &Backing::Private(file.descriptor())).map_err(|e| mapping_failed(path, &e))?;
-    // The allocation maps are read next, a few pages of every extent: all at once, while the journal is replayed.
-    for start in (0..bytes).step_by(header.extent_bytes as usize) {
-        mapping.read_ahead(start, CHUNK_BYTES);
-    }
+    // Header and root directory are read next.
+    mapping.read_ahead(0, CHUNK_BYTES);
     let parts = JournalParts {
         mapping: mapping.clone(),
         pool_file: file.clone(),

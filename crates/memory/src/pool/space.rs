@@ -20,11 +20,16 @@ use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::mutants::{active, intact};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 impl Pool {
-    /// Where the pool's bytes are, and how fragmented they are. Cheap: no map is looked at.
+    /// Where the pool's bytes are, and how fragmented they are. Cheap but for the first time, which reads what
+    /// [`Pool::read_maps`] does. An extent with damaged maps counts as full.
     pub fn space(&self) -> SpaceStats {
+        if let Err(error) = self.read_maps() {
+            tracing::error!(%error, "the space of a pool is not known whole");
+        }
         self.allocator.space_stats(self.extents())
     }
 
@@ -34,7 +39,7 @@ impl Pool {
     /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
         self.check_healthy()?;
-        let free = self.allocator.hold_free_space(self);
+        let free = self.allocator.hold_free_space(self)?;
         if let (Some(files), false) = (&self.files, free.is_empty()) {
             if active("released-before-freed") {
                 self.release(files, &free)?;
@@ -99,5 +104,13 @@ impl Space for Pool {
             .pool
             .allocate(offset, bytes)
             .map_err(|e| Error::io("get blocks for free space of", &files.pool_path, &e))
+    }
+
+    fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
+        Pool::verify(self, offset, bytes)
+    }
+
+    fn damaged(&self, offset: u64, what: String) -> Error {
+        Error::corrupt(self.file().unwrap_or(Path::new("memory")), offset, what)
     }
 }

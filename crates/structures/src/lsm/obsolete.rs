@@ -85,7 +85,7 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
     if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
         return Err(corrupt(format!("its header calls run {} obsolete, which its manifest has", run.number)));
     }
-    let mut objects = pool.allocation_map();
+    let mut objects = pool.allocation_map()?;
     let mut bad = None;
     let mut claim = |offset: u64| bad = bad.take().or(objects.claim(offset, 1).err());
     if list != 0 {

@@ -87,7 +87,7 @@ impl Shared {
             }
             self.checksums.before_write(&pages)?;
             self.write_runs(&pages, buffer.bytes())?;
-            self.checksums.note(&pages, buffer.bytes());
+            self.checksums.note(&pages, buffer.bytes())?;
             hook::pass(Place::PagesWritten);
         }
     }

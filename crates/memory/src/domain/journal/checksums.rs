@@ -25,10 +25,11 @@
 //!    would be taken for damage. The header names them, durably, before their entries change; an open that finds
 //!    such names finishes the work.
 //!
-//! A lost or torn file costs what it would find, nothing else. Memory: 4 bytes and a bit a page, 64 KiB for each thread
-//! that verifies.
+//! A lost or torn file costs what it would find, nothing else. Entries are read when they are first asked for ([`table`]).
+//! Memory: 4 bytes and a bit for each page that was, 64 KiB for each thread that verifies.
 
 mod header;
+mod table;
 
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -44,6 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::dirty::PAGE_BYTES;
 use header::{Header, RUNS_MAX};
+use table::Table;
 
 const BLOCK_BYTES: usize = 4096;
 const ENTRIES_START: u64 = 2 * BLOCK_BYTES as u64;
@@ -86,7 +88,7 @@ pub struct PagesReport {
 
 struct Entries {
     header: Header,
-    words: Vec<u32>,
+    table: Table,
     /// A bit a page: a recovery has replayed into it, and no checkpoint has written it since.
     replayed: Vec<u64>,
     /// Blocks of entries that the file does not have yet.
@@ -131,13 +133,16 @@ impl Checksums {
         let fresh = Header { position: parts.position, before: parts.position, ..Header::default() };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
         let forgotten = known.is_none() && parts.position > 0;
-        let (header, words) = known.unwrap_or((fresh, Vec::new()));
-        // Whatever the file has of another time is written over with the first checkpoint.
         let old_bytes = file.len().map_err(io("look at"))?.saturating_sub(ENTRIES_START) as usize;
-        let stale_blocks = if words.is_empty() { old_bytes.div_ceil(BLOCK_BYTES) } else { 0 };
+        // Whatever the file has of another time is written over with the first checkpoint.
+        let (in_file, stale_blocks) = match known {
+            Some(_) => (old_bytes / BLOCK_BYTES, 0),
+            None => (0, old_bytes.div_ceil(BLOCK_BYTES)),
+        };
+        let header = known.unwrap_or(fresh);
         let settled = settled_pages(parts.capacity_bytes, &parts.replayed)?;
         let changed = (0..stale_blocks).collect();
-        let entries = Entries { header, words, replayed: parts.replayed, changed };
+        let entries = Entries { header, table: Table::new(in_file), replayed: parts.replayed, changed };
         let checksums = Checksums {
             uuid: parts.uuid,
             file,
@@ -154,7 +159,7 @@ impl Checksums {
         let mut entries = checksums.entries.lock();
         let interrupted = std::mem::take(&mut entries.header.forgotten);
         if !interrupted.is_empty() {
-            entries.forget(&interrupted);
+            checksums.forget_entries(&mut entries, &interrupted)?;
             checksums.write_entries(&mut entries)?;
             checksums.sync()?;
         }
@@ -221,8 +226,8 @@ impl Checksums {
     /// differs is looked at again under the lock.
     fn verify_run(&self, run: Range<u64>, damaged: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let wanted: SmallVec<[u32; RUN_PAGES_MAX as usize]> = {
-            let entries = self.entries.lock();
-            run.clone().map(|page| entries.words.get(page as usize).copied().unwrap_or(UNKNOWN)).collect()
+            let mut entries = self.entries.lock();
+            run.clone().map(|page| self.entry(&mut entries, page)).collect::<Result<_>>()?
         };
         CONTENT.with_borrow_mut(|content| {
             let bytes = wanted.len() * PAGE_BYTES as usize;
@@ -254,7 +259,7 @@ impl Checksums {
         if word.load(Ordering::Acquire) & bit != 0 {
             return Ok(true);
         }
-        let sound = match entries.words.get(page as usize).copied().unwrap_or(UNKNOWN) {
+        let sound = match self.entry(&mut entries, page)? {
             DAMAGED => return Ok(false),
             UNKNOWN => true,
             wanted => {
@@ -265,7 +270,7 @@ impl Checksums {
             }
         };
         if !sound {
-            entries.set(page, DAMAGED);
+            self.set(&mut entries, page, DAMAGED)?;
             tracing::error!(file = %self.pool_path.display(), offset = page * PAGE_BYTES, "a damaged page");
             return Ok(false);
         }
@@ -287,14 +292,15 @@ impl Checksums {
     }
 
     /// A checkpoint has written these pages.
-    pub(super) fn note(&self, pages: &[u32], copies: &[u8]) {
+    pub(super) fn note(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
         let mut entries = self.entries.lock();
         for (page, copy) in pages.iter().zip(copies.chunks_exact(PAGE_BYTES as usize)) {
-            entries.set(u64::from(*page), entry_of(copy));
+            self.set(&mut entries, u64::from(*page), entry_of(copy))?;
             if let Some(word) = entries.replayed.get_mut(*page as usize / 64) {
                 *word &= !(1 << (page % 64));
             }
         }
+        Ok(())
     }
 
     /// Forgets the pages of ranges (as offset and bytes) whose blocks are about to be given back: they will read as
@@ -309,7 +315,7 @@ impl Checksums {
                 self.write_header(&mut entries, header)?;
                 self.sync()?;
             }
-            entries.forget(runs);
+            self.forget_entries(&mut entries, runs)?;
             self.write_entries(&mut entries)?;
             // The names stay in the header until the next one: what they say is true.
             self.sync()?;
@@ -326,13 +332,36 @@ impl Checksums {
         if mutants::active("checksums-not-synced") { Ok(()) } else { self.sync() }
     }
 
+    fn entry(&self, entries: &mut Entries, page: u64) -> Result<u32> {
+        entries.table.get(&*self.file, page).map_err(|e| self.unread(&e))
+    }
+
+    fn set(&self, entries: &mut Entries, page: u64, entry: u32) -> Result<()> {
+        // Once found damaged, whatever is written there may stand on damage.
+        if self.entry(entries, page)? != DAMAGED {
+            let changed = entries.table.put(&*self.file, page, entry).map_err(|e| self.unread(&e))?;
+            entries.changed.extend(changed);
+        }
+        Ok(())
+    }
+
+    fn forget_entries(&self, entries: &mut Entries, runs: &[Range<u32>]) -> Result<()> {
+        for page in runs.iter().cloned().flatten().map(u64::from) {
+            if self.entry(entries, page)? != UNKNOWN {
+                let changed = entries.table.put(&*self.file, page, UNKNOWN).map_err(|e| self.unread(&e))?;
+                entries.changed.extend(changed);
+            }
+        }
+        Ok(())
+    }
+
+    fn unread(&self, error: &std::io::Error) -> Error {
+        Error::io("read", &self.path, error)
+    }
+
     fn write_entries(&self, entries: &mut Entries) -> Result<()> {
         while let Some(&block) = entries.changed.first() {
-            let mut bytes = [0; BLOCK_BYTES];
-            let words = entries.words.iter().skip(block * ENTRIES_PER_BLOCK);
-            for (to, word) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(words) {
-                to.copy_from_slice(&word.to_le_bytes());
-            }
+            let bytes = entries.table.encode(&*self.file, block).map_err(|e| self.unread(&e))?;
             self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
             // Only now: what could not be written is tried again.
             entries.changed.pop_first();
@@ -362,7 +391,7 @@ impl Checksums {
         let mut content = [0; PAGE_BYTES as usize];
         for page in 0..bytes / PAGE_BYTES {
             let mut entries = self.entries.lock();
-            let entry = entries.words.get(page as usize).copied().unwrap_or(UNKNOWN);
+            let entry = self.entry(&mut entries, page)?;
             if entries.is_replayed(page) {
                 report.replayed += 1;
                 continue;
@@ -374,7 +403,7 @@ impl Checksums {
             let read = self.pool_file.read_at(&mut content, page * PAGE_BYTES);
             read.map_err(|e| Error::io("read", &self.pool_path, &e))?;
             if entry == DAMAGED || entry_of(&content) != entry {
-                entries.set(page, DAMAGED);
+                self.set(&mut entries, page, DAMAGED)?;
                 report.damaged.push(page * PAGE_BYTES);
             } else {
                 report.sound += 1;
@@ -397,61 +426,28 @@ impl Entries {
     fn is_replayed(&self, page: u64) -> bool {
         self.replayed.get(page as usize / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
-
-    fn forget(&mut self, runs: &[Range<u32>]) {
-        for page in runs.iter().cloned().flatten() {
-            if let Some(word) = self.words.get_mut(page as usize) {
-                *word = UNKNOWN;
-                self.changed.insert(page as usize / ENTRIES_PER_BLOCK);
-            }
-        }
-    }
-
-    fn set(&mut self, page: u64, entry: u32) {
-        let page = page as usize;
-        if self.words.len() <= page {
-            self.words.resize(page + 1, UNKNOWN);
-        }
-        // Once found damaged, whatever is written there may stand on damage.
-        if self.words[page] != DAMAGED && self.words[page] != entry {
-            self.words[page] = entry;
-            self.changed.insert(page / ENTRIES_PER_BLOCK);
-        }
-    }
 }
 
-/// Header and entries, if they belong to a journal that replays from `position`.
-fn read(
-    file: &dyn StorageFile,
-    path: &Path,
-    uuid: [u64; 2],
-    position: u64,
-) -> Result<Option<(Header, Vec<u32>)>> {
+/// The header, if its entries belong to a journal that replays from `position`.
+fn read(file: &dyn StorageFile, path: &Path, uuid: [u64; 2], position: u64) -> Result<Option<Header>> {
     let io = |e: std::io::Error| Error::io("read", path, &e);
-    let bytes = file.len().map_err(io)?;
-    if bytes < ENTRIES_START {
+    if file.len().map_err(io)? < ENTRIES_START {
         return Ok(None);
     }
     let mut blocks = [0; 2 * BLOCK_BYTES];
     file.read_at(&mut blocks, 0).map_err(io)?;
     let headers = blocks.chunks(BLOCK_BYTES).filter_map(|block| Header::decode(block, uuid));
     let newest = headers.max_by_key(|header| header.generation);
-    let Some(header) = newest.filter(|header| position == header.position || position == header.before)
-    else {
-        return Ok(None);
-    };
-    let mut entries = vec![0; (bytes - ENTRIES_START) as usize / ENTRY_BYTES * ENTRY_BYTES];
-    file.read_at(&mut entries, ENTRIES_START).map_err(io)?;
-    let words = entries.as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| u32::from_le_bytes(*entry)).collect();
+    let ours = newest.filter(|header| position == header.position || position == header.before);
     // The entries stand for the journal as it is: if its header was not moved, the next one follows the old position.
-    Ok(Some((Header { position, ..header }, words)))
+    Ok(ours.map(|header| Header { position, ..header }))
 }
 
 fn settled_pages(capacity_bytes: u64, replayed: &[u64]) -> Result<Mapping> {
     let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
     let make = || -> std::io::Result<Mapping> {
         let settled = Mapping::reserve(bytes)?;
-        settled.grow(bytes, &Backing::Anonymous)?;
+        settled.grow(bytes, &Backing::Sparse)?;
         Ok(settled)
     };
     let settled =

@@ -32,7 +32,7 @@ impl DirtyPages {
     pub(super) fn new(capacity_bytes: u64) -> io::Result<DirtyPages> {
         let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
         let bits = Mapping::reserve(bytes)?;
-        bits.grow(bytes, &Backing::Anonymous)?;
+        bits.grow(bytes, &Backing::Sparse)?;
         Ok(DirtyPages { bits, pages: AtomicU64::new(0), groups: AtomicU64::new(0) })
     }
 

@@ -101,20 +101,19 @@ impl Log {
 
     fn read_slot_headers(&self) -> Result<Vec<Option<SlotHeader>>> {
         let bytes = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
-        let count = bytes.saturating_sub(SLOTS_START) / self.header.slot_bytes;
-        let mut block = AlignedBuffer::new(BLOCK_BYTES);
-        (0..count as usize)
-            .map(|slot| {
-                self.file
-                    .read_at(block.bytes_mut(), self.slot_offset(slot))
-                    .map_err(|e| Error::io("read", &self.path, &e))?;
-                let words = block.words();
-                let valid = words[0] == SLOT_MAGIC
-                    && words[4..6] == self.header.uuid
-                    && words[6] == u64::from(words_crc(&words[..6]));
-                Ok(valid.then_some(SlotHeader { sequence: words[1], first_lsn: words[2], epoch: words[3] }))
-            })
-            .collect()
+        let count = (bytes.saturating_sub(SLOTS_START) / self.header.slot_bytes) as usize;
+        let mut blocks = AlignedBuffer::new(count * BLOCK_BYTES);
+        let offsets = (0..count).map(|slot| self.slot_offset(slot));
+        let mut reads: Vec<_> = offsets.zip(blocks.bytes_mut().chunks_mut(BLOCK_BYTES)).collect();
+        self.file.read_many(&mut reads).map_err(|e| Error::io("read", &self.path, &e))?;
+        Ok(blocks.words().chunks(BLOCK_BYTES / 8).map(|words| self.decode_slot_header(words)).collect())
+    }
+
+    fn decode_slot_header(&self, words: &[u64]) -> Option<SlotHeader> {
+        let valid = words[0] == SLOT_MAGIC
+            && words[4..6] == self.header.uuid
+            && words[6] == u64::from(words_crc(&words[..6]));
+        valid.then_some(SlotHeader { sequence: words[1], first_lsn: words[2], epoch: words[3] })
     }
 
     /// Sets the writing end and starts a new epoch, so that stale frames beyond the end never count again. The
