@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use entresol_memory::env::Env;
 use entresol_memory::profile::Profile;
 use entresol_memory::{Pool, PoolOptions};
 use entresol_structures::skiplist::{BucketSkipList, HybridBucketSkipList, HybridPairSkipList, PairSkipList};
@@ -18,7 +19,9 @@ macro_rules! lines_and_ns {
         // A small cache, so that nearly every node comes from the device.
         let mut profile = Profile::embedded("optane-dcpmm").unwrap();
         profile.caches.truncate(1);
-        let pool = Pool::modelled(&PoolOptions::default(), &profile).unwrap();
+        // Heights of towers are random, the same in each run.
+        let options = PoolOptions { env: Env::simulated(1), ..PoolOptions::default() };
+        let pool = Pool::modelled(&options, &profile).unwrap();
         let mut publication = pool.publication();
         let root = <$list>::create(&pool, &mut publication).unwrap();
         publication.publish().unwrap();

@@ -9,6 +9,7 @@ mod footprint;
 mod phases;
 mod timing;
 
+use crate::measure::back_memory;
 use crate::peers::{Class, Contender, Store, contenders};
 use crate::report::Report;
 use crate::workload::Tally;
@@ -22,6 +23,8 @@ use timing::Limits;
 /// The room that a contender in memory asks for: extents, and tuples, of which a third more are added while it races.
 const MEMORY_BYTES_MIN: u64 = 256 << 20;
 const MEMORY_BYTES_PER_TUPLE: u64 = 64;
+/// Memory that the machine has ready: for each tuple before a store is opened, for each operation before a phase that writes.
+const BACKED_BYTES: usize = 64;
 
 /// What one contender did in one phase.
 struct Measured {
@@ -121,6 +124,8 @@ fn race(
     } else {
         options.database_dir()?
     };
+    // All stores begin alike; before the footprint, which counts what the process takes.
+    back_memory(plan.tuples as usize * BACKED_BYTES);
     let before = Footprint::start();
     let store = match (contender.open)(dir.path(), Class::None) {
         Ok(store) => store,
@@ -141,6 +146,7 @@ fn race(
         if !contender.durable {
             continue;
         }
+        back_memory(plan.tuples as usize * BACKED_BYTES);
         let store = (contender.open)(dir.path(), class)?;
         for phase in plan.of_class(class) {
             one_phase(contender, &*store, phase, class, limits, results)?;
@@ -160,6 +166,10 @@ fn one_phase(
 ) -> Result<(), Error> {
     if phase.ordered && !contender.ordered {
         return Ok(());
+    }
+    // Phases that only read take none, and this empties the processor's caches.
+    if phase.writes() && phase.name != LOAD {
+        back_memory(phase.ops.len() * BACKED_BYTES);
     }
     let done = timing::run(store, phase, class, limits)?;
     results.wrong += done.tally.wrong;

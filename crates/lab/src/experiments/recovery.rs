@@ -18,7 +18,7 @@ use entresol_structures::KeyWidth;
 use entresol_transactions::{State, StateContext, StateId};
 use serde_json::json;
 
-use crate::measure::{Random, median};
+use crate::measure::{Random, back_memory, median};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -30,6 +30,9 @@ const OPEN_MS_MAX: f64 = 50.0;
 const GROWTH_MAX: f64 = 1.2;
 /// What is asked of building all inner nodes of an index that was just opened, in M tuples a second.
 const REBUILD_MIN: f64 = 100.0;
+
+/// Memory that the machine has ready when the files are opened.
+const BACKED_BYTES: usize = 128 << 20;
 
 struct Sizes {
     tuples: [u64; 2],
@@ -221,6 +224,7 @@ impl Bench {
         if end == End::Cold {
             make_cold(self.dir.path())?;
         }
+        back_memory(BACKED_BYTES);
         let mut times = Times::default();
         let key = self.random.below(self.tuples);
         let opened = open(self.dir.path(), &mut times)?;
