@@ -26,7 +26,8 @@ use crate::definition::{
 use crate::error::{Error, Result};
 use crate::generated::{self, Generated};
 use crate::past::history_option;
-use crate::session::{Session, StatementResult, blocking};
+use crate::result::StatementResult;
+use crate::session::{Session, blocking};
 use crate::statement::{identifier, refuse, table_name};
 
 const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };

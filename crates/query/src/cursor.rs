@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult};
+use crate::result::{Collected, StatementResult};
+use crate::session::Session;
 use crate::statement::identifier;
 
 /// The most open cursors of a session.
@@ -148,7 +149,7 @@ impl Session {
             wanted -= batch.num_rows() as u64;
             batches.push(batch);
         }
-        Ok(StatementResult::Rows { schema: cursor.schema.clone(), batches })
+        Ok(StatementResult::Rows(Collected { schema: cursor.schema.clone(), batches }))
     }
 
     pub(crate) async fn move_cursor(&mut self, name: &str, rows: FetchRows) -> Result<StatementResult> {

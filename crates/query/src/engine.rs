@@ -34,9 +34,10 @@ use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedSums};
+use crate::result::{Collected, StatementResult};
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
-use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
+use crate::session::{Session, SessionOptions, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
 use crate::views::Views;
@@ -159,7 +160,7 @@ pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Resu
     let batches = frame.collect().await?;
     // The computed batches know best, e.g. what may be NULL.
     let schema = batches.first().map_or(schema, RecordBatch::schema);
-    Ok(StatementResult::Rows { schema, batches })
+    Ok(StatementResult::Rows(Collected { schema, batches }))
 }
 
 /// SET and RESET of the engine's own options.

@@ -10,8 +10,9 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
 
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::prepared::{Outcome, Prepared};
-use crate::session::{Session, StatementResult};
+use crate::prepared::Prepared;
+use crate::result::{Outcome, StatementResult};
+use crate::session::Session;
 use crate::statement::{Command, parse, query_of};
 use crate::types::{arrow_type, declared_type};
 

@@ -20,8 +20,8 @@
 //! [`Catalog::version`]: entresol_tables::Catalog::version
 
 mod kept;
-mod outcome;
 mod run;
+mod watched;
 
 use std::sync::Arc;
 
@@ -32,13 +32,12 @@ use datafusion::sql::sqlparser::ast::{Insert, Query};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
-pub use self::outcome::{Outcome, Short};
-
 use self::kept::{Kept, kept};
 use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
-use crate::point::{self, Given, Point};
+use crate::point::{self, Point};
 use crate::provider::Current;
+use crate::result::Short;
 use crate::session::Session;
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
@@ -86,14 +85,14 @@ impl Work {
     }
 
     /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
-    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Given>> {
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
             Work::Point(point) => point.run(transaction, values),
             Work::Insert(source) => {
                 let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
                 let count =
                     rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
-                Ok(count.map(|count| Given::Count("INSERT", count)))
+                Ok(count.map(|count| Short::Count("INSERT", count)))
             }
             Work::Query { .. } | Work::Text => Ok(None),
         }

@@ -36,8 +36,9 @@ use crate::execute::Named;
 use crate::explain;
 use crate::functions::{self, Facts};
 use crate::past;
-use crate::point::{self, Given};
+use crate::point;
 use crate::provider::Current;
+use crate::result::StatementResult;
 use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
@@ -70,50 +71,6 @@ impl Default for SessionOptions {
             conflict_retries_max: CONFLICT_RETRIES_MAX,
             target_partitions: None,
             runtime: None,
-        }
-    }
-}
-
-/// What a statement gave.
-#[derive(Debug, Clone)]
-pub enum StatementResult {
-    /// Rows of a query.
-    Rows {
-        /// Their columns.
-        schema: SchemaRef,
-        /// The rows.
-        batches: Vec<RecordBatch>,
-    },
-    /// Rows were changed.
-    Count {
-        /// INSERT, UPDATE, DELETE or CREATE TABLE AS.
-        verb: &'static str,
-        /// How many.
-        rows: u64,
-    },
-    /// Rows were changed, and RETURNING asked for something of them.
-    Returned {
-        /// INSERT, UPDATE or DELETE.
-        verb: &'static str,
-        /// How many were changed.
-        rows: u64,
-        /// The columns of what is returned.
-        schema: SchemaRef,
-        /// What is returned.
-        batches: Vec<RecordBatch>,
-    },
-    /// Anything else was done.
-    Done {
-        /// What: CREATE TABLE, COMMIT and the like.
-        verb: &'static str,
-    },
-}
-
-impl From<Given> for StatementResult {
-    fn from(given: Given) -> StatementResult {
-        match given {
-            Given::Rows(schema, batch) => StatementResult::Rows { schema, batches: Vec::from_iter(batch) },
-            Given::Count(verb, rows) => StatementResult::Count { verb, rows },
         }
     }
 }
@@ -179,8 +136,8 @@ impl Session {
     /// Runs statements and returns the rows of the last one, which must be a query.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
         match self.execute(sql).await?.pop() {
-            Some(StatementResult::Rows { batches, .. } | StatementResult::Returned { batches, .. }) => {
-                Ok(batches)
+            Some(StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. }) => {
+                Ok(rows.batches)
             }
             _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
         }
@@ -483,7 +440,9 @@ impl Session {
         let started = Instant::now();
         // A statement inside of a statement: the future would contain itself.
         match Box::pin(self.run_in(transaction, command)).await? {
-            StatementResult::Count { verb, rows } => explain::written(verb, rows, started.elapsed(), &plan),
+            StatementResult::Count { verb, rows } | StatementResult::Returned { verb, rows, .. } => {
+                explain::written(verb, rows, started.elapsed(), &plan)
+            }
             other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
         }
     }

@@ -14,7 +14,8 @@ use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
 
 use crate::block::{Modes, level_named};
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult};
+use crate::result::{Collected, StatementResult};
+use crate::session::Session;
 use crate::settings::{self, REPORTED, SETTINGS, Settings};
 
 /// The columns of SHOW ALL.
@@ -30,7 +31,7 @@ fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementR
     let schema = texts(names);
     let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
     let batches = vec![RecordBatch::try_new(Arc::clone(&schema), arrays)?];
-    Ok(StatementResult::Rows { schema, batches })
+    Ok(StatementResult::Rows(Collected { schema, batches }))
 }
 
 impl Session {

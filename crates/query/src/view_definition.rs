@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName
 use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
 
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult, blocking};
+use crate::result::StatementResult;
+use crate::session::{Session, blocking};
 use crate::statement::{identifier, refuse, table_name};
 use crate::types::column_type;
 use crate::{engine, parameters, views};

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use super::options::Layout;
 use super::{CopyStatement, Source, encode, no_lines};
 use crate::error::{Error, Result};
-use crate::prepared::Outcome;
+use crate::result::Outcome;
 use crate::session::Session;
 use crate::source;
 use crate::statement::{Command, query_of, table_name};

@@ -9,12 +9,12 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
 
-use super::outcome::{Watched, stream_of};
-use super::{Outcome, Planned, Prepared, Short, Work};
+use super::watched::Watched;
+use super::{Planned, Prepared, Work};
 use crate::block::StatementGuard;
 use crate::error::{Error, Result};
 use crate::parameters;
-use crate::point::Given;
+use crate::result::{Outcome, Short, StatementResult};
 use crate::session::{Session, commit, commit_waits};
 
 impl Session {
@@ -28,7 +28,7 @@ impl Session {
         let converted = prepared.values(values)?;
         let values = converted.as_deref().unwrap_or(values);
         if !command.is_rows() {
-            return Ok(self.run(command.clone()).await?.into());
+            return Ok(self.run(command.clone()).await?.stream());
         }
         let writes = command.writes();
         let Some(block) = &mut self.block else {
@@ -88,7 +88,7 @@ impl Session {
                 Err(error) => return Some(Err(error)),
             };
             return match writes.then(|| transaction.commit(self.durability())) {
-                None | Some(Ok(_)) => Some(Ok(given.into())),
+                None | Some(Ok(_)) => Some(Ok(given)),
                 Some(Err(error)) => {
                     let error = Error::from(error);
                     if error.is_conflict() { None } else { Some(Err(error)) }
@@ -108,7 +108,7 @@ impl Session {
             Err(error) => return Some(Err(error)),
         };
         match ran {
-            Ok(given) => Some(Ok(given?.into())),
+            Ok(given) => Some(Ok(given?)),
             Err(error) => {
                 failure.set(&error);
                 Some(Err(error))
@@ -155,14 +155,13 @@ impl Session {
             Work::Text => None,
         };
         match given {
-            Some(Given::Rows(schema, batch)) => Ok(Outcome::Rows(stream_of(schema, batch))),
-            Some(Given::Count(verb, rows)) => Ok(Outcome::Count { verb, rows }),
+            Some(given) => Ok(StatementResult::from(given).stream()),
             None => {
                 let mut command = prepared.0.command.clone().ok_or_else(|| {
                     Error::Internal("a statement that was prepared is not there any more".into())
                 })?;
                 command.substitute(values)?;
-                Ok(self.run_in(transaction, &command).await?.into())
+                Ok(self.run_in(transaction, &command).await?.stream())
             }
         }
     }

@@ -33,13 +33,18 @@ pub(super) struct Rows {
 enum Source {
     Stream(SendableRecordBatchStream),
     Batch(Option<RecordBatch>),
-    Batches(std::vec::IntoIter<RecordBatch>),
 }
 
 /// What a statement gave.
 pub(super) enum Given {
     Rows(SchemaRef, Rows),
     Done(String),
+}
+
+impl Given {
+    fn rows(stream: SendableRecordBatchStream, verb: Option<&'static str>) -> Given {
+        Given::Rows(stream.schema(), Rows::new(Source::Stream(stream), verb))
+    }
 }
 
 impl Rows {
@@ -263,13 +268,10 @@ impl Connection {
             add(&metrics.rollbacks_total, 1);
         }
         Ok(match outcome {
-            Outcome::Rows(stream) => {
-                let schema = stream.schema();
-                Given::Rows(schema, Rows::new(Source::Stream(stream), None))
-            }
-            Outcome::Returned { verb, rows, schema, batches } => {
+            Outcome::Rows(stream) => Given::rows(stream, None),
+            Outcome::Returned { verb, rows, returned } => {
                 add(&metrics.rows_written_total, rows);
-                Given::Rows(schema, Rows::new(Source::Batches(batches.into_iter()), Some(verb)))
+                Given::rows(returned, Some(verb))
             }
             Outcome::Count { verb, rows } => {
                 if kind == Kind::Write {
@@ -337,7 +339,6 @@ impl Connection {
     async fn next_batch(&mut self, source: &mut Source) -> Result<Option<RecordBatch>, Failure> {
         match source {
             Source::Batch(batch) => Ok(batch.take()),
-            Source::Batches(batches) => Ok(batches.next()),
             Source::Stream(stream) => match self.socket.guarded(&mut self.guard, stream.next()).await? {
                 None => Ok(None),
                 Some(Ok(batch)) => Ok(Some(batch)),
