@@ -33,6 +33,7 @@ use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
 use self::kept::{Kept, kept};
+use crate::cursor::CursorUse;
 use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
 use crate::point::{self, Point};
@@ -144,6 +145,11 @@ impl Prepared {
     /// True for COMMIT and ROLLBACK, which a failed block takes.
     pub fn ends_block(&self) -> bool {
         matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
+    }
+
+    /// What it does with a cursor, if it is about one.
+    pub fn cursor_use(&self) -> Option<CursorUse<'_>> {
+        self.0.command.as_ref().and_then(CursorUse::of)
     }
 
     /// Brings values to the types of the parameters.

@@ -59,7 +59,8 @@ pub enum Short {
 }
 
 impl Collected {
-    fn stream(self) -> SendableRecordBatchStream {
+    /// The rows as a stream.
+    pub fn stream(self) -> SendableRecordBatchStream {
         let batches = futures::stream::iter(self.batches.into_iter().map(Ok));
         Box::pin(RecordBatchStreamAdapter::new(self.schema, batches))
     }

@@ -200,6 +200,11 @@ impl Session {
         &self.current
     }
 
+    /// How many savepoints the open block has.
+    pub fn savepoints(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::savepoints)
+    }
+
     /// The columns of a cursor that DECLARE made, if there is one of this name.
     pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
         self.cursors.columns(name)
@@ -210,7 +215,7 @@ impl Session {
         match command {
             Command::Show(name) => settings::find(name).ok().map(|setting| set::texts(&[setting.name])),
             Command::ShowAll => Some(set::texts(&set::ALL_COLUMNS)),
-            Command::Fetch { name, .. } => self.cursors.columns(name),
+            Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
             Command::Execute { name, .. } => self.statements.get(name)?.prepared.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
             _ => None,
@@ -254,8 +259,7 @@ impl Session {
             Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
             Command::Declare { name, query } => self.declare(&name, *query).await,
-            Command::Fetch { name, rows } => self.fetch(&name, rows).await,
-            Command::Move { name, rows } => self.move_cursor(&name, rows).await,
+            Command::Motion(motion) => self.move_cursor(&motion).await,
             Command::Close(name) => self.close_cursor(name.as_deref()),
             command => self.run_statement(command).await,
         }

@@ -16,7 +16,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::copy::CopyStatement;
-use crate::cursor::{self, FetchRows};
+use crate::cursor;
+use crate::cursor_text::CursorMotion;
 use crate::cut::{self, Part};
 use crate::define;
 use crate::dialect::dialect_of;
@@ -96,14 +97,8 @@ pub(crate) enum Command {
         name: String,
         query: Box<EngineStatement>,
     },
-    Fetch {
-        name: String,
-        rows: FetchRows,
-    },
-    Move {
-        name: String,
-        rows: FetchRows,
-    },
+    /// FETCH, MOVE.
+    Motion(CursorMotion),
     /// CLOSE; None: all.
     Close(Option<String>),
     /// EXPLAIN ANALYZE of a statement that writes.
@@ -152,8 +147,8 @@ impl Command {
             Command::Deallocate(None) => "DEALLOCATE ALL",
             Command::Deallocate(Some(_)) => "DEALLOCATE",
             Command::Declare { .. } => "DECLARE CURSOR",
-            Command::Fetch { .. } => "FETCH",
-            Command::Move { .. } => "MOVE",
+            Command::Motion(motion) if motion.passes => "MOVE",
+            Command::Motion(_) => "FETCH",
             Command::Close(_) => "CLOSE CURSOR",
             Command::ExplainWrite { .. } => "EXPLAIN",
             Command::Query(statement) => match statement.as_ref() {
@@ -280,7 +275,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
             Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
             Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
-            Part::Move(fetch) => commands.push(moved(parse_engine(&fetch)?)?),
+            Part::Motion(motion) => commands.push(Command::Motion(motion)),
             Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
@@ -290,15 +285,6 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
         }
     }
     Ok(commands)
-}
-
-/// The MOVE of a FETCH.
-fn moved(statements: Vec<EngineStatement>) -> Result<Command> {
-    let classified: Result<Vec<Command>> = statements.into_iter().map(classify).collect();
-    match classified?.pop() {
-        Some(Command::Fetch { name, rows }) => Ok(Command::Move { name, rows }),
-        _ => Err(Error::Syntax("syntax error: MOVE".into())),
-    }
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
@@ -397,9 +383,6 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Declare { mut stmts } if stmts.len() == 1 => {
             let (name, query) = cursor::declared(stmts.swap_remove(0))?;
             Command::Declare { name, query }
-        }
-        Statement::Fetch { name, direction, into: None, .. } => {
-            Command::Fetch { name: identifier(&name), rows: cursor::fetch_rows(&direction)? }
         }
         Statement::Close { cursor: CloseCursor::All } => Command::Close(None),
         Statement::Close { cursor: CloseCursor::Specific { name } } => {

@@ -6,6 +6,7 @@ mod extended;
 mod hostile;
 mod isolation;
 mod limits;
+mod portals;
 mod protocol;
 mod psql;
 mod raw;
