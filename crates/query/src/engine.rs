@@ -41,6 +41,7 @@ use crate::session::{Session, SessionOptions, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::statement::table_name;
 use crate::views::Views;
+use crate::zones::{self, LocalTimes};
 use crate::{assignment, definition, explain, literals, modify, past, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
@@ -60,6 +61,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     if let Some(partitions) = options.target_partitions {
         config = config.with_target_partitions(partitions.max(1));
     }
+    config.options_mut().execution.time_zone = Some(zones::UTC.to_owned());
     let parser = &mut config.options_mut().sql_parser;
     parser.dialect = Dialect::PostgreSQL;
     parser.map_string_types_to_utf8view = false;
@@ -69,6 +71,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
+    analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(CheckedSums));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)

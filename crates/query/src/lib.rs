@@ -86,6 +86,7 @@ mod view_definition;
 mod views;
 mod words;
 mod write;
+mod zones;
 
 pub use block::SAVEPOINTS_MAX;
 pub use catalog::is_catalog_relation;

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! - A run gives what the statement's text would give with the values in the place of the parameters.
-//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]). If the
-//!   columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
+//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]), or the session
+//!   has another time zone. If the columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
 //! - A plan that has a function of the time, of the session or of chance is optimised in each run.
 //! - A [`Prepared`] belongs to the session that made it.
 //!
@@ -59,12 +59,15 @@ struct Kernel {
     planned: Mutex<Planned>,
 }
 
-/// What was kept, and at which version of the catalog.
+/// What was kept, and when.
 #[derive(Debug)]
 struct Planned {
-    version: u64,
+    version: Version,
     work: Arc<Work>,
 }
+
+/// The version of the catalog, and how often the session's time zone was changed.
+type Version = (u64, u64);
 
 /// How a prepared statement runs.
 #[derive(Debug)]
@@ -201,7 +204,7 @@ impl Session {
         command: Option<Command>,
         parameter_types: &[Option<ArrowType>],
     ) -> Result<Prepared> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         let ready = match &command {
             Some(command) => self.ready(command, parameter_types).await?,
             None => Ready { work: Work::Text, parameters: Vec::new(), columns: None },
@@ -213,6 +216,11 @@ impl Session {
             columns: ready.columns,
             planned: Mutex::new(Planned { version, work: Arc::new(ready.work) }),
         })))
+    }
+
+    /// What plans depend on.
+    fn planning_version(&self) -> Version {
+        (self.catalog.version(), self.zone_changes)
     }
 
     async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
@@ -301,7 +309,7 @@ impl Session {
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
     /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
     pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         let mut commands = parse(sql).ok()?;
         let command = commands.pop().filter(|_| commands.is_empty())?;
         let count = command.parameters().ok()?;

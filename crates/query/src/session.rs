@@ -84,6 +84,8 @@ pub struct Session {
     pub(crate) durability: Durability,
     options: SessionOptions,
     pub(crate) facts: Arc<Facts>,
+    /// How often the time zone was changed.
+    pub(crate) zone_changes: u64,
     /// The settings before the open block.
     pub(crate) settings_before: Option<Arc<Settings>>,
     /// What PREPARE prepared.
@@ -116,6 +118,7 @@ impl Session {
             durability,
             options,
             facts,
+            zone_changes: 0,
             settings_before: None,
             statements: BTreeMap::new(),
             cursors: Cursors::default(),

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::result::{Collected, StatementResult};
 use crate::session::Session;
 use crate::settings::{self, REPORTED, SETTINGS, Settings};
+use crate::zones;
 
 /// The columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
@@ -234,7 +235,10 @@ impl Session {
         self.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;
         let state = self.context.state_ref();
         let mut state = state.write();
-        state.config_mut().options_mut().set("datafusion.execution.time_zone", &zone)?;
+        if state.config_options().execution.time_zone.as_ref() != Some(&zone) {
+            zones::set(&mut state, &zone)?;
+            self.zone_changes += 1;
+        }
         Ok(())
     }
 }

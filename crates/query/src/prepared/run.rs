@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::parameters;
 use crate::result::{Outcome, Short, StatementResult};
 use crate::session::{Session, commit, commit_waits};
+use crate::zones::UTC;
 
 impl Session {
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
@@ -72,7 +73,7 @@ impl Session {
         }
         let work = {
             let planned = kernel.planned.lock();
-            let current = planned.version == self.catalog.version();
+            let current = planned.version == self.planning_version();
             current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
         };
         let writes = command.writes();
@@ -185,7 +186,7 @@ impl Session {
 
     /// How the statement runs, planned again if the catalog has changed.
     async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         {
             let planned = prepared.0.planned.lock();
             if planned.version == version {
@@ -208,7 +209,12 @@ fn same_columns(old: Option<&SchemaRef>, new: Option<&SchemaRef>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
             let column = |schema: &SchemaRef, at: usize| {
-                (schema.field(at).name().clone(), schema.field(at).data_type().clone())
+                let data_type = match schema.field(at).data_type() {
+                    // Moments of another zone are of the same type to clients.
+                    DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
+                    other => other.clone(),
+                };
+                (schema.field(at).name().clone(), data_type)
             };
             old.fields().len() == new.fields().len()
                 && (0..old.fields().len()).all(|at| column(old, at) == column(new, at))

@@ -139,7 +139,7 @@ impl Connection {
         if let Some(statement) = self.about_roles(sql, kind).map_err(positioned)? {
             return Ok(self.without_columns(kind, Work::Roles(statement)));
         }
-        let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid)).collect();
+        let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid, self.settings.zone_name())).collect();
         let prepared = self.prepare(sql, kind, &declared).await.map_err(positioned)?;
         let parameters = prepared.parameters().iter().enumerate();
         let types = parameters

@@ -50,6 +50,7 @@ impl Portal {
 
 impl Connection {
     pub(super) fn bind(&mut self, bind: Bind) -> Result<(), Failure> {
+        self.settings.look(&self.session);
         let statement = self.statements.get(&bind.statement).ok_or_else(|| no_statement(&bind.statement))?;
         let statement = Arc::clone(statement);
         if self.session.is_failed() && !statement.kind.ends_failure() && !statement.is_empty() {
@@ -62,7 +63,7 @@ impl Connection {
         if self.portals.len() >= NAMES_MAX {
             return Err(Report::error("54000", format!("at most {NAMES_MAX} portals are possible")).into());
         }
-        let values = values(&statement, &bind)?;
+        let values = values(&statement, &bind, self.settings.zone_name())?;
         let columns = statement.columns.as_ref().map_or(0, |schema| schema.fields().len());
         let formats = formats(&bind.results, columns)?;
         let savepoints = self.session.savepoints();
@@ -225,7 +226,7 @@ fn no_portal(name: &str) -> Report {
 }
 
 /// The values of a Bind as the plan wants them.
-fn values(statement: &Statement, bind: &Bind) -> Result<Vec<ScalarValue>, Failure> {
+fn values(statement: &Statement, bind: &Bind, zone: &str) -> Result<Vec<ScalarValue>, Failure> {
     let wanted = statement.parameters();
     if wanted.len() != bind.values.len() {
         let message = format!(
@@ -238,8 +239,8 @@ fn values(statement: &Statement, bind: &Bind) -> Result<Vec<ScalarValue>, Failur
     }
     let formats = formats(&bind.formats, wanted.len())?;
     let values = wanted.iter().zip(&bind.values).zip(formats).zip(&statement.types);
-    let read =
-        values.map(|(((wanted, value), format), &oid)| parameter::read(value.as_ref(), format, oid, wanted));
+    let read = values
+        .map(|(((wanted, value), format), &oid)| parameter::read(value.as_ref(), format, oid, wanted, zone));
     Ok(read.collect::<Result<_, Report>>()?)
 }
 

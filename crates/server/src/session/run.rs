@@ -318,7 +318,9 @@ impl Connection {
                 }
                 continue;
             };
-            let written = rows::write(batch, formats, from, left, SEND_BYTES, &mut self.socket.out.bytes)?;
+            let zone = self.settings.zone;
+            let written =
+                rows::write(batch, formats, zone, from, left, SEND_BYTES, &mut self.socket.out.bytes)?;
             portions.consume(written);
             sending.sent += written as u64;
             add(&self.shared.metrics.rows_sent_total, written as u64);

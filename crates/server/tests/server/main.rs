@@ -14,3 +14,4 @@ mod security;
 mod settings;
 mod support;
 mod types;
+mod zones;
