@@ -28,7 +28,7 @@ use crate::generated::{self, Generated};
 use crate::past::history_option;
 use crate::result::StatementResult;
 use crate::session::{Session, blocking};
-use crate::statement::{identifier, refuse, table_name};
+use crate::syntax::{identifier, refuse, table_name};
 
 const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
 

@@ -18,7 +18,8 @@ use crate::error::{Error, Result};
 use crate::portions::Portions;
 use crate::result::StatementResult;
 use crate::session::Session;
-use crate::statement::{Command, identifier};
+use crate::statement::Command;
+use crate::syntax::identifier;
 
 /// The most open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
@@ -129,17 +130,13 @@ impl Session {
     }
 
     fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         self.cursors.0.get_mut(name).ok_or_else(|| unknown(name))
     }
 
     /// Closes a cursor, or all.
     pub(crate) fn close_cursor(&mut self, name: Option<&str>) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         match name {
             None => self.cursors.clear(),
             Some(name) => {

@@ -7,7 +7,7 @@
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::error::{Error, Result};
-use crate::statement::identifier;
+use crate::syntax::identifier;
 use crate::words::Words;
 
 /// A FETCH or MOVE.

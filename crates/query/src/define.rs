@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::result::StatementResult;
 use crate::sequences;
 use crate::session::{Session, blocking};
-use crate::statement::{refuse, table_name};
+use crate::syntax::{refuse, table_name};
 use crate::view_definition::{self, drop_all};
 
 /// What a statement of this module does, as command tags begin.

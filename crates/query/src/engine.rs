@@ -39,7 +39,7 @@ use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
-use crate::statement::table_name;
+use crate::syntax::table_name;
 use crate::views::Views;
 use crate::zones::{self, LocalTimes};
 use crate::{assignment, definition, explain, literals, modify, past, write};

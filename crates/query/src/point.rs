@@ -35,7 +35,8 @@ use crate::columns::Columns;
 use crate::error::Result;
 use crate::parameters::{Types, alone, column_value};
 use crate::result::Short;
-use crate::statement::{Command, column_name, from_tables, identifier, is_plain, table_name};
+use crate::statement::Command;
+use crate::syntax::{column_name, from_tables, identifier, is_plain, table_name};
 use crate::types::arrow_type;
 
 /// The most keys of a statement on this way.

@@ -193,10 +193,7 @@ impl Session {
             Ok(_) => Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement")),
             Err(error) => Err(error),
         };
-        if let (Err(error), Some(block)) = (&prepared, &mut self.block) {
-            block.fail(error);
-        }
-        prepared
+        prepared.map_err(|error| self.failing(error))
     }
 
     pub(crate) async fn prepare_command(

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use entresol_tables::SequenceType;
 
 use crate::error::{Error, Result};
-use crate::statement::table_name;
+use crate::syntax::table_name;
 use crate::words::{Words, number};
 
 /// A statement on a sequence.
@@ -227,7 +227,7 @@ impl Words<'_> {
         let mut parts = self.name()?;
         match parts.pop() {
             Some(column) if !parts.is_empty() => {
-                Ok((table_name(&ObjectName::from(parts))?, crate::statement::identifier(&column)))
+                Ok((table_name(&ObjectName::from(parts))?, crate::syntax::identifier(&column)))
             }
             _ => Err(Error::coded(
                 "42601",

@@ -13,7 +13,7 @@ use crate::generated;
 use crate::result::StatementResult;
 use crate::sequence_text::{Options, SequenceStatement};
 use crate::session::{Session, blocking};
-use crate::statement::table_name;
+use crate::syntax::table_name;
 use crate::view_definition::drop_all;
 
 /// Runs a CREATE SEQUENCE or ALTER SEQUENCE.

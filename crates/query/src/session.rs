@@ -165,10 +165,7 @@ impl Session {
             Ok(frame) => frame.execute_stream().await.map_err(Error::from),
             Err(error) => Err(error),
         };
-        if let (Err(error), Some(block)) = (&result, &mut self.block) {
-            block.fail(error);
-        }
-        result
+        result.map_err(|error| self.failing(error))
     }
 
     /// Whether a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
@@ -349,10 +346,7 @@ impl Session {
             }
             command => self.run_in(&transaction, command).await,
         };
-        if let (Err(error), Some(block)) = (&result, &mut self.block) {
-            block.fail(error);
-        }
-        result
+        result.map_err(|error| self.failing(error))
     }
 
     async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {

@@ -13,7 +13,7 @@ use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
 use crate::error::{Error, Result};
 use crate::result::StatementResult;
 use crate::session::{Session, blocking};
-use crate::statement::{identifier, refuse, table_name};
+use crate::syntax::{identifier, refuse, table_name};
 use crate::types::column_type;
 use crate::{engine, parameters, views};
 

@@ -15,14 +15,12 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use datafusion::arrow::temporal_conversions::as_datetime_with_timezone;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionState;
 use datafusion::functions::datetime::to_local_time;
 use datafusion::logical_expr::expr::{Between, Cast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     TryCast, Volatility, cast as cast_expr,
@@ -30,6 +28,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::Result;
+use crate::rewriting::rewritten;
 
 /// The zone that times are kept in.
 pub(crate) const UTC: &str = "UTC";
@@ -43,7 +42,7 @@ const OFFSET_MINUTES_MAX: f64 = 16.0 * 60.0;
 /// The zone of this name as it is kept and shown, if there is one: `Europe/Berlin`, `+02:00`, hours as in `-3.5`.
 pub(crate) fn named(name: &str) -> Option<String> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);
-    if UTC_NAMES.iter().any(|known| is(&known)) {
+    if UTC_NAMES.iter().any(is) {
         return Some(UTC.to_owned());
     }
     if let Ok(hours) = name.parse() {
@@ -121,16 +120,7 @@ pub(crate) struct LocalTimes;
 
 impl AnalyzerRule for LocalTimes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| Ok(localised(expr, &schema)))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })
-        })
-        .data()
+        rewritten(plan, localised)
     }
 
     fn name(&self) -> &str {

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::result::Outcome;
 use crate::session::Session;
 use crate::source;
-use crate::statement::{Command, query_of, table_name};
+use crate::statement::{Command, query_of};
+use crate::syntax::table_name;
 
 /// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
 pub struct CopyOut {
