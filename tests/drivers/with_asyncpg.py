@@ -89,6 +89,14 @@ async def main():
         cursor = await connection.cursor("SELECT id FROM many WHERE id >= $1 ORDER BY id", 10)
         assert [row[0] for row in await cursor.fetch(3)] == [10, 11, 12]
         assert (await cursor.fetchrow())[0] == 13
+        # MOVE in SQL of what was bound by message, before and after its first rows.
+        cursor = await connection.cursor("SELECT id FROM many WHERE id >= $1 ORDER BY id", 10)
+        assert await cursor.forward(5) == 5
+        assert [row[0] for row in await cursor.fetch(3)] == [15, 16, 17]
+        assert await cursor.forward(100) == 100
+        assert (await cursor.fetchrow())[0] == 118
+        assert await cursor.forward(1000) == 381
+        assert await cursor.fetchrow() is None
 
     # COPY, which it knows in the binary format only for records.
     columns = ["id", "big", "flag", "ratio", "price", "day", "at", "note"]

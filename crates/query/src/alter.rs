@@ -26,8 +26,9 @@ use crate::definition::{
 use crate::error::{Error, Result};
 use crate::generated::{self, Generated};
 use crate::past::history_option;
-use crate::session::{Session, StatementResult, blocking};
-use crate::statement::{identifier, refuse, table_name};
+use crate::result::StatementResult;
+use crate::session::{Session, blocking};
+use crate::syntax::{identifier, refuse, table_name};
 
 const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
 

@@ -7,9 +7,10 @@
 //! | DOUBLE | numbers, text |
 //! | DECIMAL | numbers (rounded to the scale, half away from zero), text |
 //! | DATE | dates, timestamps at midnight, text |
-//! | TIMESTAMP | timestamps without zone (of microseconds at most: finer ones are cut), dates, text |
+//! | TIMESTAMP | timestamps (of microseconds at most: finer ones are cut), dates, text |
 //! | VARCHAR | text; booleans, numbers, dates and timestamps as they print |
 //!
+//! - A timestamp with a zone is the time in that zone, which is the session's.
 //! - Text is read as [`Value::parse`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
 //! - Nothing is wrapped or cut silently: a value that does not fit is an error with table, column and value.
 //! - Memory: the values of one batch.
@@ -26,6 +27,7 @@ use entresol_tables::calendar::MICROS_PER_DAY;
 use entresol_tables::{Column, DataType, Row, Table, Value, decimal};
 
 use crate::error::{Error, Result};
+use crate::zones;
 
 /// A timestamp of this microsecond of its day is a date.
 const MIDNIGHT: i64 = 0;
@@ -97,7 +99,7 @@ impl Source {
                 Source::Decimal { scale: *scale }
             }
             ArrowType::Date32 | ArrowType::Date64 => Source::Date,
-            ArrowType::Timestamp(_, None) => Source::Timestamp,
+            ArrowType::Timestamp(..) => Source::Timestamp,
             ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
             _ => return None,
         })
@@ -185,7 +187,8 @@ impl Place<'_> {
     /// Brings an array to the one type of its kind; that loses nothing but digits below a microsecond.
     fn normalise(&self, array: &ArrayRef, source: Source) -> Result<ArrayRef> {
         let options = CastOptions { safe: true, ..CastOptions::default() };
-        let cast = cast_with_options(array, &source.arrow_type(), &options)
+        let local = zones::local(array)?;
+        let cast = cast_with_options(&local, &source.arrow_type(), &options)
             .map_err(|error| self.misfit(format!("a {}: {error}", array.data_type())))?;
         if cast.null_count() != array.null_count() {
             let lost = (0..array.len()).find(|&row| cast.is_null(row) && array.is_valid(row)).unwrap_or(0);

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::session::{Session, StatementResult, blocking};
+use crate::result::StatementResult;
+use crate::session::{Session, blocking};
 
 pub(crate) async fn run(session: &Session, destination: PathBuf) -> Result<StatementResult> {
     let pool = Arc::clone(session.catalog.context().pool());

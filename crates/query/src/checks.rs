@@ -17,7 +17,7 @@ use entresol_transactions::Transaction;
 use crate::error::{Error, Result};
 use crate::expressions::{self, Computed, Scope, check_boolean};
 use crate::rows;
-use crate::statement::identifier;
+use crate::syntax::identifier;
 use crate::types::visible_schema;
 
 /// Rows that are looked at together when a check is added.

@@ -27,7 +27,7 @@ use crate::expressions::{Computed, Scope, check_boolean};
 use crate::generated;
 use crate::rows;
 use crate::source;
-use crate::statement::{identifier, table_name};
+use crate::syntax::{identifier, table_name};
 use crate::types::visible_schema;
 
 /// The relation that stands for the row that was to be inserted.

@@ -9,51 +9,26 @@
 use std::collections::BTreeMap;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{Declare, DeclareType, FetchDirection, Statement, Value as Literal};
-use futures::StreamExt;
-use parking_lot::Mutex;
+use datafusion::sql::sqlparser::ast::{Declare, DeclareType, Statement};
 
+use crate::cursor_text::CursorMotion;
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult};
-use crate::statement::identifier;
+use crate::portions::Portions;
+use crate::result::StatementResult;
+use crate::session::Session;
+use crate::statement::Command;
+use crate::syntax::identifier;
 
 /// The most open cursors of a session.
 pub const CURSORS_MAX: usize = 64;
 
 /// An open cursor.
 struct Cursor {
-    schema: SchemaRef,
-    /// In a lock that nobody waits for: it makes the session one that threads may share.
-    stream: Mutex<SendableRecordBatchStream>,
-    /// What was read and not fetched yet.
-    rest: Option<RecordBatch>,
+    rows: Portions,
     /// How many savepoints the block had.
     savepoints: usize,
-}
-
-impl Cursor {
-    /// The next rows, at most so many; `None` if none are left or wanted.
-    async fn next(&mut self, rows_max: u64) -> Result<Option<RecordBatch>> {
-        if rows_max == 0 {
-            return Ok(None);
-        }
-        let batch = match self.rest.take() {
-            Some(batch) => batch,
-            None => match self.stream.get_mut().next().await {
-                Some(batch) => batch?,
-                None => return Ok(None),
-            },
-        };
-        let taken = usize::try_from(rows_max).unwrap_or(usize::MAX).min(batch.num_rows());
-        if taken < batch.num_rows() {
-            self.rest = Some(batch.slice(taken, batch.num_rows() - taken));
-        }
-        Ok(Some(batch.slice(0, taken)))
-    }
 }
 
 /// The open cursors of a session, by name.
@@ -72,28 +47,33 @@ impl Cursors {
 
     /// The columns of a cursor's rows.
     pub(crate) fn columns(&self, name: &str) -> Option<SchemaRef> {
-        self.0.get(name).map(|cursor| cursor.schema.clone())
+        self.0.get(name).map(|cursor| cursor.rows.schema().clone())
     }
 }
 
-/// How many rows a FETCH takes.
+/// What a statement does with a cursor, for those who have cursors of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FetchRows(pub(crate) u64);
+pub enum CursorUse<'s> {
+    /// DECLARE of this name.
+    Declare(&'s str),
+    /// FETCH of so many rows at most.
+    Fetch(&'s str, u64),
+    /// MOVE, which passes by so many rows at most.
+    Move(&'s str, u64),
+    /// CLOSE; `None`: of all.
+    Close(Option<&'s str>),
+}
 
-/// What a FETCH says; backwards is not possible.
-pub(crate) fn fetch_rows(direction: &FetchDirection) -> Result<FetchRows> {
-    let count = |limit: &Literal| {
-        let text = limit.to_string();
-        text.parse().map_err(|_| Error::unsupported(format!("FETCH of {text} rows: cursors go forward only")))
-    };
-    Ok(FetchRows(match direction {
-        FetchDirection::Next | FetchDirection::Forward { limit: None } => 1,
-        FetchDirection::Count { limit } | FetchDirection::Forward { limit: Some(limit) } => {
-            count(&limit.value)?
-        }
-        FetchDirection::All | FetchDirection::ForwardAll => u64::MAX,
-        other => return Err(Error::unsupported(format!("FETCH {other}: cursors go forward only"))),
-    }))
+impl<'s> CursorUse<'s> {
+    pub(crate) fn of(command: &'s Command) -> Option<CursorUse<'s>> {
+        Some(match command {
+            Command::Declare { name, .. } => CursorUse::Declare(name),
+            Command::Motion(CursorMotion { passes: false, name, rows }) => CursorUse::Fetch(name, *rows),
+            Command::Motion(CursorMotion { passes: true, name, rows }) => CursorUse::Move(name, *rows),
+            Command::Close(name) => CursorUse::Close(name.as_deref()),
+            _ => return None,
+        })
+    }
 }
 
 /// The name and the query of a DECLARE.
@@ -131,52 +111,32 @@ impl Session {
         let transaction = block.next_statement()?;
         let _bound = self.bind(&transaction);
         let stream = engine::plan_query(self, query).await?.execute_stream().await?;
-        let cursor = Cursor { schema: stream.schema(), stream: Mutex::new(stream), rest: None, savepoints };
-        self.cursors.0.insert(name.to_owned(), cursor);
+        self.cursors.0.insert(name.to_owned(), Cursor { rows: Portions::new(stream), savepoints });
         Ok(StatementResult::Done { verb: "DECLARE CURSOR" })
     }
 
-    pub(crate) async fn fetch(&mut self, name: &str, rows: FetchRows) -> Result<StatementResult> {
-        let result = self.try_fetch(name, rows).await;
+    /// FETCH and MOVE.
+    pub(crate) async fn move_cursor(&mut self, motion: &CursorMotion) -> Result<StatementResult> {
+        let result = self.try_move(motion).await;
         result.map_err(|error| self.failing(error))
     }
 
-    async fn try_fetch(&mut self, name: &str, FetchRows(mut wanted): FetchRows) -> Result<StatementResult> {
-        let cursor = self.cursor(name)?;
-        let mut batches = Vec::new();
-        while let Some(batch) = cursor.next(wanted).await? {
-            wanted -= batch.num_rows() as u64;
-            batches.push(batch);
-        }
-        Ok(StatementResult::Rows { schema: cursor.schema.clone(), batches })
-    }
-
-    pub(crate) async fn move_cursor(&mut self, name: &str, rows: FetchRows) -> Result<StatementResult> {
-        let result = self.try_move(name, rows).await;
-        result.map_err(|error| self.failing(error))
-    }
-
-    async fn try_move(&mut self, name: &str, FetchRows(wanted): FetchRows) -> Result<StatementResult> {
-        let cursor = self.cursor(name)?;
-        let mut rows = 0;
-        while let Some(batch) = cursor.next(wanted - rows).await? {
-            rows += batch.num_rows() as u64;
-        }
-        Ok(StatementResult::Count { verb: "MOVE", rows })
+    async fn try_move(&mut self, motion: &CursorMotion) -> Result<StatementResult> {
+        let rows = &mut self.cursor(&motion.name)?.rows;
+        Ok(match motion.passes {
+            true => StatementResult::Count { verb: "MOVE", rows: rows.skip(motion.rows).await? },
+            false => StatementResult::Rows(rows.take(motion.rows).await?),
+        })
     }
 
     fn cursor(&mut self, name: &str) -> Result<&mut Cursor> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         self.cursors.0.get_mut(name).ok_or_else(|| unknown(name))
     }
 
     /// Closes a cursor, or all.
     pub(crate) fn close_cursor(&mut self, name: Option<&str>) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         match name {
             None => self.cursors.clear(),
             Some(name) => {

@@ -6,7 +6,7 @@
 //! ALTER TABLE t RESET (history)                                       PostgreSQL's; the parser knows SET
 //! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::sequence_text
 //! ... AS IDENTITY (options)                                           put in the order that the parser knows
-//! MOVE …                                                              FETCH without its rows
+//! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::cursor_text
 //! ```
 
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
+use crate::cursor_text::{self, CursorMotion};
 use crate::error::{Error, Result};
 use crate::sequence_text::{self, SequenceStatement};
 use crate::statement::has_word;
@@ -31,12 +32,12 @@ pub(crate) enum Part {
     SetAsOf(String),
     /// A CREATE SEQUENCE or ALTER SEQUENCE.
     Sequence(SequenceStatement),
-    /// The FETCH that moves a cursor as a MOVE does.
-    Move(String),
+    /// A FETCH or MOVE.
+    Motion(CursorMotion),
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 7] = ["backup", "system", "transaction", "reset", "sequence", "move", IDENTITY];
+const WORDS: [&str; 8] = ["backup", "system", "transaction", "reset", "sequence", "fetch", "move", IDENTITY];
 const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
@@ -60,10 +61,7 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
         let other = match words.first() {
             Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
-            Some(first) if is_word(&first.token, "move") => {
-                let rest = byte_at(sql, first.span.end);
-                Some(Part::Move(format!("FETCH{}", &sql[rest..end])))
-            }
+            _ if cursor_text::is_motion(&tokens) => Some(Part::Motion(cursor_text::parse(&tokens)?)),
             _ if sequence_text::is_sequence(&tokens) => Some(Part::Sequence(sequence_text::parse(&tokens)?)),
             _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {
                 None => identity_ordered(sql, start..end, &words)?.map(Part::Sql),

@@ -11,9 +11,10 @@ use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
 use crate::alter;
 use crate::definition::{column_indexes, index_name};
 use crate::error::{Error, Result};
+use crate::result::StatementResult;
 use crate::sequences;
-use crate::session::{Session, StatementResult, blocking};
-use crate::statement::{refuse, table_name};
+use crate::session::{Session, blocking};
+use crate::syntax::{refuse, table_name};
 use crate::view_definition::{self, drop_all};
 
 /// What a statement of this module does, as command tags begin.

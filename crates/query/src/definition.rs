@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::generated::{Generated, check_sequences, identity_option, serial};
 use crate::past::history_option;
 use crate::session::Session;
-use crate::statement::{identifier, refuse};
+use crate::syntax::{identifier, refuse};
 use crate::types::{column_type, declared_type};
 use crate::{checks, defaults};
 

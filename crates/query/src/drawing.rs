@@ -28,7 +28,7 @@ use entresol_tables::{Catalog, Position, Sequence, SequenceDefinition};
 
 use crate::error::{Error, Result, external};
 use crate::functions::Facts;
-use crate::statement::table_name;
+use crate::syntax::table_name;
 
 /// What a session drew.
 #[derive(Debug, Default)]

@@ -34,12 +34,14 @@ use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedSums};
+use crate::result::{Collected, StatementResult};
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
-use crate::session::{Session, SessionOptions, StatementResult, blocking, commit};
+use crate::session::{Session, SessionOptions, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
-use crate::statement::table_name;
+use crate::syntax::table_name;
 use crate::views::Views;
+use crate::zones::{self, LocalTimes};
 use crate::{assignment, definition, explain, literals, modify, past, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
@@ -59,6 +61,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     if let Some(partitions) = options.target_partitions {
         config = config.with_target_partitions(partitions.max(1));
     }
+    config.options_mut().execution.time_zone = Some(zones::UTC.to_owned());
     let parser = &mut config.options_mut().sql_parser;
     parser.dialect = Dialect::PostgreSQL;
     parser.map_string_types_to_utf8view = false;
@@ -68,6 +71,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
+    analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(CheckedSums));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
@@ -159,7 +163,7 @@ pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Resu
     let batches = frame.collect().await?;
     // The computed batches know best, e.g. what may be NULL.
     let schema = batches.first().map_or(schema, RecordBatch::schema);
-    Ok(StatementResult::Rows { schema, batches })
+    Ok(StatementResult::Rows(Collected { schema, batches }))
 }
 
 /// SET and RESET of the engine's own options.

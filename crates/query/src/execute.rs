@@ -10,8 +10,9 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
 
 use crate::engine;
 use crate::error::{Error, Result};
-use crate::prepared::{Outcome, Prepared};
-use crate::session::{Session, StatementResult};
+use crate::prepared::Prepared;
+use crate::result::{Outcome, StatementResult};
+use crate::session::Session;
 use crate::statement::{Command, parse, query_of};
 use crate::types::{arrow_type, declared_type};
 
@@ -52,9 +53,7 @@ impl Session {
         command: Command,
         source: Box<Statement>,
     ) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         if self.statements.contains_key(name) {
             return Err(Error::coded("42P05", format!("prepared statement \"{name}\" already exists")));
         }
@@ -79,9 +78,7 @@ impl Session {
     }
 
     async fn start_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         let unknown = || Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
         let prepared = self.statements.get(name).ok_or_else(unknown)?.prepared.clone();
         let values = self.arguments(arguments).await?;
@@ -109,9 +106,7 @@ impl Session {
 
     /// Forgets a prepared statement, or all.
     pub(crate) fn deallocate(&mut self, name: Option<&str>) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         match name {
             None => self.statements.clear(),
             Some(name) => {

@@ -14,7 +14,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
 
 use crate::error::{Error, Result};
-use crate::session::StatementResult;
+use crate::result::{Collected, StatementResult};
 use crate::set::texts;
 
 /// The one column.
@@ -73,7 +73,7 @@ fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
 fn lines(lines: Vec<String>) -> Result<StatementResult> {
     let schema = columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
-    Ok(StatementResult::Rows { schema, batches: vec![batch] })
+    Ok(StatementResult::Rows(Collected { schema, batches: vec![batch] }))
 }
 
 /// The statement without ANALYZE.

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Result};
-use crate::statement::identifier;
+use crate::syntax::identifier;
 use crate::{numbers, overflow};
 
 /// What the names in expressions mean.

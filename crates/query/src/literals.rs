@@ -12,7 +12,7 @@ use entresol_tables::{DataType, Row, Value};
 use crate::parameters::alone;
 use crate::point::Operand;
 use crate::source::{InsertSource, is_default};
-use crate::statement::is_plain;
+use crate::syntax::is_plain;
 
 /// The rows of a query that consists of literals and parameters; `None` if it has anything else.
 pub(crate) fn rows(source: &InsertSource, query: &Query, parameters: &[ScalarValue]) -> Option<Vec<Row>> {

@@ -26,7 +26,8 @@ use crate::defaults::{self, Defaults};
 use crate::engine::{self, query_statement};
 use crate::error::Result;
 use crate::expressions::{Computed, Scope};
-use crate::session::{Session, StatementResult};
+use crate::result::{Collected, StatementResult};
+use crate::session::Session;
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::types::visible_schema;
 use crate::{assignment, generated, literals, rows, write};
@@ -204,7 +205,11 @@ fn result(
     let arrays: Result<Vec<ArrayRef>> = computed.iter().map(|computed| computed.evaluate(&batch)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&schema_returned), arrays?, &options)?;
-    Ok(StatementResult::Returned { verb, rows: count, schema: schema_returned, batches: vec![batch] })
+    Ok(StatementResult::Returned {
+        verb,
+        rows: count,
+        returned: Collected { schema: schema_returned, batches: vec![batch] },
+    })
 }
 
 /// The columns that RETURNING gives, if there is one.

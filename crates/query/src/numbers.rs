@@ -12,11 +12,9 @@ use std::ops::ControlFlow;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -24,6 +22,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal, VisitMut,
     visit_expressions_mut,
 };
+
+use crate::rewriting::rewritten;
 
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
@@ -69,17 +69,7 @@ pub(crate) struct DoubleBesideDecimal;
 
 impl AnalyzerRule for DoubleBesideDecimal {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| {
-            let schema = merge_schema(&node.inputs());
-            let names = NamePreserver::new(&node);
-            node.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = expr.transform_up(|expr| Ok(rewrite(expr, &schema)))?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })?
-            .map_data(LogicalPlan::recompute_schema)
-        })
-        .data()
+        rewritten(plan, rewrite)
     }
 
     fn name(&self) -> &str {

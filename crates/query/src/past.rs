@@ -36,7 +36,8 @@ use crate::engine::query_statement;
 use crate::error::{Error, Result};
 use crate::provider::Current;
 use crate::schemas::{CATALOG, past_schema};
-use crate::statement::{query_of, table_name, template};
+use crate::statement::{query_of, template};
+use crate::syntax::table_name;
 
 /// Seconds of a day, and days of a month where an interval has some: as PostgreSQL counts them.
 const DAY_SECONDS: i128 = 86_400;

@@ -20,7 +20,6 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -35,7 +34,9 @@ use entresol_transactions::Transaction;
 use crate::columns::Columns;
 use crate::error::Result;
 use crate::parameters::{Types, alone, column_value};
-use crate::statement::{Command, column_name, from_tables, identifier, is_plain, table_name};
+use crate::result::Short;
+use crate::statement::Command;
+use crate::syntax::{column_name, from_tables, identifier, is_plain, table_name};
 use crate::types::arrow_type;
 
 /// The most keys of a statement on this way.
@@ -74,12 +75,6 @@ enum NewValue {
         number: Operand,
         negated: bool,
     },
-}
-
-/// What such a statement gave.
-pub(crate) enum Given {
-    Rows(SchemaRef, Option<RecordBatch>),
-    Count(&'static str, u64),
 }
 
 /// The statement, if it is one of this kind.
@@ -429,7 +424,7 @@ impl Point {
     }
 
     /// Runs it; `None` if its values make it go the long way. Nothing was written then.
-    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Given>> {
+    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
         let Some(keys) = self.rows_keys(parameters) else { return Ok(None) };
         match &self.action {
             Action::Select { projection, schema } => self.read(tx, keys, projection, schema).map(Some),
@@ -439,7 +434,7 @@ impl Point {
                     [key] => u64::from(self.table.delete(tx, key)?),
                     keys => self.table.delete_many(tx, keys)? as u64,
                 };
-                Ok(Some(Given::Count("DELETE", deleted)))
+                Ok(Some(Short::Count("DELETE", deleted)))
             }
         }
     }
@@ -477,7 +472,7 @@ impl Point {
         keys: Vec<Row>,
         projection: &[usize],
         schema: &SchemaRef,
-    ) -> Result<Given> {
+    ) -> Result<Short> {
         let mut columns = Columns::new(self.table.schema(), projection, Arc::clone(schema), keys.len());
         match keys.as_slice() {
             [key] => {
@@ -489,7 +484,7 @@ impl Point {
             0 => None,
             _ => Some(columns.finish()?),
         };
-        Ok(Given::Rows(Arc::clone(schema), batch))
+        Ok(Short::Rows(Arc::clone(schema), batch))
     }
 
     fn update(
@@ -498,7 +493,7 @@ impl Point {
         keys: &[Row],
         assigned: &[(usize, NewValue)],
         parameters: &[ScalarValue],
-    ) -> Result<Option<Given>> {
+    ) -> Result<Option<Short>> {
         let mut rows = Vec::with_capacity(keys.len());
         for old in self.table.get_many(tx, keys)?.into_iter().flatten() {
             let mut row = old.clone();
@@ -510,7 +505,7 @@ impl Point {
             rows.push(row);
         }
         self.table.upsert_many(tx, &rows)?;
-        Ok(Some(Given::Count("UPDATE", rows.len() as u64)))
+        Ok(Some(Short::Count("UPDATE", rows.len() as u64)))
     }
 }
 

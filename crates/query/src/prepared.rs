@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! - A run gives what the statement's text would give with the values in the place of the parameters.
-//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]). If the
-//!   columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
+//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]), or the session
+//!   has another time zone. If the columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
 //! - A plan that has a function of the time, of the session or of chance is optimised in each run.
 //! - A [`Prepared`] belongs to the session that made it.
 //!
@@ -20,8 +20,8 @@
 //! [`Catalog::version`]: entresol_tables::Catalog::version
 
 mod kept;
-mod outcome;
 mod run;
+mod watched;
 
 use std::sync::Arc;
 
@@ -32,13 +32,13 @@ use datafusion::sql::sqlparser::ast::{Insert, Query};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
-pub use self::outcome::{Outcome, Short};
-
 use self::kept::{Kept, kept};
+use crate::cursor::CursorUse;
 use crate::error::{Error, Result};
 use crate::parameters::{self, Types};
-use crate::point::{self, Given, Point};
+use crate::point::{self, Point};
 use crate::provider::Current;
+use crate::result::Short;
 use crate::session::Session;
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
@@ -59,12 +59,15 @@ struct Kernel {
     planned: Mutex<Planned>,
 }
 
-/// What was kept, and at which version of the catalog.
+/// What was kept, and when.
 #[derive(Debug)]
 struct Planned {
-    version: u64,
+    version: Version,
     work: Arc<Work>,
 }
+
+/// The version of the catalog, and how often the session's time zone was changed.
+type Version = (u64, u64);
 
 /// How a prepared statement runs.
 #[derive(Debug)]
@@ -86,14 +89,14 @@ impl Work {
     }
 
     /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
-    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Given>> {
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
             Work::Point(point) => point.run(transaction, values),
             Work::Insert(source) => {
                 let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
                 let count =
                     rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
-                Ok(count.map(|count| Given::Count("INSERT", count)))
+                Ok(count.map(|count| Short::Count("INSERT", count)))
             }
             Work::Query { .. } | Work::Text => Ok(None),
         }
@@ -147,6 +150,11 @@ impl Prepared {
         matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
     }
 
+    /// What it does with a cursor, if it is about one.
+    pub fn cursor_use(&self) -> Option<CursorUse<'_>> {
+        self.0.command.as_ref().and_then(CursorUse::of)
+    }
+
     /// Brings values to the types of the parameters.
     fn values(&self, values: &[ScalarValue]) -> Result<Option<Vec<ScalarValue>>> {
         let types = &self.0.parameters;
@@ -185,10 +193,7 @@ impl Session {
             Ok(_) => Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement")),
             Err(error) => Err(error),
         };
-        if let (Err(error), Some(block)) = (&prepared, &mut self.block) {
-            block.fail(error);
-        }
-        prepared
+        prepared.map_err(|error| self.failing(error))
     }
 
     pub(crate) async fn prepare_command(
@@ -196,7 +201,7 @@ impl Session {
         command: Option<Command>,
         parameter_types: &[Option<ArrowType>],
     ) -> Result<Prepared> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         let ready = match &command {
             Some(command) => self.ready(command, parameter_types).await?,
             None => Ready { work: Work::Text, parameters: Vec::new(), columns: None },
@@ -208,6 +213,11 @@ impl Session {
             columns: ready.columns,
             planned: Mutex::new(Planned { version, work: Arc::new(ready.work) }),
         })))
+    }
+
+    /// What plans depend on.
+    fn planning_version(&self) -> Version {
+        (self.catalog.version(), self.zone_changes)
     }
 
     async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
@@ -296,7 +306,7 @@ impl Session {
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
     /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
     pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         let mut commands = parse(sql).ok()?;
         let command = commands.pop().filter(|_| commands.is_empty())?;
         let count = command.parameters().ok()?;

@@ -6,13 +6,14 @@
 use std::fmt;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, SequenceOptions as EngineOptions, UnaryOperator, Value as Literal,
+    Expr, ObjectName, SequenceOptions as EngineOptions, UnaryOperator, Value as Literal,
 };
 use datafusion::sql::sqlparser::tokenizer::Token;
 use entresol_tables::SequenceType;
 
 use crate::error::{Error, Result};
-use crate::statement::table_name;
+use crate::syntax::table_name;
+use crate::words::{Words, number};
 
 /// A statement on a sequence.
 #[derive(Debug, Clone)]
@@ -102,14 +103,6 @@ fn integer(expr: &Expr) -> Result<i64> {
     Err(Error::Syntax(format!("syntax error: {expr} is no number")))
 }
 
-fn number(sign: &str, digits: &str) -> Result<i64> {
-    let text = format!("{sign}{digits}");
-    text.parse().map_err(|_| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => Error::coded("22003", format!("value \"{text}\" is out of range for type bigint")),
-        false => Error::Syntax(format!("syntax error at or near \"{text}\"")),
-    })
-}
-
 /// Whether the words of a statement begin one of this module.
 pub(crate) fn is_sequence(words: &[&Token]) -> bool {
     let mut words = Words(words);
@@ -155,59 +148,7 @@ pub(crate) fn ordered(words: &[&Token]) -> Result<String> {
     }
 }
 
-/// What is left of a statement.
-struct Words<'t>(&'t [&'t Token]);
-
 impl Words<'_> {
-    /// Takes a keyword, if it is next.
-    fn word(&mut self, wanted: &str) -> bool {
-        let found = matches!(self.0, [Token::Word(word), ..] if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted));
-        if found {
-            self.0 = &self.0[1..];
-        }
-        found
-    }
-
-    fn expect(&mut self, wanted: &str) -> Result<()> {
-        if self.word(wanted) { Ok(()) } else { Err(self.unexpected()) }
-    }
-
-    fn unexpected(&self) -> Error {
-        Error::Syntax(match self.0.first() {
-            Some(token) => format!("syntax error at or near \"{token}\""),
-            None => "syntax error at end of input".to_owned(),
-        })
-    }
-
-    /// A name, perhaps with the names of what it is in.
-    fn name(&mut self) -> Result<Vec<Ident>> {
-        let mut parts = Vec::new();
-        loop {
-            let [Token::Word(word), rest @ ..] = self.0 else { return Err(self.unexpected()) };
-            parts.push(match word.quote_style {
-                // The tokenizer was told to leave quotes as they are.
-                Some(quote) => Ident::with_quote(quote, word.value.replace("\"\"", "\"")),
-                None => Ident::new(&word.value),
-            });
-            self.0 = rest;
-            match self.0 {
-                [Token::Period, rest @ ..] => self.0 = rest,
-                _ => return Ok(parts),
-            }
-        }
-    }
-
-    fn number(&mut self) -> Result<i64> {
-        let (sign, rest) = match self.0 {
-            [Token::Minus, rest @ ..] => ("-", rest),
-            [Token::Plus, rest @ ..] => ("", rest),
-            rest => ("", rest),
-        };
-        let [Token::Number(digits, _), rest @ ..] = rest else { return Err(self.unexpected()) };
-        self.0 = rest;
-        number(sign, digits)
-    }
-
     fn options(&mut self) -> Result<Options> {
         let mut options = Options::default();
         while !self.0.is_empty() {
@@ -245,8 +186,7 @@ impl Words<'_> {
             options.start.replace(self.number()?).is_some()
         } else if self.word("restart") {
             let with = self.word("with");
-            let is_number = matches!(self.0, [Token::Number(..) | Token::Minus | Token::Plus, ..]);
-            let value = if with || is_number { Some(self.number()?) } else { None };
+            let value = if with || self.is_number() { Some(self.number()?) } else { None };
             options.restart.replace(value).is_some()
         } else if self.word("cache") {
             options.cache.replace(self.number()?).is_some()
@@ -287,7 +227,7 @@ impl Words<'_> {
         let mut parts = self.name()?;
         match parts.pop() {
             Some(column) if !parts.is_empty() => {
-                Ok((table_name(&ObjectName::from(parts))?, crate::statement::identifier(&column)))
+                Ok((table_name(&ObjectName::from(parts))?, crate::syntax::identifier(&column)))
             }
             _ => Err(Error::coded(
                 "42601",

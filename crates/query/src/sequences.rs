@@ -10,9 +10,10 @@ use entresol_tables::{
 
 use crate::error::{Error, Result};
 use crate::generated;
+use crate::result::StatementResult;
 use crate::sequence_text::{Options, SequenceStatement};
-use crate::session::{Session, StatementResult, blocking};
-use crate::statement::table_name;
+use crate::session::{Session, blocking};
+use crate::syntax::table_name;
 use crate::view_definition::drop_all;
 
 /// Runs a CREATE SEQUENCE or ALTER SEQUENCE.

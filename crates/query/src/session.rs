@@ -36,8 +36,9 @@ use crate::execute::Named;
 use crate::explain;
 use crate::functions::{self, Facts};
 use crate::past;
-use crate::point::{self, Given};
+use crate::point;
 use crate::provider::Current;
+use crate::result::StatementResult;
 use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
@@ -74,50 +75,6 @@ impl Default for SessionOptions {
     }
 }
 
-/// What a statement gave.
-#[derive(Debug, Clone)]
-pub enum StatementResult {
-    /// Rows of a query.
-    Rows {
-        /// Their columns.
-        schema: SchemaRef,
-        /// The rows.
-        batches: Vec<RecordBatch>,
-    },
-    /// Rows were changed.
-    Count {
-        /// INSERT, UPDATE, DELETE or CREATE TABLE AS.
-        verb: &'static str,
-        /// How many.
-        rows: u64,
-    },
-    /// Rows were changed, and RETURNING asked for something of them.
-    Returned {
-        /// INSERT, UPDATE or DELETE.
-        verb: &'static str,
-        /// How many were changed.
-        rows: u64,
-        /// The columns of what is returned.
-        schema: SchemaRef,
-        /// What is returned.
-        batches: Vec<RecordBatch>,
-    },
-    /// Anything else was done.
-    Done {
-        /// What: CREATE TABLE, COMMIT and the like.
-        verb: &'static str,
-    },
-}
-
-impl From<Given> for StatementResult {
-    fn from(given: Given) -> StatementResult {
-        match given {
-            Given::Rows(schema, batch) => StatementResult::Rows { schema, batches: Vec::from_iter(batch) },
-            Given::Count(verb, rows) => StatementResult::Count { verb, rows },
-        }
-    }
-}
-
 /// One client; see the [module](self).
 pub struct Session {
     pub(crate) catalog: Arc<Catalog>,
@@ -127,6 +84,8 @@ pub struct Session {
     pub(crate) durability: Durability,
     options: SessionOptions,
     pub(crate) facts: Arc<Facts>,
+    /// How often the time zone was changed.
+    pub(crate) zone_changes: u64,
     /// The settings before the open block.
     pub(crate) settings_before: Option<Arc<Settings>>,
     /// What PREPARE prepared.
@@ -159,6 +118,7 @@ impl Session {
             durability,
             options,
             facts,
+            zone_changes: 0,
             settings_before: None,
             statements: BTreeMap::new(),
             cursors: Cursors::default(),
@@ -179,8 +139,8 @@ impl Session {
     /// Runs statements and returns the rows of the last one, which must be a query.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
         match self.execute(sql).await?.pop() {
-            Some(StatementResult::Rows { batches, .. } | StatementResult::Returned { batches, .. }) => {
-                Ok(batches)
+            Some(StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. }) => {
+                Ok(rows.batches)
             }
             _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
         }
@@ -205,10 +165,7 @@ impl Session {
             Ok(frame) => frame.execute_stream().await.map_err(Error::from),
             Err(error) => Err(error),
         };
-        if let (Err(error), Some(block)) = (&result, &mut self.block) {
-            block.fail(error);
-        }
-        result
+        result.map_err(|error| self.failing(error))
     }
 
     /// Whether a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
@@ -243,6 +200,11 @@ impl Session {
         &self.current
     }
 
+    /// How many savepoints the open block has.
+    pub fn savepoints(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::savepoints)
+    }
+
     /// The columns of a cursor that DECLARE made, if there is one of this name.
     pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
         self.cursors.columns(name)
@@ -253,7 +215,7 @@ impl Session {
         match command {
             Command::Show(name) => settings::find(name).ok().map(|setting| set::texts(&[setting.name])),
             Command::ShowAll => Some(set::texts(&set::ALL_COLUMNS)),
-            Command::Fetch { name, .. } => self.cursors.columns(name),
+            Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
             Command::Execute { name, .. } => self.statements.get(name)?.prepared.columns(),
             Command::ExplainWrite { .. } => Some(explain::columns()),
             _ => None,
@@ -297,8 +259,7 @@ impl Session {
             Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
             Command::Declare { name, query } => self.declare(&name, *query).await,
-            Command::Fetch { name, rows } => self.fetch(&name, rows).await,
-            Command::Move { name, rows } => self.move_cursor(&name, rows).await,
+            Command::Motion(motion) => self.move_cursor(&motion).await,
             Command::Close(name) => self.close_cursor(name.as_deref()),
             command => self.run_statement(command).await,
         }
@@ -385,10 +346,7 @@ impl Session {
             }
             command => self.run_in(&transaction, command).await,
         };
-        if let (Err(error), Some(block)) = (&result, &mut self.block) {
-            block.fail(error);
-        }
-        result
+        result.map_err(|error| self.failing(error))
     }
 
     async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
@@ -483,7 +441,9 @@ impl Session {
         let started = Instant::now();
         // A statement inside of a statement: the future would contain itself.
         match Box::pin(self.run_in(transaction, command)).await? {
-            StatementResult::Count { verb, rows } => explain::written(verb, rows, started.elapsed(), &plan),
+            StatementResult::Count { verb, rows } | StatementResult::Returned { verb, rows, .. } => {
+                explain::written(verb, rows, started.elapsed(), &plan)
+            }
             other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
         }
     }

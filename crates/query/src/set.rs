@@ -14,8 +14,10 @@ use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
 
 use crate::block::{Modes, level_named};
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult};
+use crate::result::{Collected, StatementResult};
+use crate::session::Session;
 use crate::settings::{self, REPORTED, SETTINGS, Settings};
+use crate::zones;
 
 /// The columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
@@ -30,7 +32,7 @@ fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementR
     let schema = texts(names);
     let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
     let batches = vec![RecordBatch::try_new(Arc::clone(&schema), arrays)?];
-    Ok(StatementResult::Rows { schema, batches })
+    Ok(StatementResult::Rows(Collected { schema, batches }))
 }
 
 impl Session {
@@ -68,17 +70,13 @@ impl Session {
 
     pub(crate) fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<StatementResult> {
         let result = self.try_set(name, value, local);
-        if let (Err(error), Some(block)) = (&result, &mut self.block) {
-            block.fail(error);
-        }
         result
+            .map_err(|error| self.failing(error))
             .map(|()| StatementResult::Done { verb: if value.is_none() && !local { "RESET" } else { "SET" } })
     }
 
     fn try_set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<()> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         let setting = settings::find(name)?;
         let value = match value {
             Some(value) => Some(setting.check(value)?),
@@ -104,9 +102,7 @@ impl Session {
     }
 
     pub(crate) fn reset_all(&mut self) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         self.facts.change(Settings::reset);
         self.apply_settings()?;
         Ok(StatementResult::Done { verb: "RESET" })
@@ -142,21 +138,14 @@ impl Session {
     }
 
     pub(crate) fn show(&mut self, name: &str) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         let shown = settings::find(name).and_then(|setting| Ok((setting.name, self.setting(name)?)));
-        if let (Err(error), Some(block)) = (&shown, &mut self.block) {
-            block.fail(error);
-        }
-        let (name, value) = shown?;
+        let (name, value) = shown.map_err(|error| self.failing(error))?;
         rows_of_texts(&[name], vec![vec![value]])
     }
 
     pub(crate) fn show_all(&self) -> Result<StatementResult> {
-        if let Some(block) = &self.block {
-            block.check(false)?;
-        }
+        self.check_block()?;
         let mut columns = vec![Vec::new(), Vec::new(), Vec::new()];
         for setting in SETTINGS {
             columns[0].push(setting.name.to_owned());
@@ -188,6 +177,11 @@ impl Session {
             DiscardObject::TEMP => "DISCARD TEMP",
         };
         Ok(StatementResult::Done { verb })
+    }
+
+    /// Refuses what comes after a failure in the open block.
+    pub(crate) fn check_block(&self) -> Result<()> {
+        self.block.as_ref().map_or(Ok(()), |block| block.check(false))
     }
 
     /// Fails the open block, if there is one.
@@ -233,7 +227,10 @@ impl Session {
         self.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;
         let state = self.context.state_ref();
         let mut state = state.write();
-        state.config_mut().options_mut().set("datafusion.execution.time_zone", &zone)?;
+        if state.config_options().execution.time_zone.as_ref() != Some(&zone) {
+            zones::set(&mut state, &zone)?;
+            self.zone_changes += 1;
+        }
         Ok(())
     }
 }

@@ -11,9 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::arrow::array::timezone::Tz;
-
 use crate::error::{Error, Result};
+use crate::zones;
 
 /// The longest value of a setting.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024;
@@ -58,8 +57,6 @@ const fn setting(name: &'static str, kind: Kind, default: &'static str, help: &'
 
 const MESSAGE_LEVELS: &[&str] =
     &["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error"];
-/// Names of the zone that times are kept in.
-const UTC: [&str; 6] = ["UTC", "Etc/UTC", "GMT", "Z", "+00", "0"];
 const UTF8: &[&str] = &["UTF8", "UTF-8", "UNICODE"];
 
 /// The version of PostgreSQL that clients are told, because they decide by it what to ask for.
@@ -121,7 +118,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "How long a statement may take; 0: as long as it likes.",
     ),
     setting("synchronize_seqscans", Kind::Boolean, "on", "No effect: scans begin at the first row."),
-    setting("TimeZone", Kind::Zone, "UTC", "The zone of timestamps with one."),
+    setting("TimeZone", Kind::Zone, zones::UTC, "The zone of timestamps with one."),
     setting("transaction_isolation", Kind::Isolation, "repeatable read", "The level of the open block."),
     setting("transaction_read_only", Kind::Boolean, "off", "Whether the open block is READ ONLY."),
     setting("xmloption", Kind::OneOf(&["content", "document"]), "content", "No effect: there is no XML."),
@@ -202,8 +199,7 @@ impl Setting {
                 let levels = ["read uncommitted", "read committed", "repeatable read", "serializable"];
                 levels.contains(&level.as_str()).then_some(level)
             }
-            Kind::Zone if UTC.iter().any(|name| name.eq_ignore_ascii_case(value)) => Some(UTC[0].to_owned()),
-            Kind::Zone => value.parse::<Tz>().is_ok().then(|| value.to_owned()),
+            Kind::Zone => zones::named(value),
             Kind::ReadOnly => None,
         }
     }

@@ -19,7 +19,8 @@ use entresol_tables::{Catalog, Table};
 use crate::defaults;
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, KEYED_SCHEMA};
-use crate::statement::{column_name, from_tables, identifier, refuse, single_table, table_name, template};
+use crate::statement::template;
+use crate::syntax::{column_name, from_tables, identifier, refuse, single_table, table_name};
 use crate::view_definition::not_written;
 
 /// What an INSERT writes.

@@ -10,13 +10,13 @@ use datafusion::sql::parser::{
     DFParserBuilder, ExplainStatement, ResetStatement, Statement as EngineStatement,
 };
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, FromTable,
-    Ident, Insert, ObjectName, ObjectNamePart, ObjectType, Query, Set, Statement, TableFactor,
-    TableWithJoins, TransactionMode, Update, Value as Literal,
+    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Ident,
+    Insert, ObjectName, ObjectType, Query, Set, Statement, TransactionMode, Update, Value as Literal,
 };
 
 use crate::copy::CopyStatement;
-use crate::cursor::{self, FetchRows};
+use crate::cursor;
+use crate::cursor_text::CursorMotion;
 use crate::cut::{self, Part};
 use crate::define;
 use crate::dialect::dialect_of;
@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::generated;
 use crate::parameters;
 use crate::past::moment_in;
-use crate::schemas::{CATALOG, SCHEMA};
 use crate::sequence_text::SequenceStatement;
+use crate::syntax::{column_name, identifier};
 
 /// The longest text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
@@ -96,14 +96,8 @@ pub(crate) enum Command {
         name: String,
         query: Box<EngineStatement>,
     },
-    Fetch {
-        name: String,
-        rows: FetchRows,
-    },
-    Move {
-        name: String,
-        rows: FetchRows,
-    },
+    /// FETCH, MOVE.
+    Motion(CursorMotion),
     /// CLOSE; None: all.
     Close(Option<String>),
     /// EXPLAIN ANALYZE of a statement that writes.
@@ -152,8 +146,8 @@ impl Command {
             Command::Deallocate(None) => "DEALLOCATE ALL",
             Command::Deallocate(Some(_)) => "DEALLOCATE",
             Command::Declare { .. } => "DECLARE CURSOR",
-            Command::Fetch { .. } => "FETCH",
-            Command::Move { .. } => "MOVE",
+            Command::Motion(motion) if motion.passes => "MOVE",
+            Command::Motion(_) => "FETCH",
             Command::Close(_) => "CLOSE CURSOR",
             Command::ExplainWrite { .. } => "EXPLAIN",
             Command::Query(statement) => match statement.as_ref() {
@@ -280,7 +274,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
             Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
             Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
-            Part::Move(fetch) => commands.push(moved(parse_engine(&fetch)?)?),
+            Part::Motion(motion) => commands.push(Command::Motion(motion)),
             Part::Sequence(statement) => commands.push(Command::Sequence(Box::new(statement))),
             Part::Sql(sql) => {
                 let statements: Result<Vec<Command>> =
@@ -290,15 +284,6 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
         }
     }
     Ok(commands)
-}
-
-/// The MOVE of a FETCH.
-fn moved(statements: Vec<EngineStatement>) -> Result<Command> {
-    let classified: Result<Vec<Command>> = statements.into_iter().map(classify).collect();
-    match classified?.pop() {
-        Some(Command::Fetch { name, rows }) => Ok(Command::Move { name, rows }),
-        _ => Err(Error::Syntax("syntax error: MOVE".into())),
-    }
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
@@ -397,9 +382,6 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Declare { mut stmts } if stmts.len() == 1 => {
             let (name, query) = cursor::declared(stmts.swap_remove(0))?;
             Command::Declare { name, query }
-        }
-        Statement::Fetch { name, direction, into: None, .. } => {
-            Command::Fetch { name: identifier(&name), rows: cursor::fetch_rows(&direction)? }
         }
         Statement::Close { cursor: CloseCursor::All } => Command::Close(None),
         Statement::Close { cursor: CloseCursor::Specific { name } } => {
@@ -507,57 +489,6 @@ fn unsupported(statement: &impl std::fmt::Display) -> Error {
     Error::unsupported(format!("statement {shown}"))
 }
 
-/// An identifier as the catalog has it: lower case unless it was quoted.
-pub(crate) fn identifier(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
-}
-
-/// The table that a statement writes: `t`, `public.t` or `entresol.public.t`.
-pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
-    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(identifier)).collect();
-    let parts = parts.unwrap_or_default();
-    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [table] | [SCHEMA, table] | [CATALOG, SCHEMA, table] => Ok((*table).to_owned()),
-        _ => Err(Error::Invalid(format!("{name} cannot be written: tables are in schema {SCHEMA}"))),
-    }
-}
-
-/// A column in the list of an INSERT or on the left of an assignment.
-pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
-    match name.0.as_slice() {
-        [ObjectNamePart::Identifier(ident)] => Ok(identifier(ident)),
-        _ => Err(Error::Invalid(format!("{name} is not the name of a column"))),
-    }
-}
-
-/// The one table of an UPDATE or DELETE, and its alias.
-pub(crate) fn single_table<'s>(
-    verb: &str,
-    tables: &'s [TableWithJoins],
-) -> Result<(String, Option<&'s Ident>)> {
-    let refused = || Error::unsupported(format!("{verb} of anything but one table"));
-    let [TableWithJoins { relation, joins }] = tables else { return Err(refused()) };
-    match relation {
-        TableFactor::Table { name, alias, args: None, version: None, .. } if joins.is_empty() => {
-            match alias {
-                Some(alias) if !alias.columns.is_empty() => Err(refused()),
-                alias => Ok((table_name(name)?, alias.as_ref().map(|alias| &alias.name))),
-            }
-        }
-        _ => Err(refused()),
-    }
-}
-
-/// The tables in the FROM of a DELETE.
-pub(crate) fn from_tables(from: &FromTable) -> &[TableWithJoins] {
-    match from {
-        FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables,
-    }
-}
-
 /// `SELECT 1 FROM t`, whose parts are replaced to build queries from parts of other statements.
 pub(crate) fn template() -> Result<Query> {
     let Some(EngineStatement::Statement(statement)) = parse_engine("SELECT 1 FROM t")?.pop() else {
@@ -566,27 +497,6 @@ pub(crate) fn template() -> Result<Query> {
     match *statement {
         Statement::Query(query) => Ok(*query),
         other => Err(Error::Internal(format!("the template of queries is {other}"))),
-    }
-}
-
-/// Whether a query is nothing but its body.
-pub(crate) fn is_plain(query: &Query) -> bool {
-    query.with.is_none()
-        && query.order_by.is_none()
-        && query.limit_clause.is_none()
-        && query.fetch.is_none()
-        && query.locks.is_empty()
-        && query.for_clause.is_none()
-        && query.settings.is_none()
-        && query.format_clause.is_none()
-        && query.pipe_operators.is_empty()
-}
-
-/// Refuses a clause that is present.
-pub(crate) fn refuse(verb: &str, clauses: &[(bool, &str)]) -> Result<()> {
-    match clauses.iter().find(|(present, _)| *present) {
-        Some((_, clause)) => Err(Error::unsupported(format!("{clause} in {verb}"))),
-        None => Ok(()),
     }
 }
 
@@ -646,16 +556,5 @@ mod tests {
         assert!(matches!(error, Error::Syntax(_)), "{error:?}");
         let deep = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
         assert!(parse(&deep).is_err());
-    }
-
-    #[test]
-    fn names_fold_unless_quoted() {
-        let name = |sql: &str| match one(sql) {
-            Command::DropTable { names, .. } => table_name(&names[0]),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(name("DROP TABLE Meters").unwrap(), "meters");
-        assert_eq!(name("DROP TABLE public.\"Meters\"").unwrap(), "Meters");
-        assert!(name("DROP TABLE entresol.memory").is_err());
     }
 }

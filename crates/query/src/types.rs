@@ -12,6 +12,7 @@
 //! | VARCHAR, TEXT, STRING, CHAR VARYING | Varchar | Utf8 |
 //!
 //! - The way from a table's type to Arrow and back is the identity.
+//! - There are no columns with a time zone; `zones.rs` has how moments become timestamps.
 //! - A length, as in VARCHAR(10), is refused: a limit that is not enforced would be a false promise.
 
 use std::sync::Arc;

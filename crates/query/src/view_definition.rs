@@ -11,8 +11,9 @@ use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName
 use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
 
 use crate::error::{Error, Result};
-use crate::session::{Session, StatementResult, blocking};
-use crate::statement::{identifier, refuse, table_name};
+use crate::result::StatementResult;
+use crate::session::{Session, blocking};
+use crate::syntax::{identifier, refuse, table_name};
 use crate::types::column_type;
 use crate::{engine, parameters, views};
 

@@ -248,10 +248,6 @@ async fn authenticated(
 
 /// What a session begins with. Names that we do not know are those of other servers, and of extensions.
 fn initial(session: &mut entresol::query::Session, name: &str, value: &str) -> Outcome<()> {
-    // Drivers send the zone of their machine; times are in UTC whatever they send, and say so.
-    if name.eq_ignore_ascii_case("TimeZone") {
-        return Ok(());
-    }
     match session.set_initial(name, value) {
         Err(error) if error.sqlstate() == "42704" => Ok(()),
         set => Ok(set?),

@@ -8,11 +8,11 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use entresol::StatementResult;
 use entresol::arrow::array::{Array, RecordBatch};
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::arrow::util::pretty::pretty_format_batches_with_options;
+use entresol::{Collected, StatementResult};
 
 use crate::error::{Error, Result};
 
@@ -38,7 +38,8 @@ fn options() -> FormatOptions<'static> {
 /// Prints what a statement returned.
 pub fn print(result: &StatementResult, format: Format, out: &mut dyn Write) -> Result<()> {
     match result {
-        StatementResult::Rows { schema, batches } | StatementResult::Returned { schema, batches, .. } => {
+        StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. } => {
+            let Collected { schema, batches } = rows;
             match format {
                 Format::Table => print_table(schema, batches, out),
                 Format::Csv => print_csv(schema, batches, out),
@@ -163,7 +164,7 @@ mod tests {
             ("t", Arc::new(StringArray::from(vec![Some("a,\"b\""), Some("")]))),
         ])
         .unwrap();
-        StatementResult::Rows { schema: batch.schema(), batches: vec![batch] }
+        StatementResult::Rows(Collected { schema: batch.schema(), batches: vec![batch] })
     }
 
     fn printed(result: &StatementResult, format: Format) -> String {

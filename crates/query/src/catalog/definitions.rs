@@ -10,7 +10,7 @@ use entresol_tables::Table;
 use super::relations::Constraint;
 use super::view::IndexView;
 use crate::schemas::SCHEMA;
-use crate::statement::identifier;
+use crate::syntax::identifier;
 
 /// CREATE INDEX of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {

@@ -41,7 +41,8 @@ use self::lists::{
 use self::types::{alias_of, is_text, known_type, operator, system_name};
 use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
-use crate::statement::{identifier, query_of};
+use crate::statement::query_of;
+use crate::syntax::identifier;
 
 /// Functions whose result is rows, and here a list.
 const ROWS: [&str; 2] = ["pg_partition_ancestors", "_pg_expandarray"];

@@ -120,7 +120,9 @@ impl<'a> Printer<'a> {
                 | ArrowType::Timestamp(TimeUnit::Microsecond, None)
                 | ArrowType::Utf8
         ) || matches!(array.data_type(), ArrowType::Decimal128(_, scale) if *scale >= 0);
-        const OPTIONS: FormatOptions<'static> = FormatOptions::new();
+        const OPTIONS: FormatOptions<'static> = FormatOptions::new()
+            .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
+            .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
         let other = if known { None } else { Some(ArrayFormatter::try_new(array, &OPTIONS)?) };
         Ok(Printer { array, other })
     }

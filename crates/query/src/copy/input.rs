@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::point::exact;
 use crate::session::{Session, commit};
 use crate::source;
-use crate::statement::table_name;
+use crate::syntax::table_name;
 use crate::types::arrow_type;
 
 /// Rows that are written together.

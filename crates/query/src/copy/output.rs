@@ -10,10 +10,11 @@ use futures::StreamExt;
 use super::options::Layout;
 use super::{CopyStatement, Source, encode, no_lines};
 use crate::error::{Error, Result};
-use crate::prepared::Outcome;
+use crate::result::Outcome;
 use crate::session::Session;
 use crate::source;
-use crate::statement::{Command, query_of, table_name};
+use crate::statement::{Command, query_of};
+use crate::syntax::table_name;
 
 /// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
 pub struct CopyOut {

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
 
-use super::outcome::{Watched, stream_of};
-use super::{Outcome, Planned, Prepared, Short, Work};
+use super::watched::Watched;
+use super::{Planned, Prepared, Work};
 use crate::block::StatementGuard;
 use crate::error::{Error, Result};
 use crate::parameters;
-use crate::point::Given;
+use crate::result::{Outcome, Short, StatementResult};
 use crate::session::{Session, commit, commit_waits};
+use crate::zones::UTC;
 
 impl Session {
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
@@ -28,7 +29,7 @@ impl Session {
         let converted = prepared.values(values)?;
         let values = converted.as_deref().unwrap_or(values);
         if !command.is_rows() {
-            return Ok(self.run(command.clone()).await?.into());
+            return Ok(self.run(command.clone()).await?.stream());
         }
         let writes = command.writes();
         let Some(block) = &mut self.block else {
@@ -72,7 +73,7 @@ impl Session {
         }
         let work = {
             let planned = kernel.planned.lock();
-            let current = planned.version == self.catalog.version();
+            let current = planned.version == self.planning_version();
             current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
         };
         let writes = command.writes();
@@ -88,7 +89,7 @@ impl Session {
                 Err(error) => return Some(Err(error)),
             };
             return match writes.then(|| transaction.commit(self.durability())) {
-                None | Some(Ok(_)) => Some(Ok(given.into())),
+                None | Some(Ok(_)) => Some(Ok(given)),
                 Some(Err(error)) => {
                     let error = Error::from(error);
                     if error.is_conflict() { None } else { Some(Err(error)) }
@@ -108,7 +109,7 @@ impl Session {
             Err(error) => return Some(Err(error)),
         };
         match ran {
-            Ok(given) => Some(Ok(given?.into())),
+            Ok(given) => Some(Ok(given?)),
             Err(error) => {
                 failure.set(&error);
                 Some(Err(error))
@@ -155,14 +156,13 @@ impl Session {
             Work::Text => None,
         };
         match given {
-            Some(Given::Rows(schema, batch)) => Ok(Outcome::Rows(stream_of(schema, batch))),
-            Some(Given::Count(verb, rows)) => Ok(Outcome::Count { verb, rows }),
+            Some(given) => Ok(StatementResult::from(given).stream()),
             None => {
                 let mut command = prepared.0.command.clone().ok_or_else(|| {
                     Error::Internal("a statement that was prepared is not there any more".into())
                 })?;
                 command.substitute(values)?;
-                Ok(self.run_in(transaction, &command).await?.into())
+                Ok(self.run_in(transaction, &command).await?.stream())
             }
         }
     }
@@ -186,7 +186,7 @@ impl Session {
 
     /// How the statement runs, planned again if the catalog has changed.
     async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
-        let version = self.catalog.version();
+        let version = self.planning_version();
         {
             let planned = prepared.0.planned.lock();
             if planned.version == version {
@@ -209,7 +209,12 @@ fn same_columns(old: Option<&SchemaRef>, new: Option<&SchemaRef>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => {
             let column = |schema: &SchemaRef, at: usize| {
-                (schema.field(at).name().clone(), schema.field(at).data_type().clone())
+                let data_type = match schema.field(at).data_type() {
+                    // Moments of another zone are of the same type to clients.
+                    DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
+                    other => other.clone(),
+                };
+                (schema.field(at).name().clone(), data_type)
             };
             old.fields().len() == new.fields().len()
                 && (0..old.fields().len()).all(|at| column(old, at) == column(new, at))

@@ -172,5 +172,5 @@ async fn the_errors_of_one_text_end_it() {
     assert_eq!(one(&mut a, "SELECT count(*) FROM account").await, "3");
     let results = a.execute("DELETE FROM account WHERE id = 5; SELECT 1").await.unwrap();
     assert!(matches!(results[0], StatementResult::Count { verb: "DELETE", rows: 1 }));
-    assert!(matches!(&results[1], StatementResult::Rows { schema, .. } if schema.fields().len() == 1));
+    assert!(matches!(&results[1], StatementResult::Rows(rows) if rows.schema.fields().len() == 1));
 }

@@ -13,6 +13,7 @@
 
 mod copy;
 mod extended;
+mod portals;
 mod roles;
 mod run;
 pub(crate) mod settings;
@@ -35,7 +36,8 @@ use crate::socket::{End, Guard, Interrupt, Socket, violation};
 use crate::startup::Started;
 use crate::wire::backend::Status;
 use crate::wire::frontend::{self, Frontend};
-use extended::{Portal, Statement};
+use extended::Statement;
+use portals::Portal;
 use settings::{Settings, shorter};
 use texts::Texts;
 

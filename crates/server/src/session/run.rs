@@ -2,12 +2,9 @@
 
 use std::time::Instant;
 
-use entresol::arrow::datatypes::SchemaRef;
-use entresol::arrow::record_batch::RecordBatch;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
-use entresol::query::{Error as QueryError, Outcome, Prepared, Short};
-use futures::StreamExt;
+use entresol::query::{Error as QueryError, Outcome, Portions, Prepared, Short};
 
 use super::{Connection, Failure};
 use crate::error::{Report, failed_block};
@@ -21,30 +18,28 @@ use crate::wire::split::{Kind, Piece, split};
 
 /// Rows that are being sent.
 pub(super) struct Rows {
-    source: Source,
-    /// The batch that is being sent and its rows that went out.
-    batch: Option<(RecordBatch, usize)>,
+    pub(super) portions: Portions,
     /// For the tag at the end: what was done, if these are rows that a write returned.
     pub(super) verb: Option<&'static str>,
     /// How many went out.
     pub(super) sent: u64,
 }
 
-enum Source {
-    Stream(SendableRecordBatchStream),
-    Batch(Option<RecordBatch>),
-    Batches(std::vec::IntoIter<RecordBatch>),
-}
-
 /// What a statement gave.
 pub(super) enum Given {
-    Rows(SchemaRef, Rows),
+    Rows(Rows),
     Done(String),
 }
 
+impl Given {
+    pub(super) fn rows(stream: SendableRecordBatchStream, verb: Option<&'static str>) -> Given {
+        Given::Rows(Rows::new(Portions::new(stream), verb))
+    }
+}
+
 impl Rows {
-    fn new(source: Source, verb: Option<&'static str>) -> Rows {
-        Rows { source, batch: None, verb, sent: 0 }
+    pub(super) fn new(portions: Portions, verb: Option<&'static str>) -> Rows {
+        Rows { portions, verb, sent: 0 }
     }
 }
 
@@ -127,8 +122,8 @@ impl Connection {
     ) -> Result<(), Failure> {
         match self.start(prepared, kind, values).await? {
             Given::Done(tag) => self.socket.out.complete(&tag),
-            Given::Rows(schema, mut rows) => {
-                self.socket.out.columns(describe(&schema, &[]));
+            Given::Rows(mut rows) => {
+                self.socket.out.columns(describe(rows.portions.schema(), &[]));
                 self.send(&mut rows, &[], usize::MAX).await?;
                 let tag = rows_tag(kind, &rows);
                 self.socket.out.complete(&tag);
@@ -236,6 +231,11 @@ impl Connection {
             self.portals.clear();
             self.implicit = false;
         }
+        if kind == Kind::Cursor
+            && let Some(given) = Box::pin(self.use_portal(prepared)).await?
+        {
+            return Ok(given);
+        }
         match prepared.is_short() {
             true => {
                 if let Some(ran) = self.session.run_short(prepared, values) {
@@ -255,6 +255,9 @@ impl Connection {
             }
             Err(error) => return Err(error.into()),
         };
+        if kind == Kind::RollbackTo {
+            self.close_younger_portals();
+        }
         let metrics = &self.shared.metrics;
         if (alone && kind == Kind::Write) || kind == Kind::Commit {
             add(&metrics.commits_total, 1);
@@ -263,13 +266,10 @@ impl Connection {
             add(&metrics.rollbacks_total, 1);
         }
         Ok(match outcome {
-            Outcome::Rows(stream) => {
-                let schema = stream.schema();
-                Given::Rows(schema, Rows::new(Source::Stream(stream), None))
-            }
-            Outcome::Returned { verb, rows, schema, batches } => {
+            Outcome::Rows(stream) => Given::rows(stream, None),
+            Outcome::Returned { verb, rows, returned } => {
                 add(&metrics.rows_written_total, rows);
-                Given::Rows(schema, Rows::new(Source::Batches(batches.into_iter()), Some(verb)))
+                Given::rows(returned, Some(verb))
             }
             Outcome::Count { verb, rows } => {
                 if kind == Kind::Write {
@@ -291,7 +291,7 @@ impl Connection {
     fn short(&mut self, kind: Kind, ran: Short) -> Given {
         let metrics = &self.shared.metrics;
         match ran {
-            Short::Rows(schema, batch) => Given::Rows(schema, Rows::new(Source::Batch(batch), None)),
+            Short::Rows(schema, batch) => Given::Rows(Rows::new(Portions::of_batch(schema, batch), None)),
             Short::Count(verb, rows) => {
                 if kind == Kind::Write && !self.session.in_transaction() {
                     add(&metrics.commits_total, 1);
@@ -310,40 +310,26 @@ impl Connection {
         rows_max: usize,
     ) -> Result<bool, Failure> {
         let mut left = rows_max;
-        loop {
-            let (batch, at) = match sending.batch.take() {
-                Some(open) => open,
-                None => match self.next_batch(&mut sending.source).await? {
-                    Some(batch) => (batch, 0),
-                    None => return Ok(false),
-                },
+        while left > 0 {
+            let portions = &mut sending.portions;
+            let Some((batch, from)) = portions.at_hand() else {
+                if portions.is_over() || !self.socket.guarded(&mut self.guard, portions.fill()).await?? {
+                    return Ok(false);
+                }
+                continue;
             };
-            let written = rows::write(&batch, formats, at, left, SEND_BYTES, &mut self.socket.out.bytes)?;
+            let zone = self.settings.zone;
+            let written =
+                rows::write(batch, formats, zone, from, left, SEND_BYTES, &mut self.socket.out.bytes)?;
+            portions.consume(written);
             sending.sent += written as u64;
             add(&self.shared.metrics.rows_sent_total, written as u64);
             left -= written;
-            if at + written < batch.num_rows() {
-                sending.batch = Some((batch, at + written));
-            }
-            if left == 0 {
-                return Ok(true);
-            }
-            if self.socket.out.bytes.len() >= SEND_BYTES {
+            if left > 0 && self.socket.out.bytes.len() >= SEND_BYTES {
                 self.socket.flush_guarded(&mut self.guard).await?;
             }
         }
-    }
-
-    async fn next_batch(&mut self, source: &mut Source) -> Result<Option<RecordBatch>, Failure> {
-        match source {
-            Source::Batch(batch) => Ok(batch.take()),
-            Source::Batches(batches) => Ok(batches.next()),
-            Source::Stream(stream) => match self.socket.guarded(&mut self.guard, stream.next()).await? {
-                None => Ok(None),
-                Some(Ok(batch)) => Ok(Some(batch)),
-                Some(Err(error)) => Err(QueryError::from(error).into()),
-            },
-        }
+        Ok(true)
     }
 }
 
@@ -363,7 +349,7 @@ fn deallocated_name(sql: &str) -> Option<String> {
 }
 
 /// `INSERT 0 5`, `UPDATE 5`; what CREATE TABLE AS made is `SELECT 5`.
-fn count_tag(verb: &str, rows: u64) -> String {
+pub(super) fn count_tag(verb: &str, rows: u64) -> String {
     match verb {
         "INSERT" => format!("INSERT 0 {rows}"),
         "CREATE TABLE AS" => format!("SELECT {rows}"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use entresol::query::Session;
 
+use crate::values::temporal::{UTC, Zone};
 use crate::wire::backend::Output;
 
 /// What was read of a session's settings.
@@ -19,6 +20,9 @@ pub(crate) struct Settings {
     pub(crate) idle_in_transaction: Option<Duration>,
     /// `idle_session_timeout`
     pub(crate) idle: Option<Duration>,
+    /// `TimeZone`
+    pub(crate) zone: Zone,
+    zone_name: String,
     /// What the client knows.
     told: Vec<(&'static str, String)>,
     told_version: Option<u64>,
@@ -41,7 +45,14 @@ impl Settings {
             self.statement = session.time_setting("statement_timeout");
             self.idle_in_transaction = session.time_setting("idle_in_transaction_session_timeout");
             self.idle = session.time_setting("idle_session_timeout");
+            self.zone_name = session.setting("TimeZone").unwrap_or_default();
+            self.zone = Zone::named(&self.zone_name);
         }
+    }
+
+    /// The name of the zone.
+    pub(crate) fn zone_name(&self) -> &str {
+        if self.zone_name.is_empty() { UTC } else { &self.zone_name }
     }
 
     /// Tells the client which settings are others than it knows; all at first.

@@ -15,6 +15,7 @@ use entresol::query::LINE_BYTES_MAX;
 use entresol::query::datafusion::common::ScalarValue;
 
 use super::cell::Column;
+use super::temporal::{UTC, Zone};
 use super::types::postgres_type;
 use super::{Format, parameter};
 use crate::error::{Outcome, Report};
@@ -41,7 +42,7 @@ pub(crate) struct Rows<'a> {
 impl<'a> Rows<'a> {
     pub(crate) fn new(batch: &'a RecordBatch) -> Outcome<Rows<'a>> {
         let columns: Outcome<Vec<_>> =
-            batch.columns().iter().map(|array| Column::new(array, Format::Binary)).collect();
+            batch.columns().iter().map(|array| Column::new(array, Format::Binary, Zone::default())).collect();
         let count = i16::try_from(batch.num_columns());
         let count = count.map_err(|_| Report::error("54011", "too many columns for the binary format"))?;
         Ok(Rows { columns: columns?, count })
@@ -198,7 +199,7 @@ fn value(row: &mut Bytes, wanted: &DataType) -> Outcome<ScalarValue> {
         Err(_) => None,
     };
     let of = postgres_type(wanted);
-    let value = parameter::read(bytes.as_ref(), Format::Binary, of.oid(), wanted)?;
+    let value = parameter::read(bytes.as_ref(), Format::Binary, of.oid(), wanted, UTC)?;
     if value.data_type() == *wanted {
         return Ok(value);
     }

@@ -17,7 +17,7 @@ use entresol::arrow::datatypes::{
 };
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval};
+use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval, Zone};
 use super::types::postgres_type;
 use super::{Format, decimal, temporal};
 use crate::error::{Outcome, Report};
@@ -47,11 +47,13 @@ pub(crate) struct Column<'a> {
     array: &'a dyn Array,
     read: Read<'a>,
     format: Format,
+    zone: Zone,
 }
 
 impl<'a> Column<'a> {
-    pub(crate) fn new(array: &'a ArrayRef, format: Format) -> Outcome<Column<'a>> {
-        Ok(Column { array: array.as_ref(), read: reader(array.as_ref())?, format })
+    /// Texts have timestamps in a zone as they are there.
+    pub(crate) fn new(array: &'a ArrayRef, format: Format, zone: Zone) -> Outcome<Column<'a>> {
+        Ok(Column { array: array.as_ref(), read: reader(array.as_ref())?, format, zone })
     }
 
     /// Appends length and value of a row, or NULL.
@@ -64,7 +66,7 @@ impl<'a> Column<'a> {
         let at = out.len();
         out.put_i32(0);
         match self.format {
-            Format::Text => text(&value, out)?,
+            Format::Text => text(&value, self.zone, out)?,
             Format::Binary => binary(&value, out)?,
         }
         let Ok(length) = i32::try_from(out.len() - at - 4) else {
@@ -237,7 +239,7 @@ fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
     })
 }
 
-fn text(value: &Value<'_>, out: &mut BytesMut) -> Outcome<()> {
+fn text(value: &Value<'_>, zone: Zone, out: &mut BytesMut) -> Outcome<()> {
     match value {
         Value::Bool(value) => out.put_u8(if *value { b't' } else { b'f' }),
         Value::Int(value, _) => {
@@ -256,9 +258,11 @@ fn text(value: &Value<'_>, out: &mut BytesMut) -> Outcome<()> {
         }
         Value::Date(days) => temporal::date(*days, out),
         Value::Time(microseconds) => temporal::time(*microseconds, out),
-        Value::Timestamp(microseconds, zone) => temporal::timestamp(*microseconds, *zone, out),
+        Value::Timestamp(microseconds, is_zoned) => {
+            temporal::timestamp(*microseconds, is_zoned.then_some(zone), out);
+        }
         Value::Interval(interval) => interval.text(out),
-        Value::List(array) => list_text(array, out)?,
+        Value::List(array) => list_text(array, zone, out)?,
     }
     Ok(())
 }
@@ -290,7 +294,7 @@ fn float(value: f64, scientific: &str, digits_max: i32, out: &mut BytesMut) {
     decimal::text(&digits, scale as i8, out);
 }
 
-fn list_text(array: &ArrayRef, out: &mut BytesMut) -> Outcome<()> {
+fn list_text(array: &ArrayRef, zone: Zone, out: &mut BytesMut) -> Outcome<()> {
     let read = reader(array.as_ref())?;
     out.put_u8(b'{');
     let mut element = BytesMut::new();
@@ -304,7 +308,7 @@ fn list_text(array: &ArrayRef, out: &mut BytesMut) -> Outcome<()> {
         }
         let value = read(row)?;
         element.clear();
-        text(&value, &mut element)?;
+        text(&value, zone, &mut element)?;
         match needs_quotes(&element) && !matches!(value, Value::List(_)) {
             false => out.put_slice(&element),
             true => {
@@ -366,7 +370,7 @@ fn list_binary(array: &ArrayRef, out: &mut BytesMut) -> Outcome<()> {
     if matches!(array.data_type(), DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)) {
         return Err(Report::error("0A000", "lists of lists are not supported in binary format"));
     }
-    let column = Column::new(array, Format::Binary)?;
+    let column = Column::new(array, Format::Binary, Zone::default())?;
     out.put_i32(i32::from(!array.is_empty()));
     out.put_i32(i32::from(array.null_count() > 0));
     out.put_u32(postgres_type(array.data_type()).oid());
@@ -388,7 +392,7 @@ mod tests {
     use super::*;
 
     fn shown(array: ArrayRef) -> Vec<String> {
-        let column = Column::new(&array, Format::Text).unwrap();
+        let column = Column::new(&array, Format::Text, Zone::default()).unwrap();
         let cell = |row| {
             let mut out = BytesMut::new();
             column.write(row, &mut out).unwrap();
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(shown(Arc::new(numbers)), ["{1,NULL,3}", "{}"]);
         let texts = StringArray::from(vec!["plain", "a,b", "q\"\\", "", "null"]);
         let mut out = BytesMut::new();
-        list_text(&(Arc::new(texts) as ArrayRef), &mut out).unwrap();
+        list_text(&(Arc::new(texts) as ArrayRef), Zone::default(), &mut out).unwrap();
         assert_eq!(&out[..], br#"{plain,"a,b","q\"\\","","null"}"#);
     }
 

@@ -5,18 +5,25 @@ use entresol::arrow::datatypes::DataType;
 use entresol::query::datafusion::common::ScalarValue;
 use pgwire::api::Type;
 
+use super::temporal::UTC;
 use super::types::{element_of, postgres_type};
 use super::{Format, parameter};
 use crate::error::{Outcome, Report};
 
 /// Reads a list. `of` is what the client knows as its type, `wanted` what the plan's elements are.
-pub(super) fn read(bytes: &Bytes, format: Format, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
+pub(super) fn read(
+    bytes: &Bytes,
+    format: Format,
+    of: &Type,
+    wanted: &DataType,
+    zone: &str,
+) -> Outcome<ScalarValue> {
     let values = match format {
         Format::Text => {
             let element = element_of(of).unwrap_or_else(|| postgres_type(wanted)).oid();
             let read = |word: Option<String>| {
                 let word = word.map(Bytes::from);
-                parameter::read(word.as_ref(), Format::Text, element, wanted)
+                parameter::read(word.as_ref(), Format::Text, element, wanted, zone)
             };
             words(parameter::utf8(bytes)?)?.into_iter().map(read).collect::<Outcome<Vec<_>>>()?
         }
@@ -105,7 +112,7 @@ fn binary(mut bytes: Bytes, wanted: &DataType) -> Outcome<Vec<ScalarValue>> {
                 Some(bytes.split_to(length.ok_or_else(broken)?))
             }
         };
-        values.push(parameter::read(value.as_ref(), Format::Binary, element, wanted)?);
+        values.push(parameter::read(value.as_ref(), Format::Binary, element, wanted, UTC)?);
     }
     if bytes.is_empty() { Ok(values) } else { Err(broken()) }
 }
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
 
     fn text(of: Type, value: &str, wanted: &DataType) -> Outcome<ScalarValue> {
-        read(&Bytes::copy_from_slice(value.as_bytes()), Format::Text, &of, wanted)
+        read(&Bytes::copy_from_slice(value.as_bytes()), Format::Text, &of, wanted, UTC)
     }
 
     fn ints(values: &[Option<i32>]) -> ScalarValue {
@@ -148,10 +155,10 @@ mod tests {
             vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7];
         bytes.extend([255; 4]);
         let all = Bytes::from(bytes);
-        let found = read(&all, Format::Binary, &Type::INT4_ARRAY, &DataType::Int32);
+        let found = read(&all, Format::Binary, &Type::INT4_ARRAY, &DataType::Int32, UTC);
         assert_eq!(found, Ok(ints(&[Some(7), None])));
         for end in 0..all.len() {
-            let read = read(&all.slice(..end), Format::Binary, &Type::INT4_ARRAY, &DataType::Int32);
+            let read = read(&all.slice(..end), Format::Binary, &Type::INT4_ARRAY, &DataType::Int32, UTC);
             assert_eq!(read.unwrap_err().code, "22P03", "{end} bytes");
         }
     }

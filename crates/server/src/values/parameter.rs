@@ -12,22 +12,24 @@ use super::temporal::{EPOCH_DAYS, EPOCH_US};
 use super::{Format, decimal, list};
 use crate::error::{Outcome, Report};
 
-/// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with.
+/// Reads a value. `oid` is what the client knows as the type, `wanted` what the plan computes with. Texts of timestamps
+/// that say no zone have this one.
 pub(crate) fn read(
     value: Option<&Bytes>,
     format: Format,
     oid: u32,
     wanted: &DataType,
+    zone: &str,
 ) -> Outcome<ScalarValue> {
     let Some(bytes) = value else {
         return ScalarValue::try_from(wanted).map_err(|_| unsupported(wanted));
     };
     let of = Type::from_oid(oid).unwrap_or(Type::TEXT);
     if let DataType::List(element) = wanted {
-        return list::read(bytes, format, &of, element.data_type());
+        return list::read(bytes, format, &of, element.data_type(), zone);
     }
     let scalar = match format {
-        Format::Text => from_text(utf8(bytes)?, &of, wanted)?,
+        Format::Text => from_text(utf8(bytes)?, &of, wanted, zone)?,
         Format::Binary => from_binary(bytes, &of)?,
     };
     cast(scalar, wanted)
@@ -96,7 +98,7 @@ fn invalid(of: &str, text: &str) -> Report {
     Report::error("22P02", format!("invalid input syntax for type {of}: \"{text}\""))
 }
 
-fn from_text(text: &str, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
+fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<ScalarValue> {
     let refuse = || invalid(long_name(of), text);
     let trimmed = text.trim();
     Ok(match *of {
@@ -113,7 +115,7 @@ fn from_text(text: &str, of: &Type, wanted: &DataType) -> Outcome<ScalarValue> {
         Type::NUMERIC => numeric(decimal::from_text(trimmed).ok_or_else(refuse)?),
         Type::BYTEA => ScalarValue::Binary(Some(bytea(text).ok_or_else(refuse)?)),
         Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
-            let as_type = super::types::arrow_type(of.oid()).unwrap_or(DataType::Utf8);
+            let as_type = super::types::arrow_type(of.oid(), zone).unwrap_or(DataType::Utf8);
             // Not converted: a client in Berlin sends its own time, and its zone besides.
             let trimmed = if *of == Type::TIMESTAMP { without_zone(trimmed) } else { trimmed };
             let parsed = ScalarValue::from(trimmed).cast_to(&as_type);
@@ -246,9 +248,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::values::temporal::UTC;
 
     fn text(value: &str, of: Type, wanted: &DataType) -> Outcome<ScalarValue> {
-        read(Some(&Bytes::copy_from_slice(value.as_bytes())), Format::Text, of.oid(), wanted)
+        read(Some(&Bytes::copy_from_slice(value.as_bytes())), Format::Text, of.oid(), wanted, UTC)
     }
 
     #[test]
@@ -280,10 +283,11 @@ mod tests {
     #[test]
     fn binary_of_the_wrong_length_is_refused() {
         for of in [Type::BOOL, Type::INT4, Type::INT8, Type::DATE, Type::NUMERIC, Type::INTERVAL] {
-            let read = read(Some(&Bytes::from_static(b"abc")), Format::Binary, of.oid(), &DataType::Utf8);
+            let read =
+                read(Some(&Bytes::from_static(b"abc")), Format::Binary, of.oid(), &DataType::Utf8, UTC);
             assert_eq!(read.unwrap_err().code, "22P03");
         }
-        let null = read(None, Format::Binary, Type::INT4.oid(), &DataType::Int32);
+        let null = read(None, Format::Binary, Type::INT4.oid(), &DataType::Int32, UTC);
         assert_eq!(null, Ok(ScalarValue::Int32(None)));
     }
 }

@@ -5,6 +5,7 @@ use entresol::arrow::record_batch::RecordBatch;
 
 use super::Format;
 use super::cell::Column;
+use super::temporal::Zone;
 use crate::error::{Outcome, Report};
 
 /// Appends rows from `from` on until the buffer has `bytes` or more, or `rows_max` rows are written; says how many.
@@ -12,6 +13,7 @@ use crate::error::{Outcome, Report};
 pub(crate) fn write(
     batch: &RecordBatch,
     formats: &[Format],
+    zone: Zone,
     from: usize,
     rows_max: usize,
     bytes: usize,
@@ -19,7 +21,7 @@ pub(crate) fn write(
 ) -> Outcome<usize> {
     let formats = formats.iter().copied().chain(std::iter::repeat(Format::Text));
     let columns: Outcome<Vec<Column<'_>>> =
-        batch.columns().iter().zip(formats).map(|(array, format)| Column::new(array, format)).collect();
+        batch.columns().iter().zip(formats).map(|(array, format)| Column::new(array, format, zone)).collect();
     let columns = columns?;
     let last = batch.num_rows().min(from.saturating_add(rows_max));
     for row in from..last {

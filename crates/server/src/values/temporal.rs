@@ -1,8 +1,11 @@
-//! Dates, times and intervals as PostgreSQL writes them: ISO style, UTC; binary counts from 2000-01-01.
+//! Dates, times and intervals as PostgreSQL writes them: ISO style; binary counts from 2000-01-01, in UTC.
 
 use std::fmt::Write;
 
 use bytes::BytesMut;
+use entresol::arrow::array::timezone::Tz;
+use entresol::arrow::datatypes::TimestampMicrosecondType;
+use entresol::arrow::temporal_conversions::as_datetime_with_timezone;
 
 /// Days from 1970-01-01 to 2000-01-01.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
@@ -54,12 +57,47 @@ fn fraction(microseconds: i64, out: &mut BytesMut) {
     }
 }
 
-/// A timestamp in microseconds from 1970; with a zone, which is UTC, it ends in `+00`.
-pub(crate) fn timestamp(microseconds: i64, zone: bool, out: &mut BytesMut) {
-    let era = day(microseconds.div_euclid(DAY_US), out);
+/// The name of the zone of binary values.
+pub(crate) const UTC: &str = "UTC";
+
+/// A time zone; by default UTC.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Zone(Option<Tz>);
+
+impl Zone {
+    /// The zone of the setting's value.
+    pub(crate) fn named(name: &str) -> Zone {
+        Zone(Some(name).filter(|name| *name != UTC).and_then(|name| name.parse().ok()))
+    }
+
+    /// Seconds that its clocks are ahead of UTC at a moment; 0 where the calendar ends.
+    fn ahead(self, microseconds: i64) -> i64 {
+        let local = self.0.and_then(|zone| {
+            let moment = as_datetime_with_timezone::<TimestampMicrosecondType>(microseconds, zone)?;
+            Some((moment.naive_local() - moment.naive_utc()).num_seconds())
+        });
+        local.unwrap_or(0)
+    }
+}
+
+/// A timestamp in microseconds from 1970; in a zone it ends in how far that is ahead of UTC: `+02`, `-03:30`.
+pub(crate) fn timestamp(microseconds: i64, zone: Option<Zone>, out: &mut BytesMut) {
+    let ahead = zone.map_or(0, |zone| zone.ahead(microseconds));
+    let local = microseconds.saturating_add(ahead * 1_000_000);
+    let era = day(local.div_euclid(DAY_US), out);
     out.extend_from_slice(b" ");
-    time(microseconds.rem_euclid(DAY_US), out);
-    out.extend_from_slice(if zone { b"+00" } else { b"" });
+    time(local.rem_euclid(DAY_US), out);
+    if zone.is_some() {
+        let sign = if ahead < 0 { '-' } else { '+' };
+        let seconds = ahead.abs();
+        let _ = write!(out, "{sign}{:02}", seconds / 3600);
+        if seconds % 3600 != 0 {
+            let _ = write!(out, ":{:02}", seconds / 60 % 60);
+        }
+        if seconds % 60 != 0 {
+            let _ = write!(out, ":{:02}", seconds % 60);
+        }
+    }
     out.extend_from_slice(era.as_bytes());
 }
 
@@ -127,10 +165,16 @@ mod tests {
 
     #[test]
     fn times_have_the_digits_that_they_need() {
-        let timestamp = |us, zone| written(|out| timestamp(us, zone, out));
-        assert_eq!(timestamp(0, false), "1970-01-01 00:00:00");
-        assert_eq!(timestamp(1_500_000, true), "1970-01-01 00:00:01.5+00");
-        assert_eq!(timestamp(-1, false), "1969-12-31 23:59:59.999999");
+        let timestamp = |us, zone: Option<&str>| written(|out| timestamp(us, zone.map(Zone::named), out));
+        assert_eq!(timestamp(0, None), "1970-01-01 00:00:00");
+        assert_eq!(timestamp(1_500_000, Some("UTC")), "1970-01-01 00:00:01.5+00");
+        assert_eq!(timestamp(-1, None), "1969-12-31 23:59:59.999999");
+        assert_eq!(timestamp(0, Some("Europe/Berlin")), "1970-01-01 01:00:00+01");
+        assert_eq!(timestamp(1_719_828_000_000_000, Some("Europe/Berlin")), "2024-07-01 12:00:00+02");
+        assert_eq!(timestamp(0, Some("-03:30")), "1969-12-31 20:30:00-03:30");
+        // Before there were zones, clocks showed the sun's time.
+        assert_eq!(timestamp(-EPOCH_US * 4, Some("Europe/Berlin")), "1850-01-02 00:53:28+00:53:28");
+        assert_eq!(timestamp(i64::MAX, Some("Europe/Berlin")), timestamp(i64::MAX, Some("UTC")));
         assert_eq!(written(|out| time(DAY_US - 1, out)), "23:59:59.999999");
     }
 

@@ -74,11 +74,11 @@ fn arrays() -> [(Type, Type); 15] {
     ]
 }
 
-/// The Arrow type of a parameter that a client declares; `None` leaves it to the planner.
-pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
+/// The Arrow type of a parameter that a client declares, in the session's zone; `None` leaves it to the planner.
+pub(crate) fn arrow_type(oid: u32, zone: &str) -> Option<DataType> {
     let declared = Type::from_oid(oid)?;
     if let Some(element) = element_of(&declared) {
-        let element = arrow_type(element.oid())?;
+        let element = arrow_type(element.oid(), zone)?;
         return Some(DataType::List(Arc::new(Field::new_list_field(element, true))));
     }
     Some(match declared {
@@ -93,7 +93,7 @@ pub(crate) fn arrow_type(oid: u32) -> Option<DataType> {
         Type::DATE => DataType::Date32,
         Type::TIME => DataType::Time64(TimeUnit::Microsecond),
         Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
-        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
         Type::INTERVAL => DataType::Interval(IntervalUnit::MonthDayNano),
         // Drivers send strings as varchar where they do not know better: then the planner does. The same for
         // numeric: its digits are in each value.
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn declared_parameters_come_back_as_the_same_type() {
         for of in [Type::BOOL, Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::BYTEA] {
-            assert_eq!(arrow_type(of.oid()).map(|arrow| postgres_type(&arrow)), Some(of));
+            assert_eq!(arrow_type(of.oid(), "UTC").map(|arrow| postgres_type(&arrow)), Some(of));
         }
         for of in [Type::DATE, Type::TIME, Type::TIMESTAMP, Type::TIMESTAMPTZ, Type::INTERVAL, Type::TEXT] {
-            assert_eq!(arrow_type(of.oid()).map(|arrow| postgres_type(&arrow)), Some(of));
+            assert_eq!(arrow_type(of.oid(), "UTC").map(|arrow| postgres_type(&arrow)), Some(of));
         }
-        assert_eq!(arrow_type(0), None);
+        assert_eq!(arrow_type(0, "UTC"), None);
     }
 
     #[test]

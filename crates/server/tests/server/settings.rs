@@ -23,13 +23,13 @@ async fn clients_are_told_what_changes_and_what_is_taken_back() {
     raw.send(&startup(&[
         ("user", "anna"),
         ("application_name", "first"),
-        ("TimeZone", "Europe/Berlin"),
+        ("TimeZone", "europe/berlin"),
         ("options", "-c statement_timeout=7s -c no.such=1"),
     ]))
     .await;
     let started = told(&raw.until_ready().await);
     for expected in
-        ["application_name=first", "session_authorization=anna", "is_superuser=on", "TimeZone=UTC"]
+        ["application_name=first", "session_authorization=anna", "is_superuser=on", "TimeZone=Europe/Berlin"]
     {
         assert!(started.contains(&expected.to_owned()), "{expected} in {started:?}");
     }

@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::types::system_name;
 use crate::catalog::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG};
 use crate::schemas::CATALOG;
-use crate::statement::{identifier, query_of};
+use crate::statement::query_of;
+use crate::syntax::identifier;
 
 pub(super) fn alias_named(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }

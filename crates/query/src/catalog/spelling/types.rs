@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::catalog::resolve::Alias;
 use crate::catalog::{INFORMATION_SCHEMA, PG_CATALOG};
-use crate::statement::identifier;
+use crate::syntax::identifier;
 
 pub(super) fn operator(symbol: &str) -> Option<BinaryOperator> {
     Some(match symbol {

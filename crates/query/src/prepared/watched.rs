@@ -1,0 +1,37 @@
+//! Rows that watch over their block.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result as EngineResult;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use futures::{Stream, StreamExt};
+
+use crate::block::Failure;
+
+/// Rows of a statement of a block, which fails with them.
+pub(super) struct Watched {
+    pub(super) stream: SendableRecordBatchStream,
+    pub(super) failure: Arc<Failure>,
+}
+
+impl Stream for Watched {
+    type Item = EngineResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.stream.poll_next_unpin(context);
+        if let Poll::Ready(Some(Err(error))) = &polled {
+            self.failure.set(error.strip_backtrace());
+        }
+        polled
+    }
+}
+
+impl RecordBatchStream for Watched {
+    fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}
