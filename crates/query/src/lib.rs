@@ -87,6 +87,8 @@ pub use block::SAVEPOINTS_MAX;
 pub use catalog::is_catalog_relation;
 pub use catalog::roles::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, grant_of};
 pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use copy::fuzzing;
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.
 pub use datafusion;

@@ -277,3 +277,36 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
 fn digit(byte: Option<&u8>, radix: u32) -> Option<u32> {
     char::from(*byte?).to_digit(radix)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::CopyStatement;
+    use super::super::options::Layout;
+    use super::*;
+
+    /// It would take hours if what came before each piece were looked through again.
+    #[test]
+    fn a_long_line_in_short_pieces_is_looked_through_once() {
+        for (sql, line) in [
+            ("COPY t FROM STDIN", "a\\\n\\\\b"),
+            ("COPY t FROM STDIN CSV", "a,\"b\nc\"\"\","),
+            ("COPY t FROM STDIN (FORMAT csv, ESCAPE '\\')", "\"\\\"\n\\\\\","),
+        ] {
+            let Ok(Some(CopyStatement { layout: Layout::Lines(options), .. })) = CopyStatement::parse(sql) else {
+                panic!("{sql}");
+            };
+            let times = LINE_BYTES_MAX / 4 / line.len();
+            let mut decoder = Decoder::new(options);
+            let mut lines = 0;
+            let mut count = |_, _| {
+                lines += 1;
+                Ok(())
+            };
+            for piece in line.repeat(times).as_bytes().chunks(1) {
+                decoder.push(piece, &mut count).unwrap();
+            }
+            decoder.push(b"\n", &mut count).unwrap();
+            assert_eq!(lines, 1, "{sql}");
+        }
+    }
+}

@@ -17,6 +17,8 @@
 
 mod decode;
 mod encode;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod input;
 mod options;
 mod output;

@@ -174,6 +174,9 @@ mod tests {
         assert_eq!(from_text("15e-3"), Some((15, 3)));
         assert_eq!(from_binary(&[0, 9, 0, 0]), None);
         assert_eq!(from_binary(&[0, 0, 0, 0, 0xc0, 0, 0, 0]), None);
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x0f]), Some((9999, 0)));
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10]), None, "no digit of base 10000");
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0x20, 0, 0, 0, 0, 1]), None, "no sign");
     }
 
     proptest! {

@@ -143,6 +143,22 @@ mod tests {
     }
 
     #[test]
+    fn decimals_keep_their_digits_in_lists_too() {
+        let decimals = |values: &[Option<i128>], precision, scale| {
+            let values: Vec<_> =
+                values.iter().map(|&value| ScalarValue::Decimal128(value, precision, scale)).collect();
+            Ok(ScalarValue::List(ScalarValue::new_list(&values, &DataType::Decimal128(precision, scale), true)))
+        };
+        let wanted = DataType::Decimal128(10, 2);
+        let read = |value: &str| text(Type::NUMERIC_ARRAY, value, &wanted);
+        assert_eq!(read("{1.5,NULL}"), decimals(&[Some(150), None], 10, 2));
+        assert_eq!(read("{1.505}"), decimals(&[Some(1505)], 38, 3));
+        assert_eq!(read("{1.5,NULL,1.505}"), decimals(&[Some(1500), None, Some(1505)], 38, 3));
+        let large = format!("{{{},0.5}}", "9".repeat(38));
+        assert_eq!(read(&large).unwrap_err().code, "22003");
+    }
+
+    #[test]
     fn arrays_in_binary_are_read_and_checked() {
         let mut bytes =
             vec![0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 7];

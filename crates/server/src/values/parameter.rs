@@ -8,7 +8,7 @@ use entresol::query::datafusion::common::ScalarValue;
 use entresol::tables::calendar::without_zone;
 use pgwire::api::Type;
 
-use super::temporal::{EPOCH_DAYS, EPOCH_US};
+use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
 use super::{Format, decimal, list};
 use crate::error::{Outcome, Report};
 
@@ -283,6 +283,14 @@ mod tests {
             let read = read(Some(&Bytes::from_static(b"abc")), Format::Binary, of.oid(), &DataType::Utf8);
             assert_eq!(read.unwrap_err().code, "22P03");
         }
+        let time = DataType::Time64(entresol::arrow::datatypes::TimeUnit::Microsecond);
+        let time = |value: i64| {
+            let bytes = Bytes::copy_from_slice(&value.to_be_bytes());
+            read(Some(&bytes), Format::Binary, Type::TIME.oid(), &time)
+        };
+        assert_eq!(time(DAY_US - 1), Ok(ScalarValue::Time64Microsecond(Some(DAY_US - 1))));
+        assert_eq!(time(-1).unwrap_err().code, "22008");
+        assert_eq!(time(DAY_US).unwrap_err().code, "22008");
         let null = read(None, Format::Binary, Type::INT4.oid(), &DataType::Int32);
         assert_eq!(null, Ok(ScalarValue::Int32(None)));
     }
