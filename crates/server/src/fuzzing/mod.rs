@@ -129,10 +129,7 @@ fn conversations() -> Vec<Vec<u8>> {
     let mut password = b"\0\0\0\x08\x04\xd2\x16\x2f".to_vec();
     password.extend(&start);
     password.extend(message(b'p', b"SCRAM-SHA-256\0\0\0\0\x0cn,,n=,r=abcd"));
-    password.extend(message(
-        b'p',
-        b"c=biws,r=abcdnonce,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
-    ));
+    password.extend(message(b'p', b"c=biws,r=abcdnonce,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="));
     password.extend(message(b'H', b""));
     vec![bytes, password]
 }

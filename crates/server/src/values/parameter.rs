@@ -37,9 +37,13 @@ pub(super) fn utf8(bytes: &Bytes) -> Outcome<&str> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Report::error("22021", "invalid byte sequence for encoding \"UTF8\""))?;
     match text.contains('\0') {
-        true => Err(Report::error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")),
+        true => Err(zero_byte()),
         false => Ok(text),
     }
+}
+
+fn zero_byte() -> Report {
+    Report::error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
 }
 
 fn unsupported(wanted: &DataType) -> Report {
@@ -61,7 +65,12 @@ fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
         });
     }
     let shown = scalar.to_string();
-    scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))
+    let cast = scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))?;
+    // Bytes may be cast to a text, which has no zeros.
+    match cast.try_as_str() {
+        Some(Some(text)) if text.contains('\0') => Err(zero_byte()),
+        _ => Ok(cast),
+    }
 }
 
 /// The same number with another scale, if that loses nothing.
@@ -203,7 +212,11 @@ fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
             ScalarValue::Date32(Some(days.ok_or_else(refuse)?))
         }
         Type::TIME => {
-            ScalarValue::Time64Microsecond(Some(i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?)))
+            let time = i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?);
+            let of_day = (0..DAY_US).contains(&time).then_some(time);
+            ScalarValue::Time64Microsecond(Some(
+                of_day.ok_or_else(|| Report::error("22008", "time out of range"))?,
+            ))
         }
         Type::TIMESTAMP | Type::TIMESTAMPTZ => {
             let value = i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).checked_add(EPOCH_US);
@@ -268,6 +281,7 @@ mod tests {
         let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
         assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));
         assert_eq!(bytea("a\\\\b\\001"), Some(b"a\\b\x01".to_vec()));
+        assert_eq!(text("\\x6100", Type::BYTEA, &DataType::Utf8).unwrap_err().code, "22021");
     }
 
     #[test]

@@ -164,7 +164,8 @@ async fn lists_of_decimals_keep_digits_that_the_column_has_no_room_for() {
     let client = served.client().await;
     client
         .batch_execute(
-            "CREATE TABLE t (id INT PRIMARY KEY, n DECIMAL(10,2)); INSERT INTO t VALUES (1, 1.50), (2, 1.51)",
+            "CREATE TABLE t (id INT PRIMARY KEY, n DECIMAL(10,2)); INSERT INTO t VALUES (1, 1.50), (2, 1.51), \
+             (3, 15.05)",
         )
         .await
         .unwrap();
