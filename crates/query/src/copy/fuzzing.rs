@@ -94,7 +94,11 @@ fn read(options: &Options, data: &[u8], piece: usize) -> Read {
 fn parses(text: &str, of: DataType) {
     if let Ok(value) = Value::parse("column", text, of) {
         let printed = value.display(of).to_string();
-        assert_eq!(Value::parse("column", &printed, of).ok(), Some(value), "{text:?} is shown as {printed:?}");
+        assert_eq!(
+            Value::parse("column", &printed, of).ok(),
+            Some(value),
+            "{text:?} is shown as {printed:?}"
+        );
     }
 }
 
