@@ -37,6 +37,7 @@ mod assignment;
 mod backup;
 mod block;
 mod catalog;
+mod chains;
 mod checks;
 mod columns;
 mod conflict;
@@ -86,9 +87,10 @@ mod write;
 pub use block::SAVEPOINTS_MAX;
 pub use catalog::is_catalog_relation;
 pub use catalog::roles::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, grant_of};
-pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
+pub use chains::{CHAIN_MAX, check_chains};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use copy::fuzzing;
+pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::CURSORS_MAX;
 /// Arrow and the engine, in the version that results are made of.
 pub use datafusion;

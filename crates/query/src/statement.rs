@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, TransactionMode, Update, Value as Literal,
 };
 
+use crate::chains::check_chains;
 use crate::copy::CopyStatement;
 use crate::cursor::{self, FetchRows};
 use crate::cut::{self, Part};
@@ -302,6 +303,7 @@ fn moved(statements: Vec<EngineStatement>) -> Result<Command> {
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
+    check_chains(sql)?;
     let mut parser =
         DFParserBuilder::new(sql).with_dialect(dialect_of(sql)).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements: Vec<EngineStatement> = parser.parse_statements()?.into();
