@@ -22,7 +22,8 @@ const STATEMENT_TIME: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// After so many inputs the database is a new one: they leave tables behind.
 const INPUTS_MAX: usize = 500;
-const TABLE: &str = "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR, d DECIMAL(10, 2), at TIMESTAMP, x DOUBLE)";
+const TABLE: &str =
+    "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR, d DECIMAL(10, 2), at TIMESTAMP, x DOUBLE)";
 
 struct Served {
     address: SocketAddr,
