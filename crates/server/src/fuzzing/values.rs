@@ -126,7 +126,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             Type::TIME => "12:30:00.5",
             Type::TIMESTAMP => "2024-02-29 12:30:00.5",
             Type::TIMESTAMPTZ => "2024-02-29 12:30:00+02",
-            Type::INTERVAL => "1 year 2 months -3 days 04:05:06.7",
+            Type::INTERVAL => "1 month 2 days 3 seconds",
             _ => "text",
         };
         let seed = match of {

@@ -234,8 +234,9 @@ async fn chains_are_bounded_by_their_length() {
         ("SELECT 1, 2", " EXCEPT SELECT 1, 2"),
     ] {
         let text = |links: usize| format!("{first}{}", link.repeat(links));
-        let answer = raw.query(&text(400)).await;
-        assert!(link == "!" || !answer[0].starts_with('E'), "400 times {link}: {answer:?}");
+        let links = if link.contains("SELECT") { 50 } else { 400 };
+        let answer = raw.query(&text(links)).await;
+        assert!(link == "!" || !answer[0].starts_with('E'), "{links} times {link}: {answer:?}");
         for links in [20_000, 200_000] {
             assert_eq!(raw.query(&text(links)).await, ["E ERROR 54001", "Z I"], "{links} times {link}");
         }
