@@ -78,6 +78,30 @@ checker: setup
 	@command -v adya >/dev/null || [ -x $(TOOLS)/bin/adya ] || env -u CARGO_TARGET_DIR \
 		$(CARGO) install adya --version 0.1.0 --locked --no-default-features --features postgres --root $(TOOLS)
 
+# libFuzzer without sanitizers, so the stable compiler will do. What is instrumented lies apart from all other builds;
+# what inputs were found stays in fuzz/corpus for the next run.
+FUZZ ?= wire statements values binary_copy copy_lines conversation
+FUZZ_SECONDS ?= 60
+FUZZ_ARGS ?=
+FUZZ_TARGET = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR)/fuzz,$(CURDIR)/fuzz/target)
+.PHONY: fuzz
+fuzz: setup ## Look for bytes of strangers that break something; FUZZ='wire values' FUZZ_SECONDS=600 for more of less.
+	@command -v c++ >/dev/null || { \
+		echo "installing g++"; \
+		as_root=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+		$$as_root apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -qq --no-install-recommends g++; \
+	}
+	cp Cargo.lock fuzz/Cargo.lock
+	CARGO_TARGET_DIR=$(FUZZ_TARGET) CARGO_INCREMENTAL=0 RUSTC_WRAPPER=$(CURDIR)/fuzz/rustc \
+		$(CARGO) build --manifest-path fuzz/Cargo.toml
+	@for target in $(FUZZ); do \
+		echo "== $$target =="; \
+		mkdir -p fuzz/corpus/$$target fuzz/artifacts/$$target; \
+		$(FUZZ_TARGET)/debug/$$target fuzz/corpus/$$target -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 \
+			-timeout=60 -dict=fuzz/sql.dict -artifact_prefix=fuzz/artifacts/$$target/ -print_final_stats=1 $(FUZZ_ARGS); \
+	done
+
 # Pinned in tests/drivers; outside of the clone, for the next run. psql comes with postgresql-client.
 DRIVERS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/drivers
 JDBC ?= org.postgresql:postgresql:42.7.4

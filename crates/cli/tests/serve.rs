@@ -8,9 +8,10 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use entresol::query::{CHAIN_MAX, SELECTS_MAX};
 use support::{entresol, stderr, succeed};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server process; killed if the test fails.
 struct Served {
@@ -93,6 +94,28 @@ fn a_server_says_where_it_is_and_ends_in_order() {
     assert!(succeed(&["shell", &path, "--format", "csv", "-c", sql]).contains("true"));
     assert!(succeed(&["shell", &path, "--format", "csv", "-c", "SELECT id FROM t_int"]).contains('7'));
     succeed(&["check", &path, "--quiet"]);
+}
+
+#[test]
+fn the_deepest_texts_that_are_let_through_overrun_no_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    let served = Served::start(&path, &[]);
+    // SELECT and the first value are links too.
+    for (first, link, links) in [
+        ("SELECT 1", "+1", CHAIN_MAX / 2 - 1),
+        ("SELECT true", " AND true", CHAIN_MAX / 2 - 1),
+        ("SELECT 1", "::int", CHAIN_MAX / 2 - 1),
+        ("SELECT true", " IS TRUE", CHAIN_MAX / 2 - 1),
+        ("SELECT 1", " UNION ALL SELECT 1", SELECTS_MAX),
+        ("SELECT 1", " EXCEPT SELECT 2", SELECTS_MAX),
+    ] {
+        let answer = served.query(&format!("{first}{}", link.repeat(links)));
+        assert!(contains(&answer, "SELECT "), "{links} times {link}: {}", String::from_utf8_lossy(&answer));
+        let answer = served.query(&format!("{first}{}", link.repeat(2 * links + 2)));
+        assert!(contains(&answer, "54001"), "{link}: {}", String::from_utf8_lossy(&answer));
+    }
+    assert!(contains(&served.query("SELECT 7 AS still_there"), "still_there"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{SessionOptions, query_memory, statement_memory};
+use entresol_query::{STACK_BYTES, SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
@@ -88,6 +88,7 @@ impl Database {
         let threads = options.threads();
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(threads).thread_name("entresol query").enable_all();
+        builder.thread_stack_size(STACK_BYTES);
         let runtime = builder.build().map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
         })?;

@@ -37,6 +37,7 @@ mod assignment;
 mod backup;
 mod block;
 mod catalog;
+mod chains;
 mod checks;
 mod columns;
 mod conflict;
@@ -93,6 +94,9 @@ mod zones;
 pub use block::SAVEPOINTS_MAX;
 pub use catalog::is_catalog_relation;
 pub use catalog::roles::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, grant_of};
+pub use chains::{CHAIN_MAX, SELECTS_MAX, STACK_BYTES, check_chains};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use copy::fuzzing;
 pub use copy::{CopyIn, CopyLines, CopyOut, CopyStatement, LINE_BYTES_MAX};
 pub use cursor::{CURSORS_MAX, CursorUse};
 /// Arrow and the engine, in the version that results are made of.

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     Insert, ObjectName, ObjectType, Query, Set, Statement, TransactionMode, Update, Value as Literal,
 };
 
+use crate::chains::check_chains;
 use crate::copy::CopyStatement;
 use crate::cursor;
 use crate::cursor_text::CursorMotion;
@@ -287,6 +288,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
 }
 
 fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
+    check_chains(sql)?;
     let mut parser =
         DFParserBuilder::new(sql).with_dialect(dialect_of(sql)).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements: Vec<EngineStatement> = parser.parse_statements()?.into();

@@ -300,7 +300,7 @@ async fn answer(socket: &mut Socket) -> Result<Bytes, End> {
 }
 
 /// Mechanism and first message of the client.
-fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
+pub(crate) fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
     let broken = |_| scram::Malformed("it ends early");
     let mut body = frontend::Body(bytes);
     let mechanism = body.string().map_err(broken)?;

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use entresol::query::STACK_BYTES;
 use entresol::{Database, Options};
 use entresol_server::{Limits, Server, ServerOptions, TlsOptions};
 use nix::sys::signal::{SigSet, Signal};
@@ -30,8 +31,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         ..Options::default()
     };
     let database = Database::open(&arguments.dir, database_options)?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().thread_name("entresol client").enable_all().build()?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.thread_name("entresol client").thread_stack_size(STACK_BYTES).enable_all();
+    let runtime = builder.build()?;
     let served = runtime.block_on(serve(database.clone(), options, stop));
     // Nothing of a connection may hold the database any more when it is closed.
     runtime.shutdown_timeout(arguments.shutdown_timeout);

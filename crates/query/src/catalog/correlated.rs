@@ -133,7 +133,8 @@ impl CorrelatedSubqueries {
 }
 
 impl CorrelatedSubqueries {
-    /// All subqueries of an expression; `guard`: where its value matters.
+    /// All subqueries of an expression; `guard`: where its value matters. An expression may be deeper than a stack.
+    #[recursive::recursive]
     fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
         match expr {
             Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {

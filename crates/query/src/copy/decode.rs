@@ -24,12 +24,21 @@ pub(super) struct Decoder {
     options: Options,
     /// What is not yet a whole line.
     rest: Vec<u8>,
+    /// How far it was looked through for the line's end.
+    looked: Looked,
     /// The lines that were seen, for messages.
     line: u64,
     /// Whether lines end with `\r\n`; known after the first.
     carriage_returns: Option<bool>,
     header: bool,
     ended: bool,
+}
+
+/// A place in a line, and whether it is in quotes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Looked {
+    at: usize,
+    quoted: bool,
 }
 
 fn malformed(message: impl Into<String>) -> Error {
@@ -39,7 +48,15 @@ fn malformed(message: impl Into<String>) -> Error {
 impl Decoder {
     pub(super) fn new(options: Options) -> Decoder {
         let header = options.header;
-        Decoder { options, rest: Vec::new(), line: 0, carriage_returns: None, header, ended: false }
+        Decoder {
+            options,
+            rest: Vec::new(),
+            looked: Looked::default(),
+            line: 0,
+            carriage_returns: None,
+            header,
+            ended: false,
+        }
     }
 
     /// The line that was read last, from 1.
@@ -85,28 +102,25 @@ impl Decoder {
         Ok(())
     }
 
-    /// Where the first line ends, if it does.
-    fn line_end(&self, bytes: &[u8]) -> Option<usize> {
+    /// Where the first line ends, if it does; else what was looked at now is not looked at again.
+    fn line_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
         match self.options.format {
             Format::Text => {
-                let mut at = 0;
-                loop {
-                    at += bytes[at..].iter().position(|&byte| matches!(byte, b'\n' | b'\\'))?;
+                let special = |byte: &u8| matches!(byte, b'\n' | b'\\');
+                while let Some(length) = bytes.get(at..).and_then(|rest| rest.iter().position(special)) {
+                    at += length;
                     if bytes[at] == b'\n' {
                         return Some(at);
                     }
                     // Whatever is behind a backslash is not the end; but `\.` ends the data, and its line.
                     at += 2;
-                    if at > bytes.len() {
-                        return None;
-                    }
                 }
+                at = at.max(bytes.len());
             }
             Format::Csv { quote, escape } => {
-                let mut quoted = false;
-                let mut at = 0;
-                while at < bytes.len() {
-                    match bytes[at] {
+                while let Some(&byte) = bytes.get(at) {
+                    match byte {
                         b'\n' if !quoted => return Some(at),
                         byte if quoted && byte == escape && escape != quote => at += 1,
                         byte if byte == quote => quoted = !quoted,
@@ -114,9 +128,10 @@ impl Decoder {
                     }
                     at += 1;
                 }
-                None
             }
         }
+        self.looked = Looked { at, quoted };
+        None
     }
 
     fn take(
@@ -276,4 +291,38 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
 
 fn digit(byte: Option<&u8>, radix: u32) -> Option<u32> {
     char::from(*byte?).to_digit(radix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CopyStatement;
+    use super::super::options::Layout;
+    use super::*;
+
+    /// It would take hours if what came before each piece were looked through again.
+    #[test]
+    fn a_long_line_in_short_pieces_is_looked_through_once() {
+        for (sql, line) in [
+            ("COPY t FROM STDIN", "a\\\n\\\\b"),
+            ("COPY t FROM STDIN CSV", "a,\"b\nc\"\"\","),
+            ("COPY t FROM STDIN (FORMAT csv, ESCAPE '\\')", "\"\\\"\n\\\\\","),
+        ] {
+            let Ok(Some(CopyStatement { layout: Layout::Lines(options), .. })) = CopyStatement::parse(sql)
+            else {
+                panic!("{sql}");
+            };
+            let times = LINE_BYTES_MAX / 4 / line.len();
+            let mut decoder = Decoder::new(options);
+            let mut lines = 0;
+            let mut count = |_, _| {
+                lines += 1;
+                Ok(())
+            };
+            for piece in line.repeat(times).as_bytes().chunks(1) {
+                decoder.push(piece, &mut count).unwrap();
+            }
+            decoder.push(b"\n", &mut count).unwrap();
+            assert_eq!(lines, 1, "{sql}");
+        }
+    }
 }

@@ -17,6 +17,8 @@
 
 mod decode;
 mod encode;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod input;
 mod options;
 mod output;
@@ -30,6 +32,7 @@ pub use decode::LINE_BYTES_MAX;
 pub use input::CopyIn;
 pub use output::{CopyLines, CopyOut};
 
+use crate::chains::check_chains;
 use crate::error::{Error, Result};
 use options::Layout;
 
@@ -79,6 +82,7 @@ impl CopyStatement {
         if tokens.contains(&Token::SemiColon) {
             return Err(Error::unsupported("COPY beside other statements in one text"));
         }
+        check_chains(sql)?;
         let mut parser = Parser::new(&dialect).with_tokens(tokens);
         let statement =
             parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;

@@ -50,6 +50,7 @@ pub(crate) fn check(role: &Role, sql: &str, kind: Kind) -> Outcome<()> {
         }
         _ => {}
     }
+    entresol::query::check_chains(sql)?;
     let parsed = DFParserBuilder::new(sql)
         .with_dialect(entresol::query::dialect_of(sql))
         .with_recursion_limit(NESTING_MAX)

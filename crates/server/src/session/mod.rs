@@ -47,6 +47,12 @@ pub(crate) fn fuzz_shape(sql: &str) {
     texts::fuzz_shape(sql);
 }
 
+/// Looks for the name that a text deallocates.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz_deallocated(sql: &str) {
+    run::deallocated_name(sql);
+}
+
 /// A connection that is served.
 pub(crate) struct Connection {
     socket: Socket,

@@ -334,7 +334,7 @@ impl Connection {
 }
 
 /// The name in `DEALLOCATE [PREPARE] name`, as identifiers fold.
-fn deallocated_name(sql: &str) -> Option<String> {
+pub(super) fn deallocated_name(sql: &str) -> Option<String> {
     let word = |text: &'static str, sql: &str| {
         let (word, rest) = sql.trim_start().split_at_checked(text.len())?;
         let ends = rest.starts_with(|c: char| c.is_whitespace() || c == '"');

@@ -4,10 +4,10 @@ use bytes::{BufMut, BytesMut};
 
 /// A sign in the binary form.
 const NEGATIVE: u16 = 0x4000;
-/// Not a number, infinities: no decimal of ours is one.
-const SPECIAL: u16 = 0xc000;
 /// Digits of one group.
 const GROUP_DIGITS: usize = 4;
+/// What a group counts to.
+const GROUP: u16 = 10_000;
 
 /// Writes the digits of a number with `scale` digits behind the point; `digits` has a sign and no point.
 pub(crate) fn text(digits: &str, scale: i8, out: &mut BytesMut) {
@@ -76,17 +76,17 @@ pub(crate) type Decimal = (i128, i8);
 /// The most digits.
 pub(crate) const DIGITS_MAX: u8 = 38;
 
-/// Reads the binary form; `None` if it is none or has more than 38 digits.
+/// Reads the binary form; `None` if it is none, no number, infinite, or has more than 38 digits.
 pub(crate) fn from_binary(bytes: &[u8]) -> Option<Decimal> {
     let word = |at: usize| bytes.get(at..at + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     let (count, weight, sign, scale) = (word(0)?, word(2)? as i16, word(4)?, word(6)?);
-    if sign & SPECIAL == SPECIAL || bytes.len() != 8 + 2 * usize::from(count) {
+    if !matches!(sign, 0 | NEGATIVE) || bytes.len() != 8 + 2 * usize::from(count) {
         return None;
     }
     let scale = i8::try_from(scale).ok().filter(|&scale| scale <= DIGITS_MAX as i8)?;
     let mut value: i128 = 0;
     for at in 0..usize::from(count) {
-        let group = i128::from(word(8 + 2 * at)?);
+        let group = i128::from(word(8 + 2 * at).filter(|&group| group < GROUP)?);
         // The power of ten of this group's last digit, after the point has moved by the scale.
         let power = (i32::from(weight) - at as i32) * GROUP_DIGITS as i32 + i32::from(scale);
         let part = match u32::try_from(power) {
@@ -174,6 +174,9 @@ mod tests {
         assert_eq!(from_text("15e-3"), Some((15, 3)));
         assert_eq!(from_binary(&[0, 9, 0, 0]), None);
         assert_eq!(from_binary(&[0, 0, 0, 0, 0xc0, 0, 0, 0]), None);
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x0f]), Some((9999, 0)));
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10]), None, "no digit of base 10000");
+        assert_eq!(from_binary(&[0, 1, 0, 0, 0x20, 0, 0, 0, 0, 1]), None, "no sign");
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use pgwire::api::Type;
 
 use super::temporal::UTC;
 use super::types::{element_of, postgres_type};
-use super::{Format, parameter};
+use super::{Format, decimal, parameter};
 use crate::error::{Outcome, Report};
 
 /// Reads a list. `of` is what the client knows as its type, `wanted` what the plan's elements are.
@@ -29,7 +29,28 @@ pub(super) fn read(
         }
         Format::Binary => binary(bytes.clone(), wanted)?,
     };
-    Ok(ScalarValue::List(ScalarValue::new_list(&values, wanted, true)))
+    let (values, element) = of_one_type(values, wanted)?;
+    Ok(ScalarValue::List(ScalarValue::new_list(&values, &element, true)))
+}
+
+/// The values as one type: `wanted`, or decimals with as many digits behind the point as any of them needs.
+fn of_one_type(values: Vec<ScalarValue>, wanted: &DataType) -> Outcome<(Vec<ScalarValue>, DataType)> {
+    let digits = values.iter().filter_map(|value| match value.data_type() {
+        of if of == *wanted => None,
+        DataType::Decimal128(_, scale) => Some(scale),
+        _ => None,
+    });
+    let (Some(most), &DataType::Decimal128(_, least)) = (digits.max(), wanted) else {
+        return Ok((values, wanted.clone()));
+    };
+    let of = DataType::Decimal128(decimal::DIGITS_MAX, most.max(least));
+    let values = values.into_iter().map(|value| {
+        let shown = value.to_string();
+        let out_of_range =
+            || Report::error("22003", format!("value \"{shown}\" is out of range for type numeric"));
+        value.cast_to(&of).map_err(|_| out_of_range())
+    });
+    Ok((values.collect::<Outcome<_>>()?, of))
 }
 
 fn malformed(text: &str) -> Report {
@@ -147,6 +168,26 @@ mod tests {
         }
         assert_eq!(words("{{1},{2}}").unwrap_err().code, "0A000");
         assert_eq!(text(Type::INT4_ARRAY, "{x}", &DataType::Int32).unwrap_err().code, "22P02");
+    }
+
+    #[test]
+    fn decimals_keep_their_digits_in_lists_too() {
+        let decimals = |values: &[Option<i128>], precision, scale| {
+            let values: Vec<_> =
+                values.iter().map(|&value| ScalarValue::Decimal128(value, precision, scale)).collect();
+            Ok(ScalarValue::List(ScalarValue::new_list(
+                &values,
+                &DataType::Decimal128(precision, scale),
+                true,
+            )))
+        };
+        let wanted = DataType::Decimal128(10, 2);
+        let read = |value: &str| text(Type::NUMERIC_ARRAY, value, &wanted);
+        assert_eq!(read("{1.5,NULL}"), decimals(&[Some(150), None], 10, 2));
+        assert_eq!(read("{1.505}"), decimals(&[Some(1505)], 38, 3));
+        assert_eq!(read("{1.5,NULL,1.505}"), decimals(&[Some(1500), None, Some(1505)], 38, 3));
+        let large = format!("{{{},0.5}}", "9".repeat(38));
+        assert_eq!(read(&large).unwrap_err().code, "22003");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use entresol::query::datafusion::common::ScalarValue;
 use entresol::tables::calendar::without_zone;
 use pgwire::api::Type;
 
-use super::temporal::{EPOCH_DAYS, EPOCH_US};
+use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
 use super::{Format, decimal, list};
 use crate::error::{Outcome, Report};
 
@@ -39,9 +39,13 @@ pub(super) fn utf8(bytes: &Bytes) -> Outcome<&str> {
     let text = std::str::from_utf8(bytes)
         .map_err(|_| Report::error("22021", "invalid byte sequence for encoding \"UTF8\""))?;
     match text.contains('\0') {
-        true => Err(Report::error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")),
+        true => Err(zero_byte()),
         false => Ok(text),
     }
+}
+
+fn zero_byte() -> Report {
+    Report::error("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
 }
 
 fn unsupported(wanted: &DataType) -> Report {
@@ -63,7 +67,12 @@ fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
         });
     }
     let shown = scalar.to_string();
-    scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))
+    let cast = scalar.cast_to(wanted).map_err(|_| invalid(&name(wanted), &shown))?;
+    // Bytes may be cast to a text, which has no zeros.
+    match cast.try_as_str() {
+        Some(Some(text)) if text.contains('\0') => Err(zero_byte()),
+        _ => Ok(cast),
+    }
 }
 
 /// The same number with another scale, if that loses nothing.
@@ -205,7 +214,11 @@ fn from_binary(bytes: &Bytes, of: &Type) -> Outcome<ScalarValue> {
             ScalarValue::Date32(Some(days.ok_or_else(refuse)?))
         }
         Type::TIME => {
-            ScalarValue::Time64Microsecond(Some(i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?)))
+            let time = i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?);
+            let of_day = (0..DAY_US).contains(&time).then_some(time);
+            ScalarValue::Time64Microsecond(Some(
+                of_day.ok_or_else(|| Report::error("22008", "time out of range"))?,
+            ))
         }
         Type::TIMESTAMP | Type::TIMESTAMPTZ => {
             let value = i64::from_be_bytes(fixed(bytes).ok_or_else(refuse)?).checked_add(EPOCH_US);
@@ -271,6 +284,7 @@ mod tests {
         let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
         assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));
         assert_eq!(bytea("a\\\\b\\001"), Some(b"a\\b\x01".to_vec()));
+        assert_eq!(text("\\x6100", Type::BYTEA, &DataType::Utf8).unwrap_err().code, "22021");
     }
 
     #[test]
@@ -287,6 +301,14 @@ mod tests {
                 read(Some(&Bytes::from_static(b"abc")), Format::Binary, of.oid(), &DataType::Utf8, UTC);
             assert_eq!(read.unwrap_err().code, "22P03");
         }
+        let time = DataType::Time64(entresol::arrow::datatypes::TimeUnit::Microsecond);
+        let time = |value: i64| {
+            let bytes = Bytes::copy_from_slice(&value.to_be_bytes());
+            read(Some(&bytes), Format::Binary, Type::TIME.oid(), &time, UTC)
+        };
+        assert_eq!(time(DAY_US - 1), Ok(ScalarValue::Time64Microsecond(Some(DAY_US - 1))));
+        assert_eq!(time(-1).unwrap_err().code, "22008");
+        assert_eq!(time(DAY_US).unwrap_err().code, "22008");
         let null = read(None, Format::Binary, Type::INT4.oid(), &DataType::Int32, UTC);
         assert_eq!(null, Ok(ScalarValue::Int32(None)));
     }

@@ -216,3 +216,35 @@ async fn what_is_too_large_or_too_deep_has_its_code() {
     drop(neighbour);
     served.stop().await;
 }
+
+/// What nests by repetition alone, without parentheses: the deepest trees that texts make.
+#[tokio::test(flavor = "multi_thread")]
+async fn chains_are_bounded_by_their_length() {
+    let served = Served::start().await;
+    let neighbour = served.client().await;
+    let mut raw = Raw::start(served.address).await;
+    for (first, link) in [
+        ("SELECT 1", "+1"),
+        ("SELECT true", " AND true"),
+        ("SELECT 'a'", "||'a'"),
+        ("SELECT 1", "::int"),
+        ("SELECT true", " IS TRUE"),
+        ("SELECT 1", "!"),
+        ("SELECT 1", " UNION ALL SELECT 1"),
+        ("SELECT 1, 2", " EXCEPT SELECT 1, 2"),
+    ] {
+        let text = |links: usize| format!("{first}{}", link.repeat(links));
+        let links = if link.contains("SELECT") { 50 } else { 400 };
+        let answer = raw.query(&text(links)).await;
+        assert!(link == "!" || !answer[0].starts_with('E'), "{links} times {link}: {answer:?}");
+        for links in [20_000, 200_000] {
+            assert_eq!(raw.query(&text(links)).await, ["E ERROR 54001", "Z I"], "{links} times {link}");
+        }
+    }
+    // As long, and not deep.
+    let rows = format!("SELECT count(*) FROM (VALUES (1+1){}) AS v", ",(1+1)".repeat(20_000));
+    assert!(!raw.query(&rows).await[0].starts_with('E'));
+    assert_eq!(one(&neighbour, "SELECT 1").await, "1");
+    drop((raw, neighbour));
+    served.stop().await;
+}

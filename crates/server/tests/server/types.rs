@@ -157,3 +157,27 @@ async fn every_column_type_comes_back_as_it_was_sent() {
     drop(client);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_decimals_have_one_scale() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client
+        .batch_execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, n DECIMAL(10,2)); INSERT INTO t VALUES (1, 1.50), (2, 1.51), \
+             (3, 15.05)",
+        )
+        .await
+        .unwrap();
+    // 1.50 and 1.505, which is no 15.05.
+    let mut list = vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x06, 0xa4, 0, 0, 0, 2, 0, 0, 0, 1];
+    list.extend([0, 0, 0, 12, 0, 2, 0, 0, 0, 0, 0, 2, 0, 1, 0x13, 0x88]);
+    list.extend([0, 0, 0, 12, 0, 2, 0, 0, 0, 0, 0, 3, 0, 1, 0x13, 0xba]);
+    let found = client.prepare("SELECT id FROM t WHERE n = ANY($1) ORDER BY id").await.unwrap();
+    assert_eq!(found.params(), [Type::NUMERIC_ARRAY]);
+    let rows = client.query(&found, &[&Bytes(list)]).await.unwrap();
+    let ids: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(ids.contains(&1) && !ids.contains(&3), "{ids:?}");
+    drop(client);
+    served.stop().await;
+}

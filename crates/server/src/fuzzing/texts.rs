@@ -1,0 +1,56 @@
+//! Texts of statements, as far as they are looked at before the session gets them.
+
+use entresol::query::CopyStatement;
+
+use crate::security::roles::Role;
+use crate::security::{privileges, statements};
+use crate::wire::split::{Kind, split};
+
+/// Takes a text as that of a Query. Returns how many statements it has.
+pub fn statement(bytes: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
+    let role = Role { name: "nobody".to_owned(), administrator: false, grants: Default::default() };
+    cut(text);
+    let pieces = split(text);
+    for piece in &pieces {
+        // What each of them refuses is the client's to hear.
+        let _ = statements::parse(piece.sql);
+        let _ = privileges::check(&role, piece.sql, piece.kind);
+        crate::session::fuzz_deallocated(piece.sql);
+        if piece.kind == Kind::Copy
+            && let Ok(Some(copy)) = CopyStatement::parse(piece.sql)
+        {
+            let kind = if copy.is_in() { Kind::Write } else { Kind::Read };
+            let _ = privileges::check(&role, &copy.equivalent(), kind);
+        }
+    }
+    pieces.len()
+}
+
+/// Cuts a text into statements: each of them stands where it says.
+pub(super) fn cut(sql: &str) {
+    for piece in split(sql) {
+        assert!(sql[piece.at..].starts_with(piece.sql));
+        crate::session::fuzz_shape(piece.sql);
+    }
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "SELECT a, 'b''c', E'\\'', $1::int4, $$x$$ FROM t AS u (c) WHERE a = ANY($2) AND b IN (1, 2.5e3)",
+        "WITH c AS (SELECT 1 UNION ALL SELECT 2) SELECT * FROM c JOIN d USING (id) ORDER BY 1 LIMIT 5 FOR UPDATE",
+        "INSERT INTO t (a, b) VALUES (1, 'x'), ($1, DEFAULT) ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *",
+        "UPDATE public.t SET a = a + 1, b = (SELECT max(b) FROM u) WHERE NOT EXISTS (SELECT 1 FROM v WHERE v.a = t.a)",
+        "DELETE FROM t USING u WHERE t.a = u.a; BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY; COMMIT",
+        "CREATE TABLE t (id INT PRIMARY KEY, v DECIMAL(10, 2) DEFAULT 1 CHECK (v > 0)) WITH (history = '7 days')",
+        "COPY t (a, b) FROM STDIN WITH (FORMAT csv, DELIMITER ';', NULL '', QUOTE '''', ESCAPE '\\', HEADER)",
+        "COPY (SELECT 1) TO STDOUT WITH CSV HEADER; COPY t FROM STDIN BINARY",
+        "CREATE ROLE anna WITH SUPERUSER LOGIN ENCRYPTED PASSWORD 'x' VALID UNTIL 'infinity' CONNECTION LIMIT -1",
+        "GRANT SELECT, INSERT ON TABLE public.a, \"B\" TO anna, bob; REVOKE ALL PRIVILEGES ON ALL TABLES IN SCHEMA public FROM anna CASCADE",
+        "ALTER USER a PASSWORD NULL; DROP ROLE IF EXISTS a, b; DEALLOCATE PREPARE \"s\"\"1\"; DEALLOCATE all",
+        "PREPARE s (int) AS SELECT $1; EXECUTE s(1); DECLARE c CURSOR FOR SELECT nextval('q'); FETCH 5 FROM c; SET a = 'b'",
+        "EXPLAIN ANALYZE SELECT sum(a) OVER (PARTITION BY b ORDER BY c ROWS 1 PRECEDING) FROM generate_series(1, 5) g(c) /* /* */ */ -- x",
+        "SELECT * FROM t FOR SYSTEM_TIME AS OF TRANSACTION 5; BEGIN AS OF (SELECT max(m) FROM moments)",
+    ];
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
