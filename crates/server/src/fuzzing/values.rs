@@ -57,7 +57,7 @@ pub fn value(bytes: &[u8]) -> bool {
     };
     let format = if format % 2 == 0 { Format::Text } else { Format::Binary };
     let value = Bytes::copy_from_slice(value);
-    let Ok(scalar) = parameter::read(Some(&value), format, oid, wanted) else { return false };
+    let Ok(scalar) = parameter::read(Some(&value), format, oid, wanted, UTC) else { return false };
     match scalar.data_type() == *wanted {
         true => comes_back(&scalar, told, wanted),
         // The digits that its column has no room for are for the assignment to judge.
@@ -90,7 +90,7 @@ fn comes_back(scalar: &ScalarValue, oid: u32, wanted: &DataType) {
         }
         assert_eq!(length as usize, out.len() - 4);
         let sent = out.split_off(4).freeze();
-        match parameter::read(Some(&sent), format, oid, wanted) {
+        match parameter::read(Some(&sent), format, oid, wanted, UTC) {
             Ok(read) => {
                 assert!(&read == scalar || has_nanoseconds(wanted), "{format:?} {sent:?} of {scalar:?}")
             }
