@@ -11,7 +11,7 @@ use std::time::Duration;
 use entresol::query::{CHAIN_MAX, SELECTS_MAX};
 use support::{entresol, stderr, succeed};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server process; killed if the test fails.
 struct Served {
