@@ -55,7 +55,8 @@ impl Allocator {
         if self.unread.count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        self.read_extent(space, chunk / self.geometry.chunks_per_extent())
+        let extent = chunk / self.geometry.chunks_per_extent();
+        if self.unread.has(extent) { self.read_extent(space, extent) } else { Ok(()) }
     }
 
     #[cold]
