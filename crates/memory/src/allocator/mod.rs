@@ -179,7 +179,7 @@ impl Allocator {
             classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
             free_chunks: Mutex::new(FreeChunks::new(geometry)),
             growth: Mutex::default(),
-            unread: Unread::new(0..extents),
+            unread: Unread::new(extents),
             has_excess: AtomicBool::new(false),
             waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }

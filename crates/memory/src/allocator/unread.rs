@@ -7,7 +7,6 @@
 use super::{Allocator, Space};
 use crate::error::Result;
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which they are.
@@ -20,12 +19,13 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    pub(super) fn new(extents: Range<u64>) -> Unread {
-        let bit = |extent: u64| u64::from(extents.contains(&extent)) << (extent % 64);
+    /// All of so many extents.
+    pub(super) fn new(extents: u64) -> Unread {
+        let bit = |extent: u64| u64::from(extent < extents) << (extent % 64);
         let word = |word: u64| AtomicU64::new((word * 64..word * 64 + 64).map(bit).sum());
         Unread {
-            bits: (0..extents.end.div_ceil(64)).map(word).collect(),
-            count: AtomicU64::new(extents.end.saturating_sub(extents.start)),
+            bits: (0..extents.div_ceil(64)).map(word).collect(),
+            count: AtomicU64::new(extents),
             reading: Mutex::default(),
         }
     }
