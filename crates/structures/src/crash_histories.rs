@@ -4,7 +4,7 @@
 //! After every crash the index is sound, owns all that is allocated, holds the operations that had returned,
 //! with or without the one in flight, and goes on working.
 
-use crate::{Inserted, KeyWidth, OrderedIndex};
+use crate::{KeyWidth, OrderedIndex};
 use entresol_memory::crash::{
     Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check_at, take_turns,
 };
@@ -63,10 +63,7 @@ fn of_memory(error: crate::Error) -> entresol_memory::Error {
 fn apply(pool: &Arc<Pool>, index: &OrderedIndex, operation: &Operation) -> crate::Result<Option<u64>> {
     let with = pool.publication();
     match operation {
-        MapOperation::Insert(key, value) => Ok(match index.insert(key, *value, with)? {
-            Inserted::New => None,
-            Inserted::Exists(before) => Some(before),
-        }),
+        MapOperation::Insert(key, value) => Ok(index.insert(key, *value, with)?.before()),
         MapOperation::Replace(key, value) => index.replace(key, *value, with),
         MapOperation::Remove(key) => index.remove(key, with),
         MapOperation::Get(key) => index.get(key),

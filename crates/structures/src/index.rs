@@ -1,9 +1,9 @@
 //! Byte keys in memcmp order over the tree that fits their width.
 
-use crate::Inserted;
 use crate::error::{Error, Result};
 use crate::fptree::{FpTree, TreeStats};
 use crate::key::{ByteKey, KeyBytes, PairKey, TreeKey, WordKey};
+use crate::{Change, Inserted};
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::ops::Bound;
@@ -219,6 +219,26 @@ impl OrderedIndex {
             tree.insert_many(&keys?, carried, existing)
         }
         on_tree!(self, tree => insert_many(tree, keys, carried, existing))
+    }
+
+    /// Carries out changes in order, each failure-atomic on its own; see [`FpTree::apply_many`]. If a key does not fit, none is
+    /// carried out.
+    pub fn apply_many<B: AsRef<[u8]>>(
+        &self,
+        changes: &[(B, Change)],
+        before: &mut Vec<Option<u64>>,
+    ) -> Result<()> {
+        fn apply_many<K: TreeKey, B: AsRef<[u8]>>(
+            tree: &FpTree<K>,
+            changes: &[(B, Change)],
+            before: &mut Vec<Option<u64>>,
+        ) -> Result<()> {
+            before.clear();
+            let changes: Result<SmallVec<[(K::Key<'_>, Change); 16]>> =
+                changes.iter().map(|(key, change)| Ok((K::from_bytes(key.as_ref())?, *change))).collect();
+            tree.apply_many(changes?.into_iter(), before)
+        }
+        on_tree!(self, tree => apply_many(tree, changes, before))
     }
 
     /// Changes the value of a key, together with all that `with` carries; returns the old one.

@@ -14,7 +14,7 @@
 //! begin as it does and before the longer ones, and is logged wherever it is met; the checks of trees report it.
 
 use crate::error::{Error, Result};
-use crate::simd::{Line, not_greater};
+use crate::simd::{Line, not_greater, sort_by_words};
 use entresol_memory::mutants::intact;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
@@ -60,6 +60,11 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     }
     /// Two stored keys.
     fn compare_stored(pool: &Pool, left: Self::Stored, right: Self::Stored) -> Ordering;
+    /// Sorts entries by their keys.
+    #[inline]
+    fn sort(pool: &Pool, entries: &mut [(Self::Stored, u64)]) {
+        entries.sort_unstable_by(|a, b| Self::compare_stored(pool, a.0, b.0));
+    }
     /// Makes the stored form; what lies outside the node is flushed, and allocated by `with`.
     fn place<'p>(pool: &'p Pool, key: Self::Key<'_>, with: &mut Publication<'p>) -> Result<Self::Stored>;
     /// A stored form of its own for the same key.
@@ -159,6 +164,11 @@ impl TreeKey for WordKey {
     #[inline]
     fn compare_stored(_pool: &Pool, left: u64, right: u64) -> Ordering {
         left.cmp(&right)
+    }
+
+    #[inline]
+    fn sort(_pool: &Pool, entries: &mut [(u64, u64)]) {
+        sort_by_words(entries);
     }
 
     #[inline]

@@ -77,7 +77,7 @@ pub mod trie;
 
 pub use error::{Error, Result};
 pub use fptree::{FpTree, TreeStats};
-pub use hash::{Change, HashKey, HashStats, HashTable};
+pub use hash::{HashKey, HashStats, HashTable};
 pub use hotspot::{Clock as HotspotClock, HotspotIndex, HotspotOptions, HotspotStats, PointIndex};
 pub use index::{KeyWidth, OrderedIndex};
 pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
@@ -91,4 +91,26 @@ pub enum Inserted {
     New,
     /// The key was there, with this value; nothing was changed.
     Exists(u64),
+}
+
+impl Inserted {
+    /// The value that the key had.
+    #[inline]
+    pub fn before(self) -> Option<u64> {
+        match self {
+            Inserted::New => None,
+            Inserted::Exists(value) => Some(value),
+        }
+    }
+}
+
+/// What [`OrderedIndex::apply_many`], [`FpTree::apply_many`] and [`HashTable::apply_many`] do with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Adds it with a value; if it is there, nothing changes.
+    Insert(u64),
+    /// Changes its value; if it is not there, nothing changes.
+    Replace(u64),
+    /// Removes it.
+    Remove,
 }

@@ -74,10 +74,7 @@ fn sound<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), Str
 fn apply<M: NumberMap>(pool: &Arc<Pool>, map: &M, operation: &Operation) -> Result<Option<u64>> {
     let with = pool.publication();
     match *operation {
-        MapOperation::Insert(key, value) => Ok(match map.insert(key, value, with)? {
-            Inserted::New => None,
-            Inserted::Exists(before) => Some(before),
-        }),
+        MapOperation::Insert(key, value) => Ok(map.insert(key, value, with)?.before()),
         MapOperation::Replace(key, value) => map.update(key, value, with),
         MapOperation::Remove(key) => map.remove(key, with),
         MapOperation::Get(key) => map.get(key),

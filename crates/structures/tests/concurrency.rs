@@ -146,10 +146,7 @@ fn histories_of_shared_keys_are_linearizable() {
                         };
                         let with = pool.publication();
                         recorder.run(thread, key.clone(), operation.clone(), || match operation {
-                            MapOperation::Insert(..) => match index.insert(&key, value, with).unwrap() {
-                                Inserted::New => None,
-                                Inserted::Exists(before) => Some(before),
-                            },
+                            MapOperation::Insert(..) => index.insert(&key, value, with).unwrap().before(),
                             MapOperation::Replace(..) => index.replace(&key, value, with).unwrap(),
                             MapOperation::Remove(_) => index.remove(&key, with).unwrap(),
                             _ => index.get(&key).unwrap(),

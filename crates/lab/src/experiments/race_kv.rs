@@ -148,6 +148,7 @@ fn race(
         }
         back_memory(plan.tuples as usize * BACKED_BYTES);
         let store = (contender.open)(dir.path(), class)?;
+        results.wrong += timing::run(&*store, &plan.warm_up, class, limits)?.tally.wrong;
         for phase in plan.of_class(class) {
             one_phase(contender, &*store, phase, class, limits, results)?;
         }
@@ -168,7 +169,7 @@ fn one_phase(
         return Ok(());
     }
     // Phases that only read take none, and this empties the processor's caches.
-    if phase.writes() && phase.name != LOAD {
+    if phase.writes && phase.name != LOAD {
         back_memory(phase.ops.len() * BACKED_BYTES);
     }
     let done = timing::run(store, phase, class, limits)?;
@@ -177,7 +178,7 @@ fn one_phase(
     if phase.threads == 1 && class == Class::None && phase.name != LOAD && !is_behind {
         results.first.push((contender.name, phase.name, done.first));
     }
-    if done.is_cut && phase.writes() && !is_behind {
+    if done.is_cut && phase.writes && !is_behind {
         results.behind.push((contender.name, phase.name));
     }
     results.measured.push(Measured {

@@ -113,4 +113,17 @@ impl Session for &Fjall {
         }
         Ok(())
     }
+
+    fn write_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
+        let mut batch = self.database.batch();
+        for op in ops {
+            match op.kind() {
+                Kind::Delete => batch.remove(&self.tuples, op.key.to_be_bytes()),
+                _ => batch.insert(&self.tuples, op.key.to_be_bytes(), op.value().to_le_bytes()),
+            }
+            tally.wrote(true);
+        }
+        batch.commit().map_err(failed)?;
+        if self.class == Class::Sync { self.sync() } else { Ok(()) }
+    }
 }

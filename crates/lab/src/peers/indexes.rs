@@ -7,7 +7,7 @@ use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
 use entresol_structures::node::Layout;
 use entresol_structures::skiplist::{Content, SkipList, Towers};
 use entresol_structures::trie::Patricia;
-use entresol_structures::{FpTree, HashTable, Inserted, LEAF_BYTES, Scan, WordKey};
+use entresol_structures::{Change, FpTree, HashTable, Inserted, LEAF_BYTES, Scan, WordKey};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +42,23 @@ pub trait Index: Send + Sync + Sized + 'static {
     fn scan(&self, key: u64, tuples: usize, values: &mut Vec<u64>) -> Result<bool, Error>;
     /// Bytes of nodes in the pool, and in DRAM.
     fn node_bytes(&self) -> Result<(u64, u64), Error>;
+
+    /// Carries out changes in order, in one call if it has one; tells of each whether a key that is added was new, any other there.
+    fn apply_many(
+        &self,
+        changes: impl Iterator<Item = (u64, Change)> + Clone,
+        pool: &Pool,
+        mut as_expected: impl FnMut(bool),
+    ) -> Result<(), Error> {
+        for (key, change) in changes {
+            as_expected(match change {
+                Change::Insert(value) => self.insert(key, value, pool)?,
+                Change::Replace(value) => self.update(key, value, pool)?,
+                Change::Remove => self.remove(key, pool)?,
+            });
+        }
+        Ok(())
+    }
 
     /// Opens what it was opened without, until told to stop: what a database does in the background.
     fn open_rest(&self, _stop: &AtomicBool) -> Result<(), Error> {
@@ -95,10 +112,27 @@ impl Index for FpTree<WordKey> {
         Ok((stats.leaves * LEAF_BYTES as u64, stats.inner_bytes as u64))
     }
 
+    fn apply_many(
+        &self,
+        changes: impl Iterator<Item = (u64, Change)> + Clone,
+        _: &Pool,
+        as_expected: impl FnMut(bool),
+    ) -> Result<(), Error> {
+        let mut before = Vec::new();
+        FpTree::apply_many(self, changes.clone(), &mut before)?;
+        changes.zip(&before).map(was_expected).for_each(as_expected);
+        Ok(())
+    }
+
     fn open_rest(&self, stop: &AtomicBool) -> Result<(), Error> {
         while !stop.load(Ordering::Relaxed) && self.open_more(SEGMENTS_PER_STEP)? > 0 {}
         Ok(())
     }
+}
+
+/// Whether a key that was to be added was new, any other there.
+fn was_expected(((_, change), before): ((u64, Change), &Option<u64>)) -> bool {
+    matches!(change, Change::Insert(_)) == before.is_none()
 }
 
 /// Calls an operation with a publication of the pool that the index lives in.
@@ -147,6 +181,18 @@ impl Index for HashTable<WordKey> {
 
     fn scan(&self, _: u64, _: usize, _: &mut Vec<u64>) -> Result<bool, Error> {
         Ok(false)
+    }
+
+    fn apply_many(
+        &self,
+        changes: impl Iterator<Item = (u64, Change)> + Clone,
+        _: &Pool,
+        as_expected: impl FnMut(bool),
+    ) -> Result<(), Error> {
+        let mut before = Vec::new();
+        HashTable::apply_many(self, changes.clone(), &mut before)?;
+        changes.zip(&before).map(was_expected).for_each(as_expected);
+        Ok(())
     }
 
     fn node_bytes(&self) -> Result<(u64, u64), Error> {

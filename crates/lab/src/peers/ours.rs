@@ -7,7 +7,7 @@ use super::{Class, GROUP_MS, Session, Store};
 use crate::Error;
 use crate::workload::{Kind, Op, Tally};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::{FpTree, HashTable, WordKey};
+use entresol_structures::{Change, FpTree, HashTable, WordKey};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -166,5 +166,17 @@ impl<I: Index> Session for PooledSession<'_, I> {
         self.store.index.get_many(ops.iter().map(|op| op.key), &mut self.values)?;
         ops.iter().zip(&self.values).for_each(|(op, value)| tally.got(op, *value));
         Ok(())
+    }
+
+    fn write_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
+        let Pooled { index, pool, durability, .. } = self.store;
+        let change = |op: &Op| match op.kind() {
+            Kind::Insert => (op.key, Change::Insert(op.value())),
+            Kind::Update => (op.key, Change::Replace(op.value())),
+            Kind::Delete => (op.key, Change::Remove),
+            kind => unreachable!("{kind:?} is no write"),
+        };
+        index.apply_many(ops.iter().map(change), pool, |as_expected| tally.wrote(as_expected))?;
+        Ok(pool.persist(*durability)?)
     }
 }

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::workload::{Kind, Op, Tally};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBRawIterator, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
-    ReadOptions, WaitForCompactOptions, WriteOptions,
+    ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 use std::path::Path;
 
@@ -139,6 +139,18 @@ impl Session for RocksSession<'_> {
         }
         self.scan = None;
         Ok(())
+    }
+
+    fn write_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
+        let mut batch = WriteBatch::default();
+        for op in ops {
+            match op.kind() {
+                Kind::Delete => batch.delete(op.key.to_be_bytes()),
+                _ => batch.put(op.key.to_be_bytes(), op.value().to_le_bytes()),
+            }
+            tally.wrote(true);
+        }
+        self.db.write_opt(batch, &self.write).map_err(failed)
     }
 
     fn get_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {

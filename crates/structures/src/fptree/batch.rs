@@ -87,18 +87,34 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Searches the fingerprints and asks for the entry.
-    fn look_into_leaf(&self, key: K::Key<'_>, way: &mut Way<'_>) {
-        let Some(found) = way.found(self) else {
+    /// Searches the fingerprints and asks for the entry. Returns what it found; the way is lost if that has changed.
+    fn look_into_leaf<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
+        let found = way.found(self);
+        let Some(Found { leaf, version }) = found else {
             way.lost = true;
-            return;
+            return None;
         };
-        way.version = found.version;
-        let leaf = self.leaf(found.leaf);
+        way.version = version;
+        let leaf = self.leaf(leaf);
         way.selection = leaf.candidates(K::fingerprint(key));
         if way.selection != 0 {
             self.pool.prefetch(leaf.entry_offset(way.selection.trailing_zeros() as usize));
         }
+        found
+    }
+
+    /// As [`FpTree::look_into_leaf`], for a key that will be written: asks for the slot where a new one would go, if there is
+    /// no entry that may be its.
+    pub(super) fn look_for_place<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
+        let found = self.look_into_leaf(key, way)?;
+        let leaf = self.leaf(found.leaf);
+        // Looked at once: others fill the leaf meanwhile.
+        let bitmap = leaf.bitmap();
+        if way.selection == 0 && bitmap & Leaf::<K>::FULL != Leaf::<K>::FULL {
+            let slot = Leaf::<K>::free_slot(bitmap, K::fingerprint(key));
+            self.pool.prefetch(leaf.entry_offset(slot));
+        }
+        Some(found)
     }
 
     fn finish(&self, key: K::Key<'_>, way: &Way<'_>) -> Result<Option<u64>> {

@@ -12,7 +12,6 @@ use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
 use super::{FpTree, Latched};
 use crate::error::Result;
 use crate::key::TreeKey;
-use crate::latch;
 use crate::leaf::Filling;
 use entresol_memory::mutants::active;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Publication};
@@ -73,12 +72,7 @@ impl<K: TreeKey> FpTree<K> {
                     .is_some_and(|at| at.leaf == last.latched.offset && Some(at.version) == last.version)
             };
             if !leaves.last().is_some_and(has) {
-                let taken = found.as_ref().and_then(|at| {
-                    let latch = self.stripes.of(at.leaf);
-                    let taken = latch::try_lock_at(latch, at.version);
-                    let latched = || Latched { leaf: self.leaf(at.leaf), offset: at.leaf, latch };
-                    taken.then(|| (latched(), Some(at.version)))
-                });
+                let taken = found.as_ref().and_then(|at| Some((self.try_lock_found(at)?, Some(at.version))));
                 let (latched, version) = match taken {
                     Some(taken) => taken,
                     None if leaves.is_empty() => (self.lock_leaf(key)?, None),

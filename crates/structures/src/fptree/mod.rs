@@ -29,6 +29,7 @@
 //!
 //! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes 128 KiB a tree.
 
+mod apply_many;
 mod batch;
 mod check;
 mod inner;
@@ -217,14 +218,20 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
+    /// Latches a leaf, if it is as it was found.
+    #[inline]
+    fn try_lock_found(&self, found: &Found) -> Option<Latched<'_, K>> {
+        let latch = self.stripes.of(found.leaf);
+        let latched = || Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch };
+        latch::try_lock_at(latch, found.version).then(latched)
+    }
+
     /// Latches the leaf of a key.
     fn lock_leaf(&self, key: K::Key<'_>) -> Result<Latched<'_, K>> {
         let mut spins = 0;
         loop {
-            let found = self.find_leaf(key)?;
-            let latch = self.stripes.of(found.leaf);
-            if latch::try_lock_at(latch, found.version) {
-                return Ok(Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch });
+            if let Some(latched) = self.try_lock_found(&self.find_leaf(key)?) {
+                return Ok(latched);
             }
             latch::pause(&mut spins);
         }
@@ -233,10 +240,21 @@ impl<K: TreeKey> FpTree<K> {
     /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
     /// Cost: two flushed ranges and one publication; every 20 inserts or so entries move to
     /// another leaf.
-    pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
+    pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
         let _pinned = self.pool.pin();
+        self.insert_at(self.lock_leaf(key)?, key, value, with)
+    }
+
+    /// As [`FpTree::insert`], where the key's leaf is latched.
+    #[inline]
+    fn insert_at<'p>(
+        &'p self,
+        mut latched: Latched<'p, K>,
+        key: K::Key<'_>,
+        value: u64,
+        mut with: Publication<'p>,
+    ) -> Result<Inserted> {
         loop {
-            let latched = self.lock_leaf(key)?;
             let leaf = &latched.leaf;
             if let Some(slot) = leaf.find(&self.pool, key) {
                 return Ok(Inserted::Exists(leaf.value(slot)));
@@ -246,6 +264,8 @@ impl<K: TreeKey> FpTree<K> {
                 if !self.give_to_neighbour(&latched, key)? {
                     self.split(&latched)?;
                 }
+                drop(latched);
+                latched = self.lock_leaf(key)?;
                 continue;
             }
             let fingerprint = K::fingerprint(key);
@@ -263,14 +283,20 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
     /// key, `with` is dropped.
-    pub fn replace<'p>(
+    pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        let _pinned = self.pool.pin();
+        self.replace_at(&self.lock_leaf(key)?, key, value, with)
+    }
+
+    /// As [`FpTree::replace`], where the key's leaf is latched.
+    #[inline]
+    fn replace_at<'p>(
         &'p self,
+        latched: &Latched<'p, K>,
         key: K::Key<'_>,
         value: u64,
         mut with: Publication<'p>,
     ) -> Result<Option<u64>> {
-        let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key)?;
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let old = leaf.value(slot);
@@ -284,9 +310,19 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
     /// dropped. A leaf that becomes empty is freed.
-    pub fn remove<'p>(&'p self, key: K::Key<'_>, mut with: Publication<'p>) -> Result<Option<u64>> {
+    pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
-        let latched = self.lock_leaf(key)?;
+        self.remove_at(&self.lock_leaf(key)?, key, with)
+    }
+
+    /// As [`FpTree::remove`], where the key's leaf is latched.
+    #[inline]
+    fn remove_at<'p>(
+        &'p self,
+        latched: &Latched<'p, K>,
+        key: K::Key<'_>,
+        mut with: Publication<'p>,
+    ) -> Result<Option<u64>> {
         let leaf = &latched.leaf;
         let Some(slot) = leaf.find(&self.pool, key) else { return Ok(None) };
         let value = leaf.value(slot);
@@ -295,7 +331,7 @@ impl<K: TreeKey> FpTree<K> {
         with.set(leaf.word_offset(BITMAP_WORD), bitmap);
         with.publish()?;
         if bitmap == 0
-            && let Err(error) = self.release_leaf(&latched)
+            && let Err(error) = self.release_leaf(latched)
         {
             // The key is gone all the same; the leaf stays, empty.
             tracing::warn!(%error, "an empty leaf could not be freed");

@@ -94,7 +94,7 @@ impl<K: TreeKey> FpTree<K> {
                 if is_first {
                     entries.retain(|(stored, _)| from.admits(&self.pool, *stored));
                 }
-                entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.0, b.0));
+                K::sort(&self.pool, &mut entries);
                 entries.iter().for_each(|(stored, value)| visit(*stored, *value));
                 visited += entries.len();
                 if let Some((last, _)) = entries.last() {

@@ -9,7 +9,7 @@ use super::segment::{Segment, bucket_offset};
 use super::{BUCKET_LINES, HashTable};
 use crate::error::Result;
 use crate::key::TreeKey;
-use crate::latch;
+use crate::{Change, latch};
 use smallvec::SmallVec;
 
 /// Keys in flight: two lines each, as many as today's cores wait for at once.
@@ -17,17 +17,6 @@ const IN_FLIGHT: usize = 24;
 
 /// Lookups that are put off at a time.
 const PUT_OFF_MAX: usize = 8;
-
-/// What [`HashTable::apply_many`] does with a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// Adds it with a value; if it is there, nothing changes.
-    Insert(u64),
-    /// Changes its value; if it is not there, nothing changes.
-    Replace(u64),
-    /// Removes it.
-    Remove,
-}
 
 /// Keys on their way; each comes out, in order, when [`IN_FLIGHT`] others went in behind it.
 struct Ring<T> {
@@ -159,10 +148,7 @@ impl<K: HashKey> HashTable<K> {
     fn apply(&self, (hash, key): (Hash, K::Stored), change: Change) -> Result<Option<u64>> {
         let with = self.pool.publication();
         match change {
-            Change::Insert(value) => Ok(match self.insert_hashed(hash, key, value, with)? {
-                crate::Inserted::New => None,
-                crate::Inserted::Exists(old) => Some(old),
-            }),
+            Change::Insert(value) => Ok(self.insert_hashed(hash, key, value, with)?.before()),
             Change::Replace(value) => self.replace_hashed(hash, key, value, with),
             Change::Remove => self.remove_hashed(hash, key, with),
         }

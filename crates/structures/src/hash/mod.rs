@@ -45,7 +45,6 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use batch::Change;
 pub use key::HashKey;
 
 use crate::Inserted;

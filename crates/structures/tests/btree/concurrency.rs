@@ -120,10 +120,7 @@ type Operation = MapOperation<u64, u64>;
 fn apply(tree: &dyn Tree, pool: &Arc<Pool>, operation: &Operation) -> Option<u64> {
     let with = pool.publication();
     match *operation {
-        MapOperation::Insert(key, value) => match tree.insert(key, value, with).unwrap() {
-            Inserted::New => None,
-            Inserted::Exists(before) => Some(before),
-        },
+        MapOperation::Insert(key, value) => tree.insert(key, value, with).unwrap().before(),
         MapOperation::Replace(key, value) => tree.update(key, value, with).unwrap(),
         MapOperation::Remove(key) => tree.remove(key, with).unwrap(),
         // A batch of one lookup among others.

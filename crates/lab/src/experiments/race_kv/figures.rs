@@ -1,18 +1,16 @@
 //! The race's tables, and what is asked of ours.
 
 use super::Results;
-use super::phases::{LOAD, MIXED, MIXED_ZIPF, YCSB_NAMES};
+use super::phases::{LOAD, MIXED, MIXED_ZIPF, WRITES, WRITES_MANY, YCSB_NAMES};
 use crate::peers::{BTREE_MAP, Class, Contender, FPTREE, FPTREE_DAX, HASH, Role};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use serde_json::json;
 
-const WRITES: [&str; 3] = ["insert", "update", "delete"];
-
 /// A table: title, class, threads, phases.
 type Table = (&'static str, Class, usize, &'static [&'static str]);
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 10] = [
     (
         "none, 1 thread",
         Class::None,
@@ -22,10 +20,13 @@ const TABLES: [Table; 7] = [
             MIXED_ZIPF,
         ],
     ),
+    ("none, many writes at once, 1 thread", Class::None, 1, &WRITES_MANY),
     ("YCSB, none, 1 thread", Class::None, 1, &YCSB_NAMES),
     ("none, 2 threads", Class::None, 2, &["get", "insert", "update", "delete", MIXED, MIXED_ZIPF]),
     ("group(10), 1 thread", Class::Group, 1, &WRITES),
     ("group(10), 2 threads", Class::Group, 2, &WRITES),
+    ("group(10), many writes at once, 1 thread", Class::Group, 1, &WRITES_MANY),
+    ("group(10), many writes at once, 2 threads", Class::Group, 2, &WRITES_MANY),
     ("sync, 1 thread", Class::Sync, 1, &WRITES),
     ("sync, 2 threads", Class::Sync, 2, &WRITES),
 ];
@@ -105,9 +106,12 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
         ] {
             beside_best((contenders, results), ours, phase, Class::None, 1, asked, report);
         }
-        for class in [Class::Group, Class::Sync] {
+        for phase in WRITES_MANY {
+            beside_best((contenders, results), ours, phase, Class::None, 1, 2.0, report);
+        }
+        for (class, phases) in [(Class::Group, WRITES), (Class::Group, WRITES_MANY), (Class::Sync, WRITES)] {
             for threads in [1, 2] {
-                for phase in WRITES {
+                for phase in phases {
                     beside_best((contenders, results), ours, phase, class, threads, 3.0, report);
                 }
             }

@@ -1,4 +1,4 @@
-//! What every contender does, in order. Tuples of the first quarter are there to be deleted; all others stay, and what
+//! What every contender does, in order. Tuples of the first third are there to be deleted; all others stay, and what
 //! is read or changed is drawn from those. Each phase that adds or deletes has tuples of its own, so that a contender
 //! that does not get through a phase in time finds the later ones as all others do.
 
@@ -14,6 +14,10 @@ pub(super) const YCSB_NAMES: [&str; 6] = ["YCSB A", "YCSB B", "YCSB C", "YCSB D"
 pub(super) const MIXED: &str = "mixed";
 /// Half gets, half updates, Zipf 0.99.
 pub(super) const MIXED_ZIPF: &str = "mixed z99";
+/// Single writes.
+pub(super) const WRITES: [&str; 3] = ["insert", "update", "delete"];
+/// The same by the store's call for many.
+pub(super) const WRITES_MANY: [&str; 3] = ["insert_many", "update_many", "delete_many"];
 
 /// Tuples of a scan.
 const SCAN: u64 = 100;
@@ -24,8 +28,10 @@ pub(super) struct Phase {
     pub(super) class: Class,
     pub(super) threads: usize,
     pub(super) ops: Vec<Op>,
-    /// By the store's call for many gets.
+    /// By the store's call for many gets, or many writes.
     pub(super) many: bool,
+    /// Whether it leaves other tuples, or versions of them, than it found.
+    pub(super) writes: bool,
     /// Needs keys in order.
     pub(super) ordered: bool,
     /// May go through its operations again, to fill its time.
@@ -36,12 +42,27 @@ impl Phase {
     fn new(name: &'static str, ops: Vec<Op>) -> Phase {
         let repeats = !ops.iter().any(|op| matches!(op.kind(), Kind::Insert | Kind::Delete));
         let ordered = ops.iter().any(|op| op.kind() == Kind::Scan);
-        Phase { name, class: Class::None, threads: 1, ops, many: false, ordered, repeats }
+        let writes = ops.iter().any(Op::writes);
+        Phase { name, class: Class::None, threads: 1, ops, many: false, writes, ordered, repeats }
     }
 
-    /// Whether it leaves other tuples, or versions of them, than it found.
-    pub(super) fn writes(&self) -> bool {
-        self.ops.iter().any(Op::writes)
+    /// Inserts, updates and deletes, in this order, of tuples of their own.
+    fn writes(
+        drawing: &mut Drawing,
+        [inserts, updates, deletes]: [u64; 3],
+        class: Class,
+        threads: usize,
+        many: bool,
+    ) -> [Phase; 3] {
+        let names = if many { WRITES_MANY } else { WRITES };
+        let ops = [
+            drawing.new_ones(inserts),
+            drawing.some(updates, &Distribution::Uniform, &[Kind::Update]),
+            drawing.deleted(deletes),
+        ];
+        let mut named =
+            names.into_iter().zip(ops).map(|(name, ops)| Phase::new(name, ops).by(class, threads));
+        std::array::from_fn(|_| Phase { many, ..named.next().expect("as many names as kinds") })
     }
 
     fn by(self, class: Class, threads: usize) -> Phase {
@@ -53,6 +74,9 @@ impl Phase {
 pub(super) struct Plan {
     pub(super) tuples: u64,
     pub(super) load: Phase,
+    /// Updates after an opening, which are not measured: what a store that was opened again gets into memory, or catches up
+    /// with, when it is first used is `recovery`'s to show.
+    pub(super) warm_up: Phase,
     phases: Vec<Phase>,
 }
 
@@ -93,8 +117,8 @@ impl Drawing {
 impl Plan {
     pub(super) fn new(tuples: u64, quick: bool, seed: u64) -> Plan {
         let random = Random::new(seed);
-        let mut drawing = Drawing { stay: tuples / 4, tuples, next_new: tuples, next_deleted: 0, random };
-        let live = tuples - tuples / 4;
+        let mut drawing = Drawing { stay: tuples / 3, tuples, next_new: tuples, next_deleted: 0, random };
+        let live = tuples - tuples / 3;
         let (mild, strong) = (Zipf::new(live, 0.8), Zipf::new(live, 0.99));
         let (mild, skewed) = (Distribution::Zipf(mild), Distribution::Zipf(strong.clone()));
         let uniform = Distribution::Uniform;
@@ -129,20 +153,18 @@ impl Plan {
         }
         phases.push(Phase::new("insert", drawing.new_ones(many)).by(Class::None, 2));
         phases.push(Phase::new("delete", drawing.deleted(many / 4)).by(Class::None, 2));
-        for (class, share) in [(Class::Group, 8), (Class::Sync, 40)] {
-            // A disk syncs a few thousand times a second at most.
-            let most = if quick && class == Class::Sync { 24 } else { many };
-            for threads in [1, 2] {
-                let inserts = drawing.new_ones((many / 2).min(most));
-                phases.push(Phase::new("insert", inserts).by(class, threads));
-                let updates = drawing.some((many / 2).min(most), &uniform, &[Kind::Update]);
-                phases.push(Phase::new("update", updates).by(class, threads));
-                let deletes = drawing.deleted((many / share).min(most));
-                phases.push(Phase::new("delete", deletes).by(class, threads));
-            }
+        phases.extend(Phase::writes(&mut drawing, [many, many, many / 5], Class::None, 1, true));
+        // A disk syncs a few thousand times a second at most.
+        let synced = if quick { [24; 3] } else { [many / 2, many / 2, many / 40] };
+        for threads in [1, 2] {
+            let grouped = [many / 2, many / 2, many / 8];
+            phases.extend(Phase::writes(&mut drawing, grouped, Class::Group, threads, false));
+            phases.extend(Phase::writes(&mut drawing, grouped, Class::Group, threads, true));
+            phases.extend(Phase::writes(&mut drawing, synced, Class::Sync, threads, false));
         }
+        let warm_up = Phase::new("warm-up", drawing.some(many / 2, &uniform, &[Kind::Update]));
         let load = (0..tuples).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect();
-        Plan { tuples, load: Phase::new(LOAD, load), phases }
+        Plan { tuples, load: Phase::new(LOAD, load), warm_up, phases }
     }
 
     pub(super) fn of_class(&self, class: Class) -> impl Iterator<Item = &Phase> {

@@ -103,10 +103,10 @@ fn one_thread(
         Ran { operations: 0, started, ended: started, tally: Tally::default(), first: Tally::default() };
     loop {
         for ops in ops.chunks(slice) {
-            if phase.many {
-                session.get_many(ops, &mut ran.tally)?;
-            } else {
-                session.run(ops, &mut ran.tally)?;
+            match (phase.many, phase.writes) {
+                (true, true) => session.write_many(ops, &mut ran.tally)?,
+                (true, false) => session.get_many(ops, &mut ran.tally)?,
+                (false, _) => session.run(ops, &mut ran.tally)?,
             }
             if ran.operations == 0 {
                 ran.first = ran.tally;

@@ -14,8 +14,10 @@ use super::{Gate, Shared};
 use crate::error::Result;
 use crate::mutants::{active, intact};
 use crate::publication::{Operation, Update};
+use crate::spin::SpinLock;
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest journal buffer.
 pub(super) const BUFFER_BYTES_MAX: usize = 2 << 20;
@@ -28,18 +30,39 @@ pub(super) struct Filled {
     pub(super) payload_words: usize,
 }
 
+/// Where records go. An appender fetches the lines that another thread's append has changed, one after the other, with the lock
+/// held. So what every append changes is in one line of its own: position, lock, counts.
+#[repr(align(128))]
+pub(super) struct Appender {
+    /// The position behind the last record. Changed under the lock.
+    pub(super) appended: AtomicU64,
+    pub(super) active: SpinLock<Active>,
+}
+
+impl Appender {
+    pub(super) fn new(payload_bytes_max: usize, appended: u64) -> Appender {
+        const { assert!(size_of::<AtomicU64>() + size_of::<SpinLock<Active>>() <= 64, "it is one line") };
+        Appender { appended: AtomicU64::new(appended), active: SpinLock::new(Active::new(payload_bytes_max)) }
+    }
+}
+
 /// What the append lock guards.
 pub(super) struct Active {
-    buffer: AlignedBuffer,
     payload_words: usize,
+    pub(super) flushes: u64,
+    /// What changes with a buffer, not with an append: lines that all appenders keep.
+    buffers: Box<CachePadded<Buffers>>,
+}
+
+struct Buffers {
+    active: AlignedBuffer,
     payload_words_max: usize,
     /// Full buffers, oldest first.
     full: VecDeque<Filled>,
     /// Empty buffers, the one used last on top, which is in the processor's caches.
     free: Vec<AlignedBuffer>,
-    /// All buffers, wherever they are.
-    buffers: usize,
-    pub(super) flushes: u64,
+    /// How many there are, wherever they are.
+    count: usize,
 }
 
 impl Active {
@@ -47,36 +70,42 @@ impl Active {
         let buffer = || AlignedBuffer::new(payload_bytes_max + FRAME_HEADER_WORDS * 8);
         let mut free = Vec::with_capacity(BUFFERS_MAX);
         free.push(buffer());
-        Active {
-            buffer: buffer(),
-            payload_words: 0,
+        let buffers = Buffers {
+            active: buffer(),
             payload_words_max: payload_bytes_max / 8,
             full: VecDeque::with_capacity(BUFFERS_MAX),
             free,
-            buffers: 2,
-            flushes: 0,
-        }
+            count: 2,
+        };
+        Active { payload_words: 0, flushes: 0, buffers: Box::new(CachePadded::new(buffers)) }
+    }
+
+    /// The records of the active buffer from a place on.
+    #[inline]
+    fn records_from(&mut self, at: usize) -> &mut [u64] {
+        &mut self.buffers.active.words_mut()[FRAME_HEADER_WORDS + at..]
     }
 
     /// Queues the active buffer and goes on in a free one; false if there is none.
     fn rotate(&mut self) -> bool {
-        let Some(free) = self.free.pop() else { return false };
-        let buffer = std::mem::replace(&mut self.buffer, free);
-        self.full.push_back(Filled { buffer, payload_words: std::mem::take(&mut self.payload_words) });
+        let Buffers { active, full, free, .. } = &mut **self.buffers;
+        let Some(next) = free.pop() else { return false };
+        let buffer = std::mem::replace(active, next);
+        full.push_back(Filled { buffer, payload_words: std::mem::take(&mut self.payload_words) });
         true
     }
 
     /// The oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
     /// buffer at a time and gives it back with [`Active::give_back`].
     pub(super) fn take_oldest(&mut self) -> Option<Filled> {
-        if self.full.is_empty() && self.payload_words > 0 {
+        if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
         }
-        self.full.pop_front()
+        self.buffers.full.pop_front()
     }
 
     pub(super) fn give_back(&mut self, buffer: AlignedBuffer) {
-        self.free.push(buffer);
+        self.buffers.free.push(buffer);
     }
 }
 
@@ -114,7 +143,7 @@ impl Shared {
     #[inline]
     fn append_noted_and(&self, words: usize, fill: impl FnOnce(&mut u64, &mut [u64])) -> bool {
         let appended = self.append(words, |active, at| {
-            let mut rest = &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..];
+            let mut rest = &mut active.buffers.active.words_mut()[FRAME_HEADER_WORDS + at..];
             let noted = stage::take(&self.id, |range| {
                 let records = std::mem::take(&mut rest);
                 rest = self.fill_range(records, range);
@@ -136,7 +165,7 @@ impl Shared {
         }
         self.append(words, |active, at| {
             active.flushes += ranges.len() as u64;
-            self.fill_ranges(&mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..], ranges);
+            self.fill_ranges(active.records_from(at), ranges);
         });
     }
 
@@ -219,7 +248,8 @@ impl Shared {
             self.append_noted_and(noted_words + words, fill)
         } else {
             self.append(words, |active, at| {
-                fill(&mut active.flushes, &mut active.buffer.words_mut()[FRAME_HEADER_WORDS + at..]);
+                let records = &mut active.buffers.active.words_mut()[FRAME_HEADER_WORDS + at..];
+                fill(&mut active.flushes, records);
             })
         };
         if !appended {
@@ -235,14 +265,14 @@ impl Shared {
     /// Appends the last record of all, when the gate is shut already.
     pub(super) fn append_last(&self, updates: &[Update]) -> Result<()> {
         // Whatever was let in before has been appended once the lock is free; room is made by writing it all.
-        drop(self.active.lock());
+        drop(self.appender.active.lock());
         self.write_out()?;
-        let mut active = self.active.lock();
+        let mut active = self.appender.active.lock();
         assert_eq!(active.payload_words, 0, "nothing is appended behind a shut gate");
         let words = updates.len() * 2;
-        self.fill_updates(&mut active.buffer.words_mut()[FRAME_HEADER_WORDS..], updates);
+        self.fill_updates(active.records_from(0), updates);
         active.payload_words = words;
-        self.appended.fetch_add(words as u64 * 8, Ordering::Release);
+        self.appender.appended.fetch_add(words as u64 * 8, Ordering::Release);
         Ok(())
     }
 
@@ -278,12 +308,12 @@ impl Shared {
             if self.gate() != Gate::Open && !self.pass_gate() {
                 return false;
             }
-            let mut active = self.active.lock();
+            let mut active = self.appender.active.lock();
             // Under the lock: nothing is appended behind the last record of a closed journal.
             if self.gate() == Gate::Shut {
                 return false;
             }
-            if active.payload_words + words > active.payload_words_max && !active.rotate() {
+            if active.payload_words + words > active.buffers.payload_words_max && !active.rotate() {
                 drop(active);
                 if self.make_room().is_err() {
                     return false;
@@ -294,11 +324,11 @@ impl Shared {
             fill(&mut active, at);
             active.payload_words = at + words;
             // Under the lock, so that positions and buffer contents never disagree.
-            let before = self.appended.load(Ordering::Relaxed);
+            let before = self.appender.appended.load(Ordering::Relaxed);
             let after = before + words as u64 * 8;
-            self.appended.store(after, Ordering::Release);
-            let much_to_write =
-                active.payload_words * 2 > active.payload_words_max || !active.full.is_empty();
+            self.appender.appended.store(after, Ordering::Release);
+            let much_to_write = active.payload_words * 2 > active.buffers.payload_words_max
+                || !active.buffers.full.is_empty();
             drop(active);
             if much_to_write {
                 self.background.request_write();
@@ -314,15 +344,15 @@ impl Shared {
     #[cold]
     fn make_room(&self) -> Result<()> {
         let bytes = {
-            let mut active = self.active.lock();
-            let may_add = active.buffers < BUFFERS_MAX;
-            active.buffers += usize::from(may_add);
-            may_add.then_some(active.payload_words_max * 8 + FRAME_HEADER_WORDS * 8)
+            let buffers = &mut self.appender.active.lock().buffers;
+            let may_add = buffers.count < BUFFERS_MAX;
+            buffers.count += usize::from(may_add);
+            may_add.then_some(buffers.payload_words_max * 8 + FRAME_HEADER_WORDS * 8)
         };
         match bytes {
             Some(bytes) => {
                 let buffer = AlignedBuffer::new(bytes);
-                self.active.lock().give_back(buffer);
+                self.appender.active.lock().give_back(buffer);
                 Ok(())
             }
             None => self.write_oldest(),

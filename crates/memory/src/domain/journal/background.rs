@@ -235,7 +235,7 @@ impl Drop for LatchOnPanic<'_> {
 
 fn flusher(shared: &Shared) {
     while let Some(sync) = shared.background.next_flush() {
-        let appended = shared.appended.load(Ordering::Acquire);
+        let appended = shared.appender.appended.load(Ordering::Acquire);
         let outcome = if sync { shared.sync_to(appended) } else { shared.write_out().map(drop) };
         if outcome.is_err() {
             // Latched: every later commit reports it. There is nothing left to write.

@@ -62,7 +62,7 @@ impl Shared {
         let mut from = 0;
         loop {
             let pages = self.dirty.take(&mut from, end_bytes, pages_min, |work| {
-                let _held = self.active.lock();
+                let _held = self.appender.active.lock();
                 work();
             });
             if pages.is_empty() {
@@ -79,8 +79,8 @@ impl Shared {
             }
             self.copy_batch(&pages, &mut buffer);
             let appended = {
-                let _held = self.active.lock();
-                self.appended.load(Ordering::Acquire)
+                let _held = self.appender.active.lock();
+                self.appender.appended.load(Ordering::Acquire)
             };
             if intact("checkpoint-ahead-of-journal") {
                 self.sync_to(appended)?;

@@ -196,7 +196,7 @@ impl Shared {
 
     pub(super) fn write_out_locked(&self, writer: &mut Writer) -> Result<u64> {
         // What is appended meanwhile is for the next one, so this ends.
-        let wanted = self.appended.load(Ordering::Acquire);
+        let wanted = self.appender.appended.load(Ordering::Acquire);
         while self.written.load(Ordering::Relaxed) < wanted {
             self.write_one(writer)?;
         }
@@ -209,11 +209,11 @@ impl Shared {
         self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))?;
         // The records would be missing from the stream.
         let _latch = LatchOnPanic { shared: self, who: "a writer" };
-        let Some(mut filled) = self.active.lock().take_oldest() else { return Ok(()) };
+        let Some(mut filled) = self.appender.active.lock().take_oldest() else { return Ok(()) };
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
         let outcome = writer.log.write_frame(&mut filled.buffer, filled.payload_words, start, durable);
-        self.active.lock().give_back(filled.buffer);
+        self.appender.active.lock().give_back(filled.buffer);
         let needs_slot = outcome.map_err(|error| self.fail(error))?;
         if needs_slot {
             self.background.request_slot();

@@ -4,6 +4,7 @@
 //! are either both before a take, and then in the copied page, or both after it, and then marked still.
 
 use crate::mapping::{Backing, Mapping};
+use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +17,13 @@ const WORDS_PER_PIECE: usize = 8;
 /// no memory and no time.
 pub(super) struct DirtyPages {
     bits: Mapping,
-    /// How many marks are set, and in how many words. Changed under the append lock.
+    counts: CachePadded<Counts>,
+}
+
+/// How many marks are set, and in how many words. Changed under the append lock; in a line of their own, since whoever marks reads
+/// where the bits are.
+#[derive(Default)]
+struct Counts {
     pages: AtomicU64,
     groups: AtomicU64,
 }
@@ -33,12 +40,13 @@ impl DirtyPages {
         let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
         let bits = Mapping::reserve(bytes)?;
         bits.grow(bytes, &Backing::Sparse)?;
-        Ok(DirtyPages { bits, pages: AtomicU64::new(0), groups: AtomicU64::new(0) })
+        Ok(DirtyPages { bits, counts: CachePadded::default() })
     }
 
     /// How many pages are marked.
     pub(super) fn count(&self) -> PageCount {
-        PageCount { pages: self.pages.load(Ordering::Relaxed), groups: self.groups.load(Ordering::Relaxed) }
+        let Counts { pages, groups } = &*self.counts;
+        PageCount { pages: pages.load(Ordering::Relaxed), groups: groups.load(Ordering::Relaxed) }
     }
 
     /// Marks the pages of a range. Only under the append lock, or while there is one thread.
@@ -51,8 +59,8 @@ impl DirtyPages {
             let marks = word.load(Ordering::Relaxed);
             if marks & bit == 0 {
                 word.store(marks | bit, Ordering::Relaxed);
-                add(&self.pages, 1);
-                add(&self.groups, u64::from(marks == 0));
+                add(&self.counts.pages, 1);
+                add(&self.counts.groups, u64::from(marks == 0));
             }
         }
     }
@@ -115,8 +123,8 @@ impl DirtyPages {
                 pages += u64::from(to.count_ones());
                 groups += u64::from(*to != 0);
             }
-            add(&self.pages, pages.wrapping_neg());
-            add(&self.groups, groups.wrapping_neg());
+            add(&self.counts.pages, pages.wrapping_neg());
+            add(&self.counts.groups, groups.wrapping_neg());
         });
         taken
     }

@@ -63,17 +63,15 @@ use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::mutants;
 use crate::publication::{Operation, Update};
-use crate::spin::SpinLock;
 use crate::stats::PoolStats;
 pub use checksums::PagesReport;
 pub use info::JournalInfo;
 
 use crate::layout::CHECKSUMS_FILE;
-use append::{Active, BUFFER_BYTES_MAX};
+use append::{Appender, BUFFER_BYTES_MAX};
 use background::Background;
 use checksums::{ChecksumParts, Checksums};
 use commit::Rounds;
-use crossbeam_utils::CachePadded;
 use dirty::DirtyPages;
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
@@ -164,8 +162,7 @@ struct Shared {
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
     policy: Policy,
-    /// Apart from what everybody reads.
-    active: CachePadded<SpinLock<Active>>,
+    appender: Appender,
     writer: Mutex<Writer>,
     supply: Arc<SlotSupply>,
     /// One sync of the journal file at a time. After `writer` where both are held.
@@ -180,7 +177,6 @@ struct Shared {
     checksums: Checksums,
     /// One checkpoint at a time.
     checkpointing: Mutex<()>,
-    appended: CachePadded<AtomicU64>,
     written: AtomicU64,
     durable: AtomicU64,
     replay_from: AtomicU64,
@@ -298,7 +294,7 @@ impl Journal {
             journal_file: log.file.clone(),
             journal_path: log.path.clone(),
             policy: Policy::new(&parts.options, replayed),
-            active: CachePadded::new(SpinLock::new(Active::new(payload_bytes))),
+            appender: Appender::new(payload_bytes, end_lsn),
             replay_from: AtomicU64::new(log.header.replay_lsn),
             supply: log.open_supply(),
             writer: Mutex::new(Writer { log }),
@@ -306,7 +302,6 @@ impl Journal {
             rounds: Rounds::default(),
             sync_ns: AtomicU64::new(0),
             checkpointing: Mutex::new(()),
-            appended: CachePadded::new(AtomicU64::new(end_lsn)),
             written: AtomicU64::new(end_lsn),
             durable: AtomicU64::new(end_lsn),
             stored_bytes: AtomicU64::new(recovered.stored_bytes),
@@ -350,7 +345,7 @@ impl Journal {
         let shared = &self.shared;
         shared.check_healthy()?;
         match durability {
-            Durability::Sync => shared.sync_to(shared.appended.load(Ordering::Acquire)),
+            Durability::Sync => shared.sync_to(shared.appender.appended.load(Ordering::Acquire)),
             Durability::Group { interval_ms } => {
                 shared.background.arm_sync(interval_ms);
                 Ok(())
@@ -389,7 +384,7 @@ impl Journal {
         let _alone = shared.syncing.lock();
         assert_eq!(
             writer.log.header.replay_lsn,
-            shared.appended.load(Ordering::Acquire),
+            shared.appender.appended.load(Ordering::Acquire),
             "appended after closing"
         );
         writer.log.mark_closed().map_err(|error| shared.fail(error))
@@ -429,7 +424,7 @@ impl Journal {
 
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
         let shared = &self.shared;
-        let appended = shared.appended.load(Ordering::Relaxed);
+        let appended = shared.appender.appended.load(Ordering::Relaxed);
         stats.journal_bytes += appended.saturating_sub(shared.replay_from.load(Ordering::Relaxed));
         stats.journal_appended_bytes += appended - shared.opened_at;
         stats.journal_stored_bytes +=
@@ -437,7 +432,7 @@ impl Journal {
         stats.checkpoints += shared.checkpoints.load(Ordering::Relaxed);
         stats.checkpoint_bytes += shared.checkpoint_bytes.load(Ordering::Relaxed);
         stats.syncs += shared.syncs.load(Ordering::Relaxed);
-        stats.flushes += shared.active.lock().flushes;
+        stats.flushes += shared.appender.active.lock().flushes;
         stats.replayed_bytes += shared.replayed_bytes;
         stats.replayed_stored_bytes += shared.replayed.stored_bytes;
         stats.replay_us += shared.replayed.ns / 1000;
@@ -456,7 +451,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.shared.append_noted();
         self.shared.background.stop();
-        let appended = self.shared.appended.load(Ordering::Acquire);
+        let appended = self.shared.appender.appended.load(Ordering::Acquire);
         if self.shared.failure.get().is_none()
             && let Err(error) = self.shared.sync_to(appended)
         {

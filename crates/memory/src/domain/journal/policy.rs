@@ -74,7 +74,8 @@ impl Shared {
     /// Bytes that a recovery would read, and pages that it would touch.
     fn backlog(&self) -> (u64, PageCount) {
         let since = |to: u64, from: u64| to.saturating_sub(from);
-        let appended = since(self.appended.load(Ordering::Relaxed), self.replay_from.load(Ordering::Relaxed));
+        let appended =
+            since(self.appender.appended.load(Ordering::Relaxed), self.replay_from.load(Ordering::Relaxed));
         // Small syncs store many more bytes than they append.
         let stored =
             since(self.stored_bytes.load(Ordering::Relaxed), self.stored_from.load(Ordering::Relaxed));

@@ -134,10 +134,7 @@ fn two_writers_in_turns_leave_what_some_order_of_their_operations_leaves() {
 fn answer(pool: &Pool, tree: &LsmTree<u64>, operation: &Operation) -> Option<u64> {
     let with = pool.publication();
     match *operation {
-        MapOperation::Insert(key, value) => match tree.insert(key, value, with).unwrap() {
-            crate::Inserted::New => None,
-            crate::Inserted::Exists(before) => Some(before),
-        },
+        MapOperation::Insert(key, value) => tree.insert(key, value, with).unwrap().before(),
         MapOperation::Replace(key, value) => tree.update(key, value, with).unwrap(),
         MapOperation::Remove(key) => tree.remove(key, with).unwrap(),
         _ => unreachable!("the writers have no such operation"),
