@@ -20,8 +20,9 @@ use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
 use crate::{GroupId, Protocol, StateId};
 
-/// Keys share locks if they agree modulo this number.
-const STRIPES: usize = 4096;
+/// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one sleeps, for
+/// ten times as long as it would have waited.
+const STRIPE_BITS: u32 = 14;
 
 /// A commit of more keys takes the whole group: beyond, locks cost more than waiting.
 pub(crate) const STRIPED_KEYS_MAX: usize = 64;
@@ -40,7 +41,7 @@ pub(crate) struct Group {
     pub(crate) protocol: Protocol,
     /// See the module.
     writers: CachePadded<RwLock<()>>,
-    /// Made when the first small commit comes: 32 KiB.
+    /// Made when the first small commit comes: 128 KiB.
     stripes: OnceLock<Box<[Stripe]>>,
     pub(crate) in_work: CachePadded<CommitsInWork>,
     pub(crate) invalid: CachePadded<InvalidRanges>,
@@ -80,7 +81,8 @@ impl Group {
     /// it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of this group.
     pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
         let group = self.writers.read();
-        let stripes = self.stripes.get_or_init(|| (0..STRIPES).map(|_| Stripe(Mutex::new(()))).collect());
+        let stripes =
+            self.stripes.get_or_init(|| (0..1 << STRIPE_BITS).map(|_| Stripe(Mutex::new(()))).collect());
         let mut numbers: SmallVec<[usize; USUAL_KEYS]> =
             keys.map(|(state, key)| stripe(state, key)).collect();
         numbers.sort_unstable();
@@ -101,7 +103,5 @@ fn stripe(state: StateId, key: &[u8]) -> usize {
         hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         hash ^= hash >> 32;
     }
-    (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize
+    (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPE_BITS)) as usize
 }
-
-const _: () = assert!(STRIPES == 1 << (64 - 52));
