@@ -234,9 +234,9 @@ impl OrderedIndex {
             before: &mut Vec<Option<u64>>,
         ) -> Result<()> {
             before.clear();
-            let changes: Result<SmallVec<[(K::Key<'_>, Change); 16]>> =
-                changes.iter().map(|(key, change)| Ok((K::from_bytes(key.as_ref())?, *change))).collect();
-            tree.apply_many(changes?.into_iter(), before)
+            let with_key = changes.iter().map(|(key, change)| Ok((K::from_bytes(key.as_ref())?, *change)));
+            let changes = with_key.collect::<Result<SmallVec<[_; 16]>>>()?;
+            tree.apply_many(changes.into_iter(), before)
         }
         on_tree!(self, tree => apply_many(tree, changes, before))
     }
