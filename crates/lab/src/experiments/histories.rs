@@ -38,6 +38,17 @@ struct Sizes {
     undisturbed: u64,
 }
 
+impl Sizes {
+    fn of(workload: Workload, quick: bool) -> Sizes {
+        match workload {
+            _ if quick => Sizes { kills: 2, life_ms: 60, last: 100, undisturbed: 500 },
+            Workload::Lists => Sizes { kills: 20, life_ms: 400, last: 1_000, undisturbed: 20_000 },
+            // The order of their writes has to be searched for: with ten times the transactions the checker takes hours.
+            Workload::Registers => Sizes { kills: 20, life_ms: 40, last: 100, undisturbed: 2_000 },
+        }
+    }
+}
+
 /// A kind of history.
 #[derive(Clone, Copy)]
 struct Case {
@@ -110,11 +121,6 @@ impl Case {
 
 /// Runs the experiment.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
-    let sizes = if options.quick {
-        Sizes { kills: 2, life_ms: 60, last: 100, undisturbed: 500 }
-    } else {
-        Sizes { kills: 20, life_ms: 400, last: 1_000, undisturbed: 20_000 }
-    };
     let checker = Checker::find();
     if checker.is_none() {
         report
@@ -128,6 +134,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         if options.quick && case.workload == Workload::Registers && !case.is_killed {
             continue;
         }
+        let sizes = Sizes::of(case.workload, options.quick);
         let dir = options.database_dir()?;
         let ledger = live(case, &sizes, dir.path(), options, &mut random)?;
         let faults = ledger.faults();
