@@ -47,7 +47,7 @@ impl Phase {
     }
 
     /// Inserts, updates and deletes, in this order, of tuples of their own.
-    fn writes(
+    fn of_writes(
         drawing: &mut Drawing,
         [inserts, updates, deletes]: [u64; 3],
         class: Class,
@@ -153,14 +153,14 @@ impl Plan {
         }
         phases.push(Phase::new("insert", drawing.new_ones(many)).by(Class::None, 2));
         phases.push(Phase::new("delete", drawing.deleted(many / 4)).by(Class::None, 2));
-        phases.extend(Phase::writes(&mut drawing, [many, many, many / 5], Class::None, 1, true));
+        phases.extend(Phase::of_writes(&mut drawing, [many, many, many / 5], Class::None, 1, true));
         // A disk syncs a few thousand times a second at most.
         let synced = if quick { [24; 3] } else { [many / 2, many / 2, many / 40] };
         for threads in [1, 2] {
             let grouped = [many / 2, many / 2, many / 8];
-            phases.extend(Phase::writes(&mut drawing, grouped, Class::Group, threads, false));
-            phases.extend(Phase::writes(&mut drawing, grouped, Class::Group, threads, true));
-            phases.extend(Phase::writes(&mut drawing, synced, Class::Sync, threads, false));
+            phases.extend(Phase::of_writes(&mut drawing, grouped, Class::Group, threads, false));
+            phases.extend(Phase::of_writes(&mut drawing, grouped, Class::Group, threads, true));
+            phases.extend(Phase::of_writes(&mut drawing, synced, Class::Sync, threads, false));
         }
         let warm_up = Phase::new("warm-up", drawing.some(many / 2, &uniform, &[Kind::Update]));
         let load = (0..tuples).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect();
