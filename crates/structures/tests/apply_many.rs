@@ -2,39 +2,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ordered;
+
 use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder, check_at, check_seeds};
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::{Change, Error, KeyBytes, KeyWidth, OrderedIndex};
+use entresol_structures::{Change, Error, KeyWidth, OrderedIndex};
+use ordered::{Content, ROOT, content, create, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const ROOT: &str = "index";
 /// What a recovered index is tried with: so many keys from here on.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
 const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
 
-type Content = BTreeMap<Vec<u8>, u64>;
 type Batch = Vec<(Vec<u8>, Change)>;
 
 fn small_pool() -> Arc<Pool> {
     Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap()
-}
-
-fn create(pool: &Arc<Pool>, width: KeyWidth) -> OrderedIndex {
-    let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
-    publication.set_root(ROOT, root).unwrap();
-    publication.publish().unwrap();
-    OrderedIndex::open(pool, root).unwrap()
-}
-
-fn key(width: KeyWidth, number: u64) -> Vec<u8> {
-    match width {
-        KeyWidth::Eight => number.to_be_bytes().to_vec(),
-        KeyWidth::Sixteen => [(number / 7).to_be_bytes(), number.to_be_bytes()].concat(),
-        KeyWidth::Variable => format!("a common prefix, then {number:020}").into_bytes(),
-    }
 }
 
 /// Changes of so many keys from a range, some of them twice.
@@ -64,14 +49,6 @@ fn apply(content: &mut Content, (key, change): &(Vec<u8>, Change)) -> Option<u64
         _ => {}
     }
     before
-}
-
-fn content(index: &OrderedIndex) -> Content {
-    let (mut entries, mut next) = (Vec::new(), Some(KeyBytes::new()));
-    while let Some(from) = next {
-        next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries).unwrap();
-    }
-    entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect()
 }
 
 /// The index is sound, and owns all that is allocated.

@@ -2,35 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ordered;
+
 use entresol_memory::crash::{CrashOptions, Model, Recorder, check_at, check_seeds};
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::{KeyBytes, KeyWidth, OrderedIndex, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use entresol_structures::{KeyWidth, OrderedIndex, Result};
+use ordered::{Content, ROOT, content, create, key};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const ROOT: &str = "index";
 /// What a recovered index is tried with: so many keys from here on.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
 const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
-
-type Content = BTreeMap<Vec<u8>, u64>;
-
-fn create(pool: &Arc<Pool>, width: KeyWidth) -> OrderedIndex {
-    let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication).unwrap();
-    publication.set_root(ROOT, root).unwrap();
-    publication.publish().unwrap();
-    OrderedIndex::open(pool, root).unwrap()
-}
-
-fn key(width: KeyWidth, number: u64) -> Vec<u8> {
-    match width {
-        KeyWidth::Eight => number.to_be_bytes().to_vec(),
-        KeyWidth::Sixteen => [(number / 7).to_be_bytes(), number.to_be_bytes()].concat(),
-        KeyWidth::Variable => format!("a common prefix, then {number:020}").into_bytes(),
-    }
-}
 
 /// Adds keys, each with an object that its value leads to; returns the values of new keys and of those that were there.
 fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Content, Content)> {
@@ -46,14 +30,6 @@ fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Cont
         |place, value| assert!(there.insert(keys[place].clone(), value).is_none()),
     )?;
     Ok((new, there))
-}
-
-fn content(index: &OrderedIndex) -> Content {
-    let (mut entries, mut next) = (Vec::new(), Some(KeyBytes::new()));
-    while let Some(from) = next {
-        next = index.scan_batch(std::ops::Bound::Included(&from), &mut entries).unwrap();
-    }
-    entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect()
 }
 
 /// The index is sound, and it and what it leads to is all that is allocated.
