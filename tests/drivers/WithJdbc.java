@@ -2,6 +2,8 @@ import java.math.BigDecimal;
 import java.sql.*;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
+import java.time.OffsetDateTime;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
@@ -194,6 +196,41 @@ public class WithJdbc {
         }
     }
 
+    static void moments(Connection connection) throws SQLException {
+        OffsetDateTime at = OffsetDateTime.of(2024, 7, 1, 12, 30, 0, 250000000, ZoneOffset.ofHours(2));
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE moment (at TIMESTAMPTZ PRIMARY KEY, name TEXT)");
+        }
+        try (PreparedStatement statement = connection.prepareStatement("INSERT INTO moment VALUES (?, ?)")) {
+            for (int day = 0; day < 10; day++) {
+                statement.setObject(1, at.plusDays(day));
+                statement.setString(2, "day " + day);
+                same(1, statement.executeUpdate());
+            }
+            statement.setTimestamp(1, Timestamp.from(at.plusDays(10).toInstant()));
+            statement.setString(2, "day 10");
+            same(1, statement.executeUpdate());
+        }
+        try (PreparedStatement statement = connection.prepareStatement("SELECT at, name FROM moment WHERE at = ?")) {
+            for (int day = 0; day < 11; day++) {
+                statement.setObject(1, at.plusDays(day).withOffsetSameInstant(ZoneOffset.ofHours(-5)));
+                try (ResultSet row = statement.executeQuery()) {
+                    check(row.next(), "the moment of day " + day);
+                    same("day " + day, row.getString("name"));
+                    same(at.plusDays(day).toInstant(), row.getObject("at", OffsetDateTime.class).toInstant());
+                    same(at.plusDays(day).toInstant(), row.getTimestamp("at").toInstant());
+                }
+            }
+        }
+        try (ResultSet columns = connection.getMetaData().getColumns(null, "public", "moment", "at")) {
+            check(columns.next(), "the column of moments");
+            same("timestamptz", columns.getString("TYPE_NAME"));
+        }
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("DROP TABLE moment");
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         Properties properties = new Properties();
         properties.setProperty("user", "tester");
@@ -208,12 +245,14 @@ public class WithJdbc {
             statement.execute("CREATE INDEX by_price ON stock (price)");
             describes(connection);
             values(connection, true);
+            moments(connection);
             transactions(connection);
         }
         properties.setProperty("preferQueryMode", "simple");
         try (Connection connection = DriverManager.getConnection(url, properties)) {
             connection.createStatement().executeUpdate("DELETE FROM every");
             values(connection, false);
+            moments(connection);
         }
         System.out.println("JDBC: all is well");
     }

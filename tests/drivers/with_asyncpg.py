@@ -98,6 +98,17 @@ async def main():
         assert await cursor.forward(1000) == 381
         assert await cursor.fetchrow() is None
 
+    await connection.execute("CREATE TABLE moment (at TIMESTAMPTZ PRIMARY KEY, name TEXT)")
+    at = datetime.datetime(2024, 7, 1, 10, 30, 0, 250000, tzinfo=datetime.timezone.utc)
+    await connection.executemany(
+        "INSERT INTO moment VALUES ($1, $2)", [(at, "first"), (at + datetime.timedelta(days=1), "second")])
+    assert await connection.fetchval("SELECT at FROM moment WHERE name = $1", "first") == at
+    west = at.astimezone(datetime.timezone(datetime.timedelta(hours=-3)))
+    assert await connection.fetchval("SELECT name FROM moment WHERE at = $1", west) == "first"
+    third = (at + datetime.timedelta(days=2), "third")
+    assert await connection.copy_records_to_table("moment", records=[third]) == "COPY 1"
+    assert await connection.fetchval("SELECT max(at) FROM moment") == third[0]
+
     # COPY, which it knows in the binary format only for records.
     columns = ["id", "big", "flag", "ratio", "price", "day", "at", "note"]
     records = [(100 + row[0], *row[1:]) for row in ROWS]

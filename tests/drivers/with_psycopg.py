@@ -75,6 +75,36 @@ def values_go_in_and_come_back(connection):
     connection.commit()
 
 
+def moments_have_the_sessions_zone(connection):
+    connection.execute("SET TIME ZONE 'Europe/Berlin'")
+    connection.execute("CREATE TABLE moment (at TIMESTAMPTZ PRIMARY KEY, until TIMESTAMPTZ)")
+    utc = datetime.timezone.utc
+    east = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+    at = datetime.datetime(2024, 7, 1, 10, 30, 0, 250000, tzinfo=utc)
+    until = datetime.datetime(2024, 7, 1, 18, 0, tzinfo=east)
+    for binary in (False, True):
+        cursor = connection.cursor(binary=binary)
+        mark = "%b" if binary else "%t"
+        cursor.execute(f"INSERT INTO moment VALUES ({mark}, {mark})", (at, until))
+        row = cursor.execute(f"SELECT at, until FROM moment WHERE at = {mark}", (at.astimezone(east),)).fetchone()
+        assert row == (at, until), row
+        assert row[0].utcoffset() == datetime.timedelta(hours=2), row
+        # What has no zone is in the session's.
+        row = cursor.execute(f"SELECT until FROM moment WHERE at > {mark}", (datetime.datetime(2024, 7, 1, 12, 30),))
+        assert row.fetchone() == (until,)
+        assert cursor.execute(f"DELETE FROM moment WHERE until = {mark}", (until,)).rowcount == 1
+    out = b""
+    connection.execute("INSERT INTO moment VALUES (%s, NULL)", (at,))
+    with connection.cursor().copy("COPY moment TO STDOUT") as copy:
+        out = b"".join(bytes(piece) for piece in copy)
+    assert out == b"2024-07-01 12:30:00.250000+02\t\\N\n", out
+    with connection.cursor().copy("COPY moment FROM STDIN") as copy:
+        copy.write(b"2024-07-01 12:30:00\t2024-01-01 00:00:00-03:30\n")
+    row = connection.execute("SELECT until FROM moment WHERE at = '2024-07-01 10:30:00Z'").fetchone()
+    assert row == (datetime.datetime(2024, 1, 1, 3, 30, tzinfo=utc),), row
+    connection.execute("RESET TIME ZONE")
+
+
 def prepared_statements_are_used_again(connection):
     for number in range(20):
         row = connection.execute("SELECT note FROM every WHERE id = %s", (number % 4 + 1,), prepare=True).fetchone()
@@ -181,6 +211,7 @@ def main():
         # Definitions are not part of a transaction.
         connection.autocommit = True
         values_go_in_and_come_back(connection)
+        moments_have_the_sessions_zone(connection)
         connection.autocommit = False
         prepared_statements_are_used_again(connection)
         transactions_and_their_errors(connection)

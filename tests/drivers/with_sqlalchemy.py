@@ -5,7 +5,7 @@ import decimal
 import sys
 
 import sqlalchemy
-from sqlalchemy import Date, Integer, Numeric, String, create_engine, func, inspect, select, text, types
+from sqlalchemy import Date, DateTime, Integer, Numeric, String, create_engine, func, inspect, select, text, types
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 HOST, PORT = sys.argv[1], sys.argv[2]
@@ -22,6 +22,10 @@ class Meter(Base):
     serial: Mapped[str] = mapped_column(String, unique=True, nullable=True)
     kwh: Mapped[decimal.Decimal] = mapped_column(Numeric(10, 3), nullable=True)
     since: Mapped[datetime.date] = mapped_column(Date, nullable=True)
+    read_at: Mapped[datetime.datetime] = mapped_column(DateTime(timezone=True), nullable=True)
+
+
+READ_AT = datetime.datetime(2024, 7, 1, 12, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
 
 
 def reflects(engine):
@@ -45,6 +49,8 @@ def reflects(engine):
     assert isinstance(columns["seen"]["type"], types.TIMESTAMP), columns["seen"]
     assert isinstance(columns["label"]["type"], (types.TEXT, types.VARCHAR)), columns["label"]
     assert columns["amount"]["default"] == "7", columns["amount"]
+    read_at = {column["name"]: column for column in inspector.get_columns("meter")}["read_at"]
+    assert isinstance(read_at["type"], types.TIMESTAMP) and read_at["type"].timezone, read_at
     key = inspector.get_pk_constraint("stock")
     assert (key["name"], key["constrained_columns"]) == ("stock_key", ["shop", "item"]), key
     unique = inspector.get_unique_constraints("stock")
@@ -66,12 +72,15 @@ def reflects(engine):
 def maps(engine):
     with Session(engine) as session:
         session.add_all([
-            Meter(id=1, place="cellar", serial="a", kwh=decimal.Decimal("17.500"), since=datetime.date(2024, 1, 1)),
+            Meter(id=1, place="cellar", serial="a", kwh=decimal.Decimal("17.500"), since=datetime.date(2024, 1, 1),
+                  read_at=READ_AT),
             Meter(id=2, place="roof", serial="b"),
             Meter(id=3, place="roof"),
         ])
         session.commit()
     with Session(engine) as session:
+        assert session.get(Meter, 1).read_at == READ_AT, session.get(Meter, 1).read_at
+        assert session.scalar(select(Meter.id).where(Meter.read_at <= READ_AT)) == 1
         roof = session.scalars(select(Meter).where(Meter.place == "roof").order_by(Meter.id)).all()
         assert [meter.id for meter in roof] == [2, 3], roof
         roof[0].kwh = decimal.Decimal("3.250")

@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
 
+use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
@@ -36,6 +37,7 @@ use entresol_tables::{DataType, Row, ScanRange, Schema, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::types::arrow_type;
+use crate::zones::UTC;
 
 /// The most keys or ranges of one access; with more the key columns behind are left to the filter.
 pub const KEYS_MAX: usize = 8192;
@@ -396,7 +398,14 @@ fn literal(expr: &Expr, data_type: DataType) -> Option<Value> {
     if scalar.is_null() {
         return Some(Value::Null);
     }
-    let exact = scalar.cast_to(&arrow_type(data_type)).ok()?;
+    let zone = match scalar.data_type() {
+        ArrowType::Timestamp(_, zone) => zone,
+        _ => None,
+    };
+    if zone.is_some() != (data_type == DataType::TimestampTz) {
+        return None;
+    }
+    let exact = scalar.cast_to(&arrow_type(data_type, zone.as_deref().unwrap_or(UTC))).ok()?;
     if exact.is_null()
         || exact.data_type() != scalar.data_type() && exact.cast_to(&scalar.data_type()).ok()? != *scalar
     {
@@ -413,7 +422,7 @@ fn value_of(scalar: ScalarValue) -> Option<Value> {
         ScalarValue::Float64(Some(value)) => Value::Double(value),
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(value),
         ScalarValue::Date32(Some(value)) => Value::Date(value),
-        ScalarValue::TimestampMicrosecond(Some(value), None) => Value::Timestamp(value),
+        ScalarValue::TimestampMicrosecond(Some(value), _) => Value::Timestamp(value),
         ScalarValue::Utf8(Some(value)) if value.len() <= TEXT_BYTES_MAX => Value::varchar(value),
         _ => return None,
     })

@@ -7,11 +7,11 @@
 //! | DOUBLE | numbers, text |
 //! | DECIMAL | numbers (rounded to the scale, half away from zero), text |
 //! | DATE | dates, timestamps at midnight, text |
-//! | TIMESTAMP | timestamps (of microseconds at most: finer ones are cut), dates, text |
+//! | TIMESTAMP, TIMESTAMPTZ | timestamps (of microseconds at most: finer ones are cut), dates, text |
 //! | VARCHAR | text; booleans, numbers, dates and timestamps as they print |
 //!
-//! - A timestamp with a zone is the time in that zone, which is the session's.
-//! - Text is read as [`Value::parse`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
+//! - Timestamps with and without a zone become each other in the session's zone.
+//! - Text is read as [`Zone::value`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
 //! - Nothing is wrapped or cut silently: a value that does not fit is an error with table, column and value.
 //! - Memory: the values of one batch.
 
@@ -27,20 +27,20 @@ use entresol_tables::calendar::MICROS_PER_DAY;
 use entresol_tables::{Column, DataType, Row, Table, Value, decimal};
 
 use crate::error::{Error, Result};
-use crate::zones;
+use crate::zones::{self, Zone};
 
 /// A timestamp of this microsecond of its day is a date.
 const MIDNIGHT: i64 = 0;
 
 /// Makes a row of each row of `batch`: column `c` of it goes into the table's column `targets[c]`, the other
 /// columns become NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
-pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch) -> Result<Vec<Row>> {
+pub(crate) fn rows(table: &Table, targets: &[usize], batch: &RecordBatch, zone: &Zone) -> Result<Vec<Row>> {
     let visible = table.schema().visible_columns().len();
     let width = targets.iter().map(|target| target + 1).max().unwrap_or(0).max(visible);
     let mut rows = vec![vec![Value::Null; width]; batch.num_rows()];
     for (array, &target) in batch.columns().iter().zip(targets) {
         let place = Place { table: table.name(), column: &table.schema().columns()[target] };
-        place.fill(array, |row, value| rows[row][target] = value)?;
+        place.fill(array, zone, |row, value| rows[row][target] = value)?;
     }
     Ok(rows)
 }
@@ -50,9 +50,10 @@ pub(crate) fn fill(
     table: &str,
     column: &Column,
     array: &ArrayRef,
+    zone: &Zone,
     put: impl FnMut(usize, Value),
 ) -> Result<()> {
-    Place { table, column }.fill(array, put)
+    Place { table, column }.fill(array, zone, put)
 }
 
 /// Checks that values of `source` can be assigned to `column` at all, before anything is computed.
@@ -78,6 +79,7 @@ enum Source {
     Decimal { scale: i8 },
     Date,
     Timestamp,
+    Moment,
     Text,
 }
 
@@ -99,7 +101,8 @@ impl Source {
                 Source::Decimal { scale: *scale }
             }
             ArrowType::Date32 | ArrowType::Date64 => Source::Date,
-            ArrowType::Timestamp(..) => Source::Timestamp,
+            ArrowType::Timestamp(_, None) => Source::Timestamp,
+            ArrowType::Timestamp(_, Some(_)) => Source::Moment,
             ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
             _ => return None,
         })
@@ -113,8 +116,8 @@ impl Source {
                 target,
                 DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. }
             ),
-            (Source::Date | Source::Timestamp, target) => {
-                matches!(target, DataType::Date | DataType::Timestamp)
+            (Source::Date | Source::Timestamp | Source::Moment, target) => {
+                matches!(target, DataType::Date | DataType::Timestamp | DataType::TimestampTz)
             }
         }
     }
@@ -128,6 +131,7 @@ impl Source {
             Source::Decimal { scale } => ArrowType::Decimal128(38, scale),
             Source::Date => ArrowType::Date32,
             Source::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
+            Source::Moment => ArrowType::Timestamp(TimeUnit::Microsecond, Some(zones::UTC.into())),
             Source::Text => ArrowType::Utf8,
         }
     }
@@ -150,7 +154,7 @@ impl Place<'_> {
         }
     }
 
-    fn fill(&self, array: &ArrayRef, mut put: impl FnMut(usize, Value)) -> Result<()> {
+    fn fill(&self, array: &ArrayRef, zone: &Zone, mut put: impl FnMut(usize, Value)) -> Result<()> {
         check(self.table, self.column, array.data_type())?;
         // Just checked.
         let Some(source) = Source::of(array.data_type()) else { return Ok(()) };
@@ -171,12 +175,15 @@ impl Place<'_> {
                 Source::Decimal { scale } => {
                     from_decimal(array.as_primitive::<Decimal128Type>().value(row), scale as u8, target)
                 }
-                Source::Date => from_date(array.as_primitive::<Date32Type>().value(row), target),
+                Source::Date => from_date(array.as_primitive::<Date32Type>().value(row), target, zone),
                 Source::Timestamp => {
-                    from_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), target)
+                    from_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
+                }
+                Source::Moment => {
+                    from_moment(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
                 }
                 Source::Text => {
-                    Value::parse(&self.column.name, array.as_string::<i32>().value(row), target).ok()
+                    zone.value(&self.column.name, array.as_string::<i32>().value(row), target).ok()
                 }
             };
             put(row, value.ok_or_else(|| self.misfit(printed(array, row)))?);
@@ -187,8 +194,7 @@ impl Place<'_> {
     /// Brings an array to the one type of its kind; that loses nothing but digits below a microsecond.
     fn normalise(&self, array: &ArrayRef, source: Source) -> Result<ArrayRef> {
         let options = CastOptions { safe: true, ..CastOptions::default() };
-        let local = zones::local(array)?;
-        let cast = cast_with_options(&local, &source.arrow_type(), &options)
+        let cast = cast_with_options(array, &source.arrow_type(), &options)
             .map_err(|error| self.misfit(format!("a {}: {error}", array.data_type())))?;
         if cast.null_count() != array.null_count() {
             let lost = (0..array.len()).find(|&row| cast.is_null(row) && array.is_valid(row)).unwrap_or(0);
@@ -266,23 +272,38 @@ fn from_decimal(unscaled: i128, scale: u8, target: DataType) -> Option<Value> {
     }
 }
 
-fn from_date(days: i32, target: DataType) -> Option<Value> {
+fn from_date(days: i32, target: DataType, zone: &Zone) -> Option<Value> {
     match target {
         DataType::Date => Some(Value::Date(days)),
-        DataType::Timestamp => Some(Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY)?)),
+        DataType::Timestamp | DataType::TimestampTz => {
+            from_timestamp(i64::from(days).checked_mul(MICROS_PER_DAY)?, target, zone)
+        }
         DataType::Varchar => Some(Value::varchar(Value::Date(days).to_string())),
         _ => None,
     }
 }
 
-fn from_timestamp(micros: i64, target: DataType) -> Option<Value> {
+fn from_timestamp(micros: i64, target: DataType, zone: &Zone) -> Option<Value> {
     match target {
         DataType::Timestamp => Some(Value::Timestamp(micros)),
+        DataType::TimestampTz => zone.moment(micros).map(Value::Timestamp),
         DataType::Date if micros.rem_euclid(MICROS_PER_DAY) == MIDNIGHT => {
             i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok().map(Value::Date)
         }
         DataType::Varchar => Some(Value::varchar(Value::Timestamp(micros).to_string())),
         _ => None,
+    }
+}
+
+fn from_moment(moment: i64, target: DataType, zone: &Zone) -> Option<Value> {
+    match target {
+        DataType::TimestampTz => Some(Value::Timestamp(moment)),
+        DataType::Varchar => {
+            let mut text = String::new();
+            zone.print(moment, &mut text).ok()?;
+            Some(Value::varchar(text))
+        }
+        other => from_timestamp(zone.wall(moment)?, other, zone),
     }
 }
 
@@ -317,9 +338,23 @@ mod tests {
 
     #[test]
     fn a_timestamp_is_a_date_at_midnight_only() {
-        assert_eq!(from_timestamp(MICROS_PER_DAY, DataType::Date), Some(Value::Date(1)));
-        assert_eq!(from_timestamp(MICROS_PER_DAY + 1, DataType::Date), None);
-        assert_eq!(from_date(1, DataType::Timestamp), Some(Value::Timestamp(MICROS_PER_DAY)));
+        let utc = Zone::utc();
+        assert_eq!(from_timestamp(MICROS_PER_DAY, DataType::Date, &utc), Some(Value::Date(1)));
+        assert_eq!(from_timestamp(MICROS_PER_DAY + 1, DataType::Date, &utc), None);
+        assert_eq!(from_date(1, DataType::Timestamp, &utc), Some(Value::Timestamp(MICROS_PER_DAY)));
+    }
+
+    #[test]
+    fn a_zone_comes_and_goes_as_the_clocks_of_the_session_say() {
+        const HOUR: i64 = MICROS_PER_DAY / 24;
+        let zone = Zone::new("+02:00").unwrap();
+        let day = MICROS_PER_DAY;
+        assert_eq!(from_date(1, DataType::TimestampTz, &zone), Some(Value::Timestamp(day - 2 * HOUR)));
+        assert_eq!(from_timestamp(day, DataType::TimestampTz, &zone), Some(Value::Timestamp(day - 2 * HOUR)));
+        assert_eq!(from_moment(day, DataType::Timestamp, &zone), Some(Value::Timestamp(day + 2 * HOUR)));
+        assert_eq!(from_moment(day, DataType::TimestampTz, &zone), Some(Value::Timestamp(day)));
+        assert_eq!(from_moment(day - 2 * HOUR, DataType::Date, &zone), Some(Value::Date(1)));
+        assert_eq!(from_moment(day, DataType::Varchar, &zone), Some(Value::from("1970-01-02 02:00:00+02")));
     }
 
     #[test]

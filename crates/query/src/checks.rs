@@ -19,6 +19,7 @@ use crate::expressions::{self, Computed, Scope, check_boolean};
 use crate::rows;
 use crate::syntax::identifier;
 use crate::types::visible_schema;
+use crate::zones::Zone;
 
 /// Rows that are looked at together when a check is added.
 const VERIFY_ROWS: usize = 8192;
@@ -40,7 +41,7 @@ impl Checks {
     /// Some checks on the rows of a table.
     pub(crate) fn of(state: SessionState, table: &str, schema: &Schema, checks: &[Check]) -> Result<Checks> {
         let columns = schema.visible_columns().to_vec();
-        let schema = visible_schema(schema);
+        let schema = visible_schema(schema, Zone::of(state.config_options())?.name());
         let mut planned = Vec::with_capacity(checks.len());
         if !checks.is_empty() {
             let scope = Scope::new(state, &[(table, &schema)])?;
@@ -111,7 +112,7 @@ impl Checks {
 
 /// The text of a check as it is kept; an error if it is no condition on the columns of the table.
 pub(crate) fn normalised(state: SessionState, table: &str, schema: &Schema, check: &Expr) -> Result<String> {
-    let columns = visible_schema(schema);
+    let columns = visible_schema(schema, Zone::of(state.config_options())?.name());
     let computed = Scope::new(state, &[(table, &columns)])?.plan("CHECK", check)?;
     check_boolean("CHECK", &computed)?;
     let mut check = check.clone();

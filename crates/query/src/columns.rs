@@ -10,12 +10,10 @@ use datafusion::arrow::array::{
     ArrayRef, BooleanBuilder, Date32Builder, Decimal128Builder, Float64Builder, Int32Builder, Int64Builder,
     StringBuilder, TimestampMicrosecondBuilder,
 };
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use entresol_tables::{DataType, RowView, Schema};
-
-use crate::types::arrow_type;
 
 /// Bytes of text that a batch makes room for per row at first.
 const TEXT_BYTES_PER_ROW: usize = 16;
@@ -44,7 +42,10 @@ impl Columns {
     pub(crate) fn new(table: &Schema, projection: &[usize], schema: SchemaRef, rows: usize) -> Columns {
         let builders = projection
             .iter()
-            .map(|&column| (column, Builder::new(table.columns()[column].data_type, rows)))
+            .zip(schema.fields())
+            .map(|(&column, field)| {
+                (column, Builder::new(table.columns()[column].data_type, field.data_type(), rows))
+            })
             .collect();
         Columns { schema, builders, rows: 0 }
     }
@@ -72,17 +73,19 @@ impl Columns {
 }
 
 impl Builder {
-    fn new(data_type: DataType, rows: usize) -> Builder {
+    fn new(data_type: DataType, arrow: &ArrowType, rows: usize) -> Builder {
         match data_type {
             DataType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(rows)),
             DataType::Int => Builder::Int(Int32Builder::with_capacity(rows)),
             DataType::BigInt => Builder::BigInt(Int64Builder::with_capacity(rows)),
             DataType::Double => Builder::Double(Float64Builder::with_capacity(rows)),
             DataType::Decimal { .. } => {
-                Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(data_type)))
+                Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow.clone()))
             }
             DataType::Date => Builder::Date(Date32Builder::with_capacity(rows)),
-            DataType::Timestamp => Builder::Timestamp(TimestampMicrosecondBuilder::with_capacity(rows)),
+            DataType::Timestamp | DataType::TimestampTz => Builder::Timestamp(
+                TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(arrow.clone()),
+            ),
             DataType::Varchar => {
                 Builder::Varchar(StringBuilder::with_capacity(rows, rows * TEXT_BYTES_PER_ROW))
             }

@@ -29,6 +29,7 @@ use crate::rows;
 use crate::source;
 use crate::syntax::{identifier, table_name};
 use crate::types::visible_schema;
+use crate::zones::Zone;
 
 /// The relation that stands for the row that was to be inserted.
 const EXCLUDED: &str = "excluded";
@@ -49,6 +50,7 @@ struct Assignments {
     /// Of the row that is there and the excluded one.
     schema: SchemaRef,
     columns: Vec<Column>,
+    zone: Zone,
 }
 
 impl OnConflict {
@@ -137,7 +139,8 @@ impl Assignments {
         name: &str,
         update: &DoUpdate,
     ) -> Result<Assignments> {
-        let visible = visible_schema(table.schema());
+        let zone = Zone::of(state.config_options())?;
+        let visible = visible_schema(table.schema(), zone.name());
         let scope = Scope::new(state.clone(), &[(name, &visible), (EXCLUDED, &visible)])?;
         let assigned = source::assigned_columns(table, &update.assignments)?;
         let given = update.assignments.iter().map(|assignment| &assignment.value);
@@ -157,7 +160,14 @@ impl Assignments {
             |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
         let fields: Fields = visible.fields().iter().chain(visible.fields()).map(nullable).collect();
         let columns: Vec<Column> = columns.iter().chain(columns).cloned().collect();
-        Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
+        Ok(Assignments {
+            assigned,
+            values,
+            condition,
+            schema: Arc::new(ArrowSchema::new(fields)),
+            columns,
+            zone,
+        })
     }
 
     /// The keys and the new values of the rows that are changed.
@@ -181,7 +191,7 @@ impl Assignments {
             self.values.iter().map(|value| value.field.clone().with_nullable(true)).collect();
         let arrays: Result<Vec<_>> = self.values.iter().map(|value| value.evaluate(&batch)).collect();
         let values = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays?)?;
-        let new = assignment::rows(table, &self.assigned, &values)?;
+        let new = assignment::rows(table, &self.assigned, &values, &self.zone)?;
         let (mut keys, mut changed) = (Vec::new(), Vec::new());
         for ((mut row, mut values), chosen) in old.into_iter().zip(new).zip(chosen) {
             if chosen {

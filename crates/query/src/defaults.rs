@@ -16,6 +16,7 @@ use entresol_tables::{Column, Row, Schema, Table, TableDefinition, Value};
 use crate::error::Result;
 use crate::expressions::{self, Computed, Scope};
 use crate::source::is_default;
+use crate::zones::Zone;
 use crate::{assignment, drawing, generated};
 
 /// The defaults of some columns of a table, ready to be computed.
@@ -24,6 +25,7 @@ pub(crate) struct Defaults {
     /// Only columns that have one.
     columns: Vec<usize>,
     sources: Vec<Source>,
+    zone: Zone,
 }
 
 /// Where the values of a default come from.
@@ -56,6 +58,7 @@ impl Defaults {
     /// Of all columns but the `given` ones.
     pub(crate) fn new(state: SessionState, table: &Arc<Table>, given: &[usize]) -> Result<Defaults> {
         let nextval = drawing::nextval(&state);
+        let zone = Zone::of(state.config_options())?;
         let scope = Scope::new(state, &[])?;
         let (mut columns, mut sources) = (Vec::new(), Vec::new());
         for (column, default) in table.definition().defaults.iter().enumerate() {
@@ -69,7 +72,7 @@ impl Defaults {
                 });
             }
         }
-        Ok(Defaults { table: Arc::clone(table), columns, sources })
+        Ok(Defaults { table: Arc::clone(table), columns, sources, zone })
     }
 
     /// Puts them into rows.
@@ -78,7 +81,9 @@ impl Defaults {
             return Ok(());
         }
         let batch = values(&self.sources, rows.len())?;
-        for (row, mut values) in rows.iter_mut().zip(assignment::rows(&self.table, &self.columns, &batch)?) {
+        for (row, mut values) in
+            rows.iter_mut().zip(assignment::rows(&self.table, &self.columns, &batch, &self.zone)?)
+        {
             for &column in &self.columns {
                 row[column] = std::mem::replace(&mut values[column], Value::Null);
             }
@@ -99,6 +104,7 @@ fn values(sources: &[Source], rows: usize) -> Result<RecordBatch> {
 /// The value of a default now, NULL if it may be another for each row; an error if it is no expression for the column.
 /// For definitions.
 pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, default: &Expr) -> Result<Value> {
+    let zone = Zone::of(state.config_options())?;
     let computed = Scope::new(state, &[])?.plan("DEFAULT", default)?;
     assignment::check(table, column, computed.field.data_type())?;
     if computed.is_volatile {
@@ -107,7 +113,7 @@ pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, defaul
     }
     let batch = values(&[Source::Expression(computed)], 1)?;
     let mut value = Value::Null;
-    assignment::fill(table, column, batch.column(0), |_, computed| value = computed)?;
+    assignment::fill(table, column, batch.column(0), &zone, |_, computed| value = computed)?;
     Ok(value)
 }
 

@@ -41,7 +41,7 @@ use crate::session::{Session, SessionOptions, blocking, commit};
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::syntax::table_name;
 use crate::views::Views;
-use crate::zones::{self, LocalTimes};
+use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
 use crate::{assignment, definition, explain, literals, modify, past, write};
 
 /// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
@@ -70,6 +70,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     let handle = StateHandle::default();
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
+    analyzer.insert(0, Arc::new(DatesBesideMoments));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(CheckedSums));
@@ -84,6 +85,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
     let context = SessionContext::new_with_state(builder.build());
+    zones::functions().into_iter().for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(views.clone());
     context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
@@ -193,12 +195,12 @@ async fn insert_from(session: &Session, tx: &Arc<Transaction>, source: &InsertSo
         table.insert(tx, &row)?;
         return Ok(1);
     };
-    if let Some(rows) = literals::rows(source, query, &[]) {
+    if let Some(rows) = literals::rows(source, query, &[], &session.zone) {
         return insert_rows(tx, table, &rows);
     }
     let frame = plan_query(session, query_statement(query.clone())).await?;
     check_columns(source, &frame)?;
-    insert_frame(tx, table, &source.targets, frame).await
+    insert_frame(tx, table, &source.targets, frame, &session.zone).await
 }
 
 /// Inserts rows that need no query.
@@ -216,17 +218,18 @@ async fn insert_frame(
     table: &Table,
     targets: &[usize],
     frame: DataFrame,
+    zone: &Zone,
 ) -> Result<u64> {
     let mut inserted = 0;
     if reads(frame.logical_plan(), table)? {
         for batch in frame.collect().await? {
-            inserted += write::insert(tx, table, targets, &batch)?;
+            inserted += write::insert(tx, table, targets, &batch, zone)?;
         }
         return Ok(inserted);
     }
     let mut stream = frame.execute_stream().await?;
     while let Some(batch) = stream.next().await {
-        inserted += write::insert(tx, table, targets, &batch?)?;
+        inserted += write::insert(tx, table, targets, &batch?, zone)?;
     }
     Ok(inserted)
 }
@@ -268,7 +271,7 @@ pub(crate) async fn update(
     }
     let source = source::update(&session.catalog, statement)?;
     let batches = changes(session, &source).await?;
-    let rows = write::update(tx, &source, &batches)?;
+    let rows = write::update(tx, &source, &batches, &session.zone)?;
     Ok(StatementResult::Count { verb: "UPDATE", rows })
 }
 
@@ -282,7 +285,7 @@ pub(crate) async fn delete(
     }
     let source = source::delete(&session.catalog, statement)?;
     let batches = changes(session, &source).await?;
-    let rows = write::delete(tx, &source, &batches)?;
+    let rows = write::delete(tx, &source, &batches, &session.zone)?;
     Ok(StatementResult::Count { verb: "DELETE", rows })
 }
 
@@ -336,7 +339,7 @@ async fn fill(session: &Session, name: &str, frame: DataFrame) -> Result<u64> {
     let table = session.catalog.table(name)?;
     let writer = session.catalog.begin()?;
     let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
-    let rows = insert_frame(&writer, &table, &targets, frame).await?;
+    let rows = insert_frame(&writer, &table, &targets, frame, &session.zone).await?;
     commit(&writer, session.durability()).await?;
     Ok(rows)
 }

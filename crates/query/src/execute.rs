@@ -61,10 +61,9 @@ impl Session {
             let message = format!("at most {STATEMENTS_MAX} statements may be prepared: use DEALLOCATE");
             return Err(Error::coded("53000", message));
         }
-        let declared = types
-            .iter()
-            .enumerate()
-            .map(|(at, declared)| Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?))));
+        let declared = types.iter().enumerate().map(|(at, declared)| {
+            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?, self.zone.name())))
+        });
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
         let prepared = self.prepare_command(Some(command), &declared).await?;
         let source = EngineStatement::Statement(source);

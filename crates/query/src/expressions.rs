@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ExprWithAlias, SelectItem
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use crate::catalog::spelling;
 use crate::error::{Error, Result};
 use crate::syntax::identifier;
 use crate::{numbers, overflow};
@@ -81,6 +82,7 @@ impl Scope {
     }
 
     fn logical(&self, what: &str, mut expr: SqlExpr, alias: Option<String>) -> Result<Expr> {
+        spelling::translate_expr(&mut expr);
         numbers::type_exponents_in(&mut expr);
         let named = ExprWithAlias { expr, alias: None };
         let planned = self.state.create_logical_expr_from_sql_expr(named, &self.schema)?;

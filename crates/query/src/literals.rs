@@ -13,9 +13,15 @@ use crate::parameters::alone;
 use crate::point::Operand;
 use crate::source::{InsertSource, is_default};
 use crate::syntax::is_plain;
+use crate::zones::Zone;
 
 /// The rows of a query that consists of literals and parameters; `None` if it has anything else.
-pub(crate) fn rows(source: &InsertSource, query: &Query, parameters: &[ScalarValue]) -> Option<Vec<Row>> {
+pub(crate) fn rows(
+    source: &InsertSource,
+    query: &Query,
+    parameters: &[ScalarValue],
+    zone: &Zone,
+) -> Option<Vec<Row>> {
     let InsertSource { table, targets, listed, .. } = source;
     let SetExpr::Values(values) = query.body.as_ref() else { return None };
     if !is_plain(query) {
@@ -36,7 +42,7 @@ pub(crate) fn rows(source: &InsertSource, query: &Query, parameters: &[ScalarVal
             let column = &columns[target];
             row[target] = match alone(expr) {
                 Some(index) => Operand::Parameter(index).value(column.data_type, parameters)?,
-                None => literal(expr, &column.name, column.data_type)?,
+                None => literal(expr, &column.name, column.data_type, zone)?,
             };
         }
         rows.push(row);
@@ -44,12 +50,12 @@ pub(crate) fn rows(source: &InsertSource, query: &Query, parameters: &[ScalarVal
     Some(rows)
 }
 
-fn literal(expr: &Expr, column: &str, target: DataType) -> Option<Value> {
+fn literal(expr: &Expr, column: &str, target: DataType, zone: &Zone) -> Option<Value> {
     match expr {
-        Expr::Value(value) => plain(&value.value, "", column, target),
+        Expr::Value(value) => plain(&value.value, "", column, target, zone),
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
             Expr::Value(value) if matches!(value.value, Literal::Number(..)) => {
-                plain(&value.value, "-", column, target)
+                plain(&value.value, "-", column, target, zone)
             }
             _ => None,
         },
@@ -59,9 +65,13 @@ fn literal(expr: &Expr, column: &str, target: DataType) -> Option<Value> {
                 (&typed.data_type, target),
                 (SqlType::Date, DataType::Date)
                     | (SqlType::Timestamp(None, TimezoneInfo::None), DataType::Timestamp)
+                    | (
+                        SqlType::Timestamp(None, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz),
+                        DataType::TimestampTz
+                    )
             );
             match &typed.value.value {
-                Literal::SingleQuotedString(text) if fits => Value::parse(column, text, target).ok(),
+                Literal::SingleQuotedString(text) if fits => zone.value(column, text, target).ok(),
                 _ => None,
             }
         }
@@ -69,11 +79,11 @@ fn literal(expr: &Expr, column: &str, target: DataType) -> Option<Value> {
     }
 }
 
-fn plain(literal: &Literal, sign: &str, column: &str, target: DataType) -> Option<Value> {
+fn plain(literal: &Literal, sign: &str, column: &str, target: DataType, zone: &Zone) -> Option<Value> {
     match literal {
         Literal::Null => Some(Value::Null),
         Literal::Boolean(value) if target == DataType::Boolean => Some(Value::Boolean(*value)),
-        Literal::SingleQuotedString(text) => Value::parse(column, text, target).ok(),
+        Literal::SingleQuotedString(text) => zone.value(column, text, target).ok(),
         Literal::Number(..) => match target {
             DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. } => {
                 Value::parse(column, &format!("{sign}{literal}"), target).ok()

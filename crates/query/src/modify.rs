@@ -86,7 +86,7 @@ async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut In
     };
     let mut query = query.clone();
     defaults::spell_out(&mut query, table, &source.targets)?;
-    if let Some(mut rows) = literals::rows(source, &query, &[]) {
+    if let Some(mut rows) = literals::rows(source, &query, &[], &session.zone) {
         let given = &source.targets[..width(&query)];
         Defaults::new(state, table, given)?.fill(&mut rows)?;
         return inserter.insert(rows);
@@ -96,7 +96,7 @@ async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut In
     let given = &source.targets[..frame.schema().fields().len()];
     let defaults = Defaults::new(state, table, given)?;
     let mut take = |batch: &RecordBatch| {
-        let mut rows = assignment::rows(table, given, batch)?;
+        let mut rows = assignment::rows(table, given, batch, &session.zone)?;
         defaults.fill(&mut rows)?;
         inserter.insert(rows)
     };
@@ -157,7 +157,7 @@ pub(crate) async fn update(
     let assigned = source.assigned.iter().copied().zip(values);
     generated::check_assigned(&session.catalog, &source.table, assigned)?;
     let batches = engine::changes(session, &source).await?;
-    let (old_keys, rows) = write::updated(&source, &batches)?;
+    let (old_keys, rows) = write::updated(&source, &batches, &session.zone)?;
     let table = &source.table;
     Checks::new(session.context.state(), table)?.check(&rows)?;
     table.update_many(tx, &old_keys, &rows)?;
@@ -175,7 +175,7 @@ pub(crate) async fn delete(
     let ChangeSource { table, old, .. } = &source;
     let mut deleted = Vec::new();
     for batch in &batches {
-        deleted.extend(assignment::rows(table, old, batch)?);
+        deleted.extend(assignment::rows(table, old, batch, &session.zone)?);
     }
     let keys: Vec<Row> = deleted.iter().map(|row| table.key_of(row)).collect();
     let count = table.delete_many(tx, &keys)? as u64;
@@ -196,7 +196,7 @@ fn result(
         return Ok(StatementResult::Count { verb, rows: count });
     };
     let columns = table.schema().visible_columns();
-    let schema = visible_schema(table.schema());
+    let schema = visible_schema(table.schema(), session.zone.name());
     let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
     let schema_returned = fields_of(&computed);
     // Rows from INSERT may lack what rows from a scan have: the hidden key.
@@ -220,7 +220,7 @@ pub(crate) fn returned_columns(
     returning: Option<&[SelectItem]>,
 ) -> Result<Option<SchemaRef>> {
     let Some(items) = returning else { return Ok(None) };
-    let schema = visible_schema(table.schema());
+    let schema = visible_schema(table.schema(), session.zone.name());
     let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
     Ok(Some(fields_of(&computed)))
 }

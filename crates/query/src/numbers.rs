@@ -78,7 +78,7 @@ impl AnalyzerRule for DoubleBesideDecimal {
 }
 
 /// The operands that the engine brings to one type: those of values, not the conditions of a CASE.
-fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
+pub(crate) fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![left.as_mut(), right.as_mut()],
         Expr::Between(Between { expr, low, high, .. }) => vec![expr.as_mut(), low.as_mut(), high.as_mut()],

@@ -31,6 +31,7 @@ use entresol_tables::{Column, DataType, Value};
 
 use crate::error::{Error, Result};
 use crate::types::{arrow_type, column_type};
+use crate::zones::Zone;
 
 /// The most parameters of a statement, as in PostgreSQL.
 pub const PARAMETERS_MAX: usize = 65_535;
@@ -93,10 +94,14 @@ impl Types {
     }
 
     /// Adds the types of those that stand alone as values for `targets`.
-    pub(crate) fn of_assigned<'a>(&mut self, values: impl Iterator<Item = (&'a Expr, &'a Column)>) {
+    pub(crate) fn of_assigned<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a Expr, &'a Column)>,
+        zone: &Zone,
+    ) {
         for (expr, column) in values {
             if let Some(index) = alone(expr) {
-                self.add(index, arrow_type(column.data_type));
+                self.add(index, arrow_type(column.data_type, zone.name()));
             }
         }
     }
@@ -342,14 +347,15 @@ fn cast(expr: Expr, data_type: SqlType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
-fn typed_string(data_type: SqlType, text: String) -> Expr {
+/// `TYPE 'text'`.
+pub(crate) fn typed_string(data_type: SqlType, text: String) -> Expr {
     let value = Literal::SingleQuotedString(text).into();
     Expr::TypedString(TypedString { data_type, value, uses_odbc_syntax: false })
 }
 
-fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
+/// The type of a cast to an Arrow type.
+pub(crate) fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
     Some(match arrow {
-        ArrowType::Timestamp(_, Some(_)) => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
         ArrowType::Decimal128(precision, scale) if *scale >= 0 => {
             SqlType::Decimal(ExactNumberInfo::PrecisionAndScale(u64::from(*precision), i64::from(*scale)))
         }
@@ -363,6 +369,7 @@ fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
             }
             DataType::Date => SqlType::Date,
             DataType::Timestamp => SqlType::Timestamp(None, TimezoneInfo::None),
+            DataType::TimestampTz => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
             DataType::Varchar => SqlType::Varchar(None),
         },
     })

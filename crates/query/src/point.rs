@@ -38,6 +38,7 @@ use crate::result::Short;
 use crate::statement::Command;
 use crate::syntax::{column_name, from_tables, identifier, is_plain, table_name};
 use crate::types::arrow_type;
+use crate::zones::Zone;
 
 /// The most keys of a statement on this way.
 const KEYS_MAX: usize = 1024;
@@ -78,11 +79,11 @@ enum NewValue {
 }
 
 /// The statement, if it is one of this kind.
-pub(crate) fn recognise(catalog: &Catalog, command: &Command) -> Option<Point> {
+pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Option<Point> {
     match command {
         Command::Query(statement) => match statement.as_ref() {
             EngineStatement::Statement(statement) => match statement.as_ref() {
-                Statement::Query(query) => select(catalog, query),
+                Statement::Query(query) => select(catalog, zone, query),
                 _ => None,
             },
             _ => None,
@@ -98,7 +99,7 @@ fn plain_rows(table: &Table) -> bool {
     table.is_plain()
 }
 
-fn select(catalog: &Catalog, query: &Query) -> Option<Point> {
+fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
     if !is_plain(query) || !is_plain_select(select) {
         return None;
@@ -109,7 +110,8 @@ fn select(catalog: &Catalog, query: &Query) -> Option<Point> {
     let mut fields: Vec<Field> = Vec::new();
     let columns = source.table.schema().visible_columns();
     let mut add = |column: usize, name: String| {
-        fields.push(Field::new(name, arrow_type(columns[column].data_type), columns[column].nullable));
+        let data_type = arrow_type(columns[column].data_type, zone.name());
+        fields.push(Field::new(name, data_type, columns[column].nullable));
         projection.push(column);
     };
     for item in &select.projection {
@@ -386,6 +388,13 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
         ) => i16::from(*scale) != i16::from(expected) || !entresol_tables::decimal::fits(*value, precision),
         _ => false,
     };
+    if let (
+        ScalarValue::TimestampMicrosecond(Some(time), zone),
+        DataType::Timestamp | DataType::TimestampTz,
+    ) = (scalar, data_type)
+    {
+        return (zone.is_some() == (data_type == DataType::TimestampTz)).then_some(Value::Timestamp(*time));
+    }
     match (column_value(scalar)?, data_type) {
         _ if scales_differ => None,
         (Value::BigInt(value), DataType::Int) => i32::try_from(value).ok().map(Value::Int),
@@ -396,11 +405,11 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
 
 impl Point {
     /// Adds the types of its parameters: those of the columns that they are for.
-    pub(crate) fn add_types(&self, types: &mut Types) {
+    pub(crate) fn add_types(&self, types: &mut Types, zone: &Zone) {
         let schema = self.table.schema();
         let mut add = |operand: &Operand, column: usize| {
             if let Operand::Parameter(index) = operand {
-                types.add(*index, arrow_type(schema.columns()[column].data_type));
+                types.add(*index, arrow_type(schema.columns()[column].data_type, zone.name()));
             }
         };
         for (operands, &column) in self.keys.iter().zip(schema.key()) {

@@ -42,6 +42,7 @@ use crate::result::Short;
 use crate::session::Session;
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
+use crate::zones::Zone;
 use crate::{defaults, engine, literals, modify, past};
 
 /// A statement that was prepared in a session; see the [module](self). Cloning it is cheap.
@@ -73,7 +74,8 @@ type Version = (u64, u64);
 #[derive(Debug)]
 enum Work {
     Point(Point),
-    Insert(InsertSource),
+    /// In the session's time zone when it was planned.
+    Insert(InsertSource, Zone),
     Query {
         plan: LogicalPlan,
         /// No value of a parameter, nor the time, can change it.
@@ -85,15 +87,16 @@ enum Work {
 
 impl Work {
     fn is_short(&self) -> bool {
-        matches!(self, Work::Point(_) | Work::Insert(_))
+        matches!(self, Work::Point(_) | Work::Insert(..))
     }
 
     /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
     fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
         match self {
             Work::Point(point) => point.run(transaction, values),
-            Work::Insert(source) => {
-                let rows = source.query.as_ref().and_then(|query| literals::rows(source, query, values));
+            Work::Insert(source, zone) => {
+                let rows =
+                    source.query.as_ref().and_then(|query| literals::rows(source, query, values, zone));
                 let count =
                     rows.map(|rows| engine::insert_rows(transaction, &source.table, &rows)).transpose()?;
                 Ok(count.map(|count| Short::Count("INSERT", count)))
@@ -155,8 +158,8 @@ impl Prepared {
         self.0.command.as_ref().and_then(CursorUse::of)
     }
 
-    /// Brings values to the types of the parameters.
-    fn values(&self, values: &[ScalarValue]) -> Result<Option<Vec<ScalarValue>>> {
+    /// Brings values to the types of the parameters; those without a zone are in the session's, as it is now.
+    fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
         let types = &self.0.parameters;
         if values.len() != types.len() {
             let (given, wanted) = (values.len(), types.len());
@@ -168,7 +171,13 @@ impl Prepared {
         if values.iter().zip(types).all(|(value, data_type)| value.data_type() == *data_type) {
             return Ok(None);
         }
-        let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match value.cast_to(data_type) {
+        let convert = |value: &ScalarValue, data_type: &ArrowType| match data_type {
+            ArrowType::Timestamp(unit, Some(_)) => {
+                value.cast_to(&ArrowType::Timestamp(*unit, Some(zone.name().into())))?.cast_to(data_type)
+            }
+            _ => value.cast_to(data_type),
+        };
+        let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
             Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
             // A text is malformed; a number is too large.
             _ => {
@@ -223,8 +232,8 @@ impl Session {
     async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
         let mut types = Types::declared(declared);
         let count = command.parameters()?.max(declared.len());
-        if let Some(point) = point::recognise(&self.catalog, command) {
-            point.add_types(&mut types);
+        if let Some(point) = point::recognise(&self.catalog, &self.zone, command) {
+            point.add_types(&mut types, &self.zone);
             let columns = point.columns().cloned();
             return Ok(Ready { work: Work::Point(point), parameters: types.complete(count), columns });
         }
@@ -257,14 +266,15 @@ impl Session {
                     let query = engine::query_statement(query);
                     types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                 }
-                (if short { Work::Insert(source) } else { Work::Text }, returned)
+                (if short { Work::Insert(source, self.zone.clone()) } else { Work::Text }, returned)
             }
             Command::Update(update) => {
                 let source = source::any_update(&self.catalog, update)?;
                 let returning = update.returning.as_deref();
                 let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
-                types.of_assigned(update.assignments.iter().map(|assignment| &assignment.value).zip(columns));
+                let values = update.assignments.iter().map(|assignment| &assignment.value);
+                types.of_assigned(values.zip(columns), &self.zone);
                 let query = engine::query_statement(source.query);
                 types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                 (Work::Text, returned)
@@ -292,12 +302,12 @@ impl Session {
             defaults::spell_out(&mut query, &source.table, &source.targets)?;
             let columns = source.table.schema().columns();
             let values = parameters::assigned_values(&query, &source.targets, columns);
-            types.of_assigned(values.into_iter());
+            types.of_assigned(values.into_iter(), &self.zone);
             // Values of the right types, whatever they are, tell whether only they decide.
             let sample = types.sample(count)?;
             // What concerns nothing but the rows themselves.
             let plain = !modify::concerns_insert(&self.catalog, insert)?;
-            inserting.short = plain && literals::rows(source, &query, &sample).is_some();
+            inserting.short = plain && literals::rows(source, &query, &sample, &self.zone).is_some();
             inserting.spelled = Some(query);
         }
         Ok(inserting)
@@ -311,15 +321,15 @@ impl Session {
         let command = commands.pop().filter(|_| commands.is_empty())?;
         let count = command.parameters().ok()?;
         let mut types = Types::default();
-        let (work, columns) = match (&command, point::recognise(&self.catalog, &command)) {
+        let (work, columns) = match (&command, point::recognise(&self.catalog, &self.zone, &command)) {
             (_, Some(point)) => {
-                point.add_types(&mut types);
+                point.add_types(&mut types, &self.zone);
                 let columns = point.columns().cloned();
                 (Work::Point(point), columns)
             }
             (Command::Insert(insert), None) if insert.returning.is_none() => {
                 let inserting = self.inserting(insert, &mut types, count).ok()?;
-                (Work::Insert(inserting.short.then_some(inserting.source)?), None)
+                (Work::Insert(inserting.short.then_some(inserting.source)?, self.zone.clone()), None)
             }
             _ => return None,
         };

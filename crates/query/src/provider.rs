@@ -79,10 +79,11 @@ impl EntresolTable {
         current: Arc<Current>,
         table: Arc<Table>,
         hidden_key: bool,
+        zone: &str,
     ) -> EntresolTable {
         let schema = match hidden_key {
-            true => arrow_schema(table.schema().columns()),
-            false => visible_schema(table.schema()),
+            true => arrow_schema(table.schema().columns(), zone),
+            false => visible_schema(table.schema(), zone),
         };
         if current.is_past() {
             // Rules may be younger than rows; the key is not.
@@ -173,10 +174,14 @@ impl TableProvider for EntresolTable {
         let table = Arc::clone(&self.table);
         let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
         match conjunction(rest.map(|(filter, _)| filter.clone())) {
-            None => Ok(Arc::new(EntresolScan::new(table, projection, access, limit, transaction))),
+            None => {
+                let schema = Arc::new(self.schema.project(&projection)?);
+                Ok(Arc::new(EntresolScan::new(table, schema, projection, access, limit, transaction)))
+            }
             Some(rest) => {
                 let wide = self.with_columns_of(&rest, &projection);
-                let scan = EntresolScan::new(table, wide, access, None, transaction);
+                let schema = Arc::new(self.schema.project(&wide)?);
+                let scan = EntresolScan::new(table, schema, wide, access, None, transaction);
                 filtered(state, Arc::new(scan), &rest, projection.len(), limit)
             }
         }

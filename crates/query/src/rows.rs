@@ -6,7 +6,7 @@ use datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, StringArray,
     TimestampMicrosecondArray,
 };
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use entresol_tables::{Column, DataType, Row, Value};
 
@@ -14,13 +14,18 @@ use crate::error::Result;
 
 /// The first columns of rows, which are `columns`, as a batch of this schema.
 pub(crate) fn batch(schema: &SchemaRef, columns: &[Column], rows: &[Row]) -> Result<RecordBatch> {
-    let arrays: Result<Vec<ArrayRef>> =
-        columns.iter().enumerate().map(|(at, column)| array(column.data_type, rows, at)).collect();
+    let arrays: Result<Vec<ArrayRef>> = schema
+        .fields()
+        .iter()
+        .zip(columns)
+        .enumerate()
+        .map(|(at, (field, column))| array(column.data_type, field.data_type(), rows, at))
+        .collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays?, &options)?)
 }
 
-fn array(data_type: DataType, rows: &[Row], at: usize) -> Result<ArrayRef> {
+fn array(data_type: DataType, arrow: &ArrowType, rows: &[Row], at: usize) -> Result<ArrayRef> {
     macro_rules! collect {
         ($array:ident, $($variant:ident)|+) => {
             rows.iter()
@@ -41,7 +46,9 @@ fn array(data_type: DataType, rows: &[Row], at: usize) -> Result<ArrayRef> {
             collect!(Decimal128Array, Decimal).with_precision_and_scale(precision, scale as i8)?,
         ),
         DataType::Date => Arc::new(collect!(Date32Array, Date)),
-        DataType::Timestamp => Arc::new(collect!(TimestampMicrosecondArray, Timestamp)),
+        DataType::Timestamp | DataType::TimestampTz => {
+            Arc::new(collect!(TimestampMicrosecondArray, Timestamp).with_data_type(arrow.clone()))
+        }
         DataType::Varchar => {
             let texts = rows.iter().map(|row| match &row[at] {
                 Value::Varchar(text) => Some(&**text),
@@ -63,14 +70,17 @@ mod tests {
             Column::new("b", DataType::Boolean),
             Column::new("d", DataType::Decimal { precision: 5, scale: 2 }),
             Column::new("t", DataType::Varchar),
+            Column::new("z", DataType::TimestampTz),
         ];
         let rows = vec![
-            vec![Value::Boolean(true), Value::Decimal(-150), Value::from("x")],
-            vec![Value::Null, Value::Null, Value::Null],
+            vec![Value::Boolean(true), Value::Decimal(-150), Value::from("x"), Value::Timestamp(0)],
+            vec![Value::Null, Value::Null, Value::Null, Value::Null],
         ];
-        let batch = batch(&arrow_schema(&columns), &columns, &rows).unwrap();
+        let batch = batch(&arrow_schema(&columns, "+02:00"), &columns, &rows).unwrap();
         assert_eq!((batch.num_rows(), batch.column(1).null_count()), (2, 1));
         let text = datafusion::arrow::util::display::array_value_to_string(batch.column(1), 0).unwrap();
         assert_eq!(text, "-1.50");
+        let text = datafusion::arrow::util::display::array_value_to_string(batch.column(3), 0).unwrap();
+        assert_eq!(text, "1970-01-01T02:00:00+02:00");
     }
 }

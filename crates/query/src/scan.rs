@@ -36,7 +36,6 @@ use crate::access::Access;
 use crate::columns::Columns;
 use crate::error::external;
 use crate::past::nullable;
-use crate::types::arrow_schema;
 
 /// Rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
@@ -56,17 +55,16 @@ pub struct EntresolScan {
 }
 
 impl EntresolScan {
-    /// A scan of the columns `projection` of the rows that `access` covers and `transaction` sees.
+    /// A scan of the columns `projection` of the rows that `access` covers and `transaction` sees; they are given out
+    /// with `schema`.
     pub fn new(
         table: Arc<Table>,
+        mut schema: SchemaRef,
         projection: Vec<usize>,
         access: Access,
         limit: Option<usize>,
         transaction: Arc<Transaction>,
     ) -> EntresolScan {
-        let columns: Vec<_> =
-            projection.iter().map(|&column| table.schema().columns()[column].clone()).collect();
-        let mut schema = arrow_schema(&columns);
         if transaction.as_of().is_some() {
             let is_key = |column: &usize| table.schema().key().contains(column);
             let key: Vec<usize> = (0..projection.len()).filter(|&at| is_key(&projection[at])).collect();
@@ -111,7 +109,8 @@ impl EntresolScan {
         let mut scans = readable.map(|index| {
             let access = Access::Index { name: index.name().to_owned(), within: Box::new(Access::Full) };
             let (table, transaction) = (Arc::clone(&self.table), Arc::clone(&self.transaction));
-            EntresolScan::new(table, self.projection.clone(), access, Some(limit), transaction)
+            let schema = Arc::clone(&self.schema);
+            EntresolScan::new(table, schema, self.projection.clone(), access, Some(limit), transaction)
         });
         scans.find(|scan| {
             let orderings = scan.properties.equivalence_properties();
@@ -241,7 +240,8 @@ impl ExecutionPlan for EntresolScan {
     fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         let (table, transaction) = (Arc::clone(&self.table), Arc::clone(&self.transaction));
         let access = self.access.clone();
-        Some(Arc::new(EntresolScan::new(table, self.projection.clone(), access, limit, transaction)))
+        let (schema, projection) = (Arc::clone(&self.schema), self.projection.clone());
+        Some(Arc::new(EntresolScan::new(table, schema, projection, access, limit, transaction)))
     }
 
     fn fetch(&self) -> Option<usize> {

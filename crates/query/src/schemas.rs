@@ -122,7 +122,9 @@ impl SchemaProvider for Tables {
                     current = Arc::new(Current::default());
                     current.set(Some(catalog.begin_as_of(at).map_err(external)?));
                 }
-                Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys))))
+                let settings = self.source.facts.settings();
+                let zone = settings.value("TimeZone");
+                Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
             }
             Err(TableError::NoSuchTable { .. }) => Ok(None),
             Err(TableError::WrongKind { .. }) if !self.hidden_keys => self.views.relation(name).await,

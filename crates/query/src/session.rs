@@ -43,6 +43,7 @@ use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
+use crate::zones::Zone;
 
 /// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
@@ -84,6 +85,8 @@ pub struct Session {
     pub(crate) durability: Durability,
     options: SessionOptions,
     pub(crate) facts: Arc<Facts>,
+    /// The time zone of the settings and of the engine.
+    pub(crate) zone: Zone,
     /// How often the time zone was changed.
     pub(crate) zone_changes: u64,
     /// The settings before the open block.
@@ -118,6 +121,7 @@ impl Session {
             durability,
             options,
             facts,
+            zone: Zone::utc(),
             zone_changes: 0,
             settings_before: None,
             statements: BTreeMap::new(),
@@ -399,7 +403,7 @@ impl Session {
     ) -> Result<StatementResult> {
         let guard = command.writes().then(|| StatementGuard::new(transaction));
         if transaction.as_of().is_none()
-            && let Some(point) = point::recognise(&self.catalog, command)
+            && let Some(point) = point::recognise(&self.catalog, &self.zone, command)
             && let Some(given) = point.run(transaction, &[])?
         {
             guard.into_iter().for_each(StatementGuard::keep);

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::result::{Collected, StatementResult};
 use crate::session::Session;
 use crate::settings::{self, REPORTED, SETTINGS, Settings};
-use crate::zones;
+use crate::zones::{self, Zone};
 
 /// The columns of SHOW ALL.
 pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
@@ -229,6 +229,7 @@ impl Session {
         let mut state = state.write();
         if state.config_options().execution.time_zone.as_ref() != Some(&zone) {
             zones::set(&mut state, &zone)?;
+            self.zone = Zone::new(&zone)?;
             self.zone_changes += 1;
         }
         Ok(())

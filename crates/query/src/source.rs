@@ -12,16 +12,19 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableObject, Update,
+    SetExpr, TableFactor, TableObject, Update, Value as Literal,
 };
-use entresol_tables::{Catalog, Table};
+use entresol_tables::{Catalog, DataType, Table};
 
 use crate::defaults;
 use crate::error::{Error, Result};
+use crate::parameters::{sql_type, typed_string};
 use crate::schemas::{CATALOG, KEYED_SCHEMA};
 use crate::statement::template;
 use crate::syntax::{column_name, from_tables, identifier, refuse, single_table, table_name};
+use crate::types::arrow_type;
 use crate::view_definition::not_written;
+use crate::zones::UTC;
 
 /// What an INSERT writes.
 #[derive(Debug)]
@@ -99,7 +102,36 @@ pub(crate) fn any_insert(catalog: &Catalog, insert: &Insert) -> Result<InsertSou
     };
     let alias = insert.table_alias.as_ref().map(|alias| identifier(&alias.alias));
     let name = alias.unwrap_or_else(|| table.name().to_owned());
-    Ok(InsertSource { table, targets, listed, query: insert.source.clone(), name })
+    let mut query = insert.source.clone();
+    if let Some(query) = &mut query {
+        type_texts(query, &table, &targets);
+    }
+    Ok(InsertSource { table, targets, listed, query, name })
+}
+
+/// Gives the texts of VALUES for dates and times their type where other rows have values that are none: the engine wants one
+/// type for all rows.
+fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
+    let SetExpr::Values(values) = query.body.as_mut() else { return };
+    let is_text = |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Literal::SingleQuotedString(_)));
+    let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Literal::Null);
+    for (at, &target) in targets.iter().enumerate() {
+        let data_type = table.schema().columns()[target].data_type;
+        let cells = values.rows.iter().filter_map(|row| row.get(at));
+        let mixed = cells.clone().any(is_text) && !cells.clone().all(|cell| is_text(cell) || is_null(cell));
+        let is_time = matches!(data_type, DataType::Date | DataType::Timestamp | DataType::TimestampTz);
+        if !mixed || !is_time {
+            continue;
+        }
+        let Some(sql_type) = sql_type(&arrow_type(data_type, UTC)) else { continue };
+        for cell in values.rows.iter_mut().filter_map(|row| row.get_mut(at)).filter(|cell| is_text(cell)) {
+            if let Expr::Value(value) = cell
+                && let Literal::SingleQuotedString(text) = &value.value
+            {
+                *cell = typed_string(sql_type.clone(), text.clone());
+            }
+        }
+    }
 }
 
 pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource> {

@@ -9,10 +9,11 @@
 //! | DECIMAL(p,s), NUMERIC(p,s), DEC(p,s); without (p,s): (38,10) | Decimal | Decimal128(p,s) |
 //! | DATE | Date | Date32 |
 //! | TIMESTAMP, DATETIME | Timestamp | Timestamp(µs), without zone |
+//! | TIMESTAMPTZ, TIMESTAMP WITH TIME ZONE | TimestampTz | Timestamp(µs), with the session's zone |
 //! | VARCHAR, TEXT, STRING, CHAR VARYING | Varchar | Utf8 |
 //!
 //! - The way from a table's type to Arrow and back is the identity.
-//! - There are no columns with a time zone; `zones.rs` has how moments become timestamps.
+//! - `zones.rs` has how timestamps with and without a zone become each other.
 //! - A length, as in VARCHAR(10), is refused: a limit that is not enforced would be a false promise.
 
 use std::sync::Arc;
@@ -28,8 +29,8 @@ use crate::error::{Error, Result};
 /// Precision and scale of a DECIMAL that names neither.
 const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
 
-/// The Arrow type of a column type.
-pub fn arrow_type(data_type: DataType) -> ArrowType {
+/// The Arrow type of a column type, in a session of this time zone.
+pub fn arrow_type(data_type: DataType, zone: &str) -> ArrowType {
     match data_type {
         DataType::Boolean => ArrowType::Boolean,
         DataType::Int => ArrowType::Int32,
@@ -39,6 +40,7 @@ pub fn arrow_type(data_type: DataType) -> ArrowType {
         DataType::Decimal { precision, scale } => ArrowType::Decimal128(precision, scale as i8),
         DataType::Date => ArrowType::Date32,
         DataType::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::TimestampTz => ArrowType::Timestamp(TimeUnit::Microsecond, Some(zone.into())),
         DataType::Varchar => ArrowType::Utf8,
     }
 }
@@ -62,23 +64,24 @@ pub fn column_type(arrow: &ArrowType) -> Option<DataType> {
         }
         ArrowType::Date32 | ArrowType::Date64 => DataType::Date,
         ArrowType::Timestamp(_, None) => DataType::Timestamp,
+        ArrowType::Timestamp(_, Some(_)) => DataType::TimestampTz,
         ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => DataType::Varchar,
         _ => return None,
     })
 }
 
-/// The Arrow schema of columns.
-pub(crate) fn arrow_schema(columns: &[Column]) -> SchemaRef {
+/// The Arrow schema of columns, in a session of this time zone.
+pub(crate) fn arrow_schema(columns: &[Column], zone: &str) -> SchemaRef {
     let fields: Vec<Field> = columns
         .iter()
-        .map(|column| Field::new(&column.name, arrow_type(column.data_type), column.nullable))
+        .map(|column| Field::new(&column.name, arrow_type(column.data_type, zone), column.nullable))
         .collect();
     Arc::new(ArrowSchema::new(fields))
 }
 
-/// The Arrow schema of a table as a user sees it: without the hidden key.
-pub fn visible_schema(schema: &Schema) -> SchemaRef {
-    arrow_schema(schema.visible_columns())
+/// The Arrow schema of a table as a user in this time zone sees it: without the hidden key.
+pub fn visible_schema(schema: &Schema, zone: &str) -> SchemaRef {
+    arrow_schema(schema.visible_columns(), zone)
 }
 
 /// The column type that a CREATE TABLE names.
@@ -103,7 +106,11 @@ pub(crate) fn declared_type(column: &str, declared: &SqlType) -> Result<DataType
             decimal(column, declared, info)?
         }
         SqlType::Date => DataType::Date,
-        SqlType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
+        // Six digits of a second are what there is.
+        SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+            DataType::TimestampTz
+        }
+        SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
         | SqlType::Datetime(None)
         | SqlType::TimestampNtz(None) => DataType::Timestamp,
         SqlType::Varchar(None)
@@ -151,9 +158,10 @@ mod tests {
             DataType::Decimal { precision: 38, scale: 38 },
             DataType::Date,
             DataType::Timestamp,
+            DataType::TimestampTz,
             DataType::Varchar,
         ] {
-            assert_eq!(column_type(&arrow_type(data_type)), Some(data_type));
+            assert_eq!(column_type(&arrow_type(data_type, "Europe/Berlin")), Some(data_type));
         }
         assert_eq!(column_type(&ArrowType::Binary), None);
     }

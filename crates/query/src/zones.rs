@@ -1,34 +1,30 @@
 //! Time zones: their names, and what is local to them.
 //!
-//! - Tables keep TIMESTAMPs without a zone. A value with one is a moment: the engine's type has the session's zone, in
-//!   which its texts, parts and days are.
-//! - Where a moment loses its zone it becomes the time on the wall in that zone, as in PostgreSQL: in casts to
-//!   TIMESTAMP, DATE and TIME, and when it is assigned to a column.
+//! - A TIMESTAMPTZ is a moment; the engine's type has the session's zone, in which its texts, parts and days are. A
+//!   TIMESTAMP is a time on the wall.
+//! - Where a moment loses its zone it becomes the time on the wall in the session's, as in PostgreSQL: in casts to
+//!   TIMESTAMP, DATE and TIME, and when it is assigned to a column of such a type; and the other way round.
+//! - A time that is there twice, when clocks are set back, is the second, in standard time; one that is left out when they are set
+//!   forward counts on from before.
 //! - Offsets count to the east, as in ISO 8601, but for PostgreSQL's `GMT+2` and `UTC+2`, which count to the west.
+
+mod local_times;
 
 use std::sync::Arc;
 
+use chrono::{DateTime, MappedLocalTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::TZ_VARIANTS;
 use datafusion::arrow::array::timezone::Tz;
-use datafusion::arrow::array::{ArrayRef, AsArray, PrimitiveArray};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
-use datafusion::arrow::temporal_conversions::as_datetime_with_timezone;
+use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionState;
-use datafusion::functions::datetime::to_local_time;
-use datafusion::logical_expr::expr::{Between, Cast};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    TryCast, Volatility, cast as cast_expr,
-};
-use datafusion::optimizer::AnalyzerRule;
+use entresol_tables::calendar::{self, MICROS_PER_SECOND};
+use entresol_tables::{DataType, Value};
 
 use crate::error::Result;
-use crate::rewriting::rewritten;
+
+pub(crate) use self::local_times::{DatesBesideMoments, LocalTimes, functions};
 
 /// The zone that times are kept in.
 pub(crate) const UTC: &str = "UTC";
@@ -94,146 +90,90 @@ pub(crate) fn set(state: &mut SessionState, zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moments as the time on the wall; other arrays as they are.
-pub(crate) fn local(array: &ArrayRef) -> Result<ArrayRef> {
-    let DataType::Timestamp(_, Some(zone)) = array.data_type() else { return Ok(Arc::clone(array)) };
-    let tz: Tz = zone.parse()?;
-    let moments = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(zone))))?;
-    let local: PrimitiveArray<TimestampMicrosecondType> =
-        moments.as_primitive::<TimestampMicrosecondType>().unary_opt(|moment| {
-            let moment = as_datetime_with_timezone::<TimestampMicrosecondType>(moment, tz)?;
-            Some(moment.naive_local().and_utc().timestamp_micros())
-        });
-    Ok(Arc::new(local))
+/// A zone to compute with.
+#[derive(Debug, Clone)]
+pub(crate) struct Zone {
+    name: Arc<str>,
+    rules: Tz,
 }
 
-/// The rule for casts between moments and times on the wall; it comes after the engine's type coercion, which adds some.
-///
-/// - A moment is made a time on the wall before it loses its zone.
-/// - A comparison with a time on the wall is made on the wall: so it keeps to columns, and their indexes.
-/// - The engine takes both for the same number when it moves a cast from one side of a comparison to the other. So a cast
-///   to a moment is a function of ours, [`Moment`], which it does not see through.
-///
-/// In UTC both are the same number.
-#[derive(Debug)]
-pub(crate) struct LocalTimes;
-
-impl AnalyzerRule for LocalTimes {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        rewritten(plan, localised)
+impl Zone {
+    /// The zone of a setting's value ([`named`]) or of the engine's type.
+    pub(crate) fn new(name: &str) -> Result<Zone> {
+        Ok(Zone { name: name.into(), rules: name.parse()? })
     }
 
-    fn name(&self) -> &str {
-        "local_times"
+    pub(crate) fn utc() -> Zone {
+        Zone { name: UTC.into(), rules: UTC.parse().unwrap_or_else(|_| unreachable!("UTC is a zone")) }
     }
-}
 
-fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    match expr {
-        Expr::Cast(Cast { expr, field }) => match recast(*expr, field.data_type(), schema) {
-            Ok(cast) => Transformed::yes(cast),
-            Err(expr) => Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field })),
-        },
-        Expr::TryCast(TryCast { expr, field }) => match recast(*expr, field.data_type(), schema) {
-            Ok(cast) => Transformed::yes(cast),
-            Err(expr) => Transformed::no(Expr::TryCast(TryCast { expr: Box::new(expr), field })),
-        },
-        Expr::BinaryExpr(mut compared) if compared.op.supports_propagation() => {
-            let sides = [compared.left.as_mut(), compared.right.as_mut()];
-            let changed = on_the_wall(sides.into_iter().collect(), schema);
-            Transformed::new_transformed(Expr::BinaryExpr(compared), changed)
-        }
-        Expr::Between(mut between) => {
-            let Between { expr, low, high, .. } = &mut between;
-            let changed = on_the_wall(vec![expr.as_mut(), low.as_mut(), high.as_mut()], schema);
-            Transformed::new_transformed(Expr::Between(between), changed)
-        }
-        Expr::InList(mut list) => {
-            let operands = std::iter::once(list.expr.as_mut()).chain(&mut list.list).collect();
-            let changed = on_the_wall(operands, schema);
-            Transformed::new_transformed(Expr::InList(list), changed)
-        }
-        other => Transformed::no(other),
+    /// The zone of a session.
+    pub(crate) fn of(options: &ConfigOptions) -> Result<Zone> {
+        Zone::new(options.execution.time_zone.as_deref().unwrap_or(UTC))
     }
-}
 
-/// The cast of an expression, if it is between a moment and a time on the wall; else the expression.
-fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
-    let from = expr.get_type(schema);
-    match to {
-        DataType::Timestamp(unit, Some(zone)) if !is_utc(zone) => {
-            let wall = match from {
-                Ok(DataType::Timestamp(_, None)) => expr,
-                Ok(DataType::Date32 | DataType::Date64) => cast_expr(expr, DataType::Timestamp(*unit, None)),
-                _ => return Err(expr),
-            };
-            Ok(ScalarUDF::from(Moment::new(to.clone())).call(vec![wall]))
-        }
-        DataType::Timestamp(_, None)
-        | DataType::Date32
-        | DataType::Date64
-        | DataType::Time32(_)
-        | DataType::Time64(_)
-            if matches!(&from, Ok(DataType::Timestamp(_, Some(zone))) if !is_utc(zone)) =>
-        {
-            Ok(cast_expr(to_local_time().call(vec![expr]), to.clone()))
-        }
-        _ => Err(expr),
+    /// As it is in the engine's types.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
-}
 
-/// Makes a comparison of moments one of times on the wall if one of them was made of such a time.
-fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
-    let wall = operands.iter().find_map(|operand| moment_of(operand)?.get_type(schema).ok());
-    let Some(wall) = wall else { return false };
-    for operand in operands {
-        let whole = std::mem::take(operand);
-        *operand = match moment_of(&whole) {
-            Some(inner) => inner.clone(),
-            None => cast_expr(to_local_time().call(vec![whole]), wall.clone()),
+    /// Seconds that its clocks are ahead of UTC at a moment; `None` where the calendar ends.
+    fn ahead(&self, moment: i64) -> Option<i64> {
+        let utc = DateTime::from_timestamp_micros(moment)?.naive_utc();
+        Some(i64::from(self.rules.offset_from_utc_datetime(&utc).fix().local_minus_utc()))
+    }
+
+    /// The time on the wall at a moment, both in microseconds.
+    pub(crate) fn wall(&self, moment: i64) -> Option<i64> {
+        moment.checked_add(self.ahead(moment)? * MICROS_PER_SECOND)
+    }
+
+    /// The moment of a time on the wall, both in microseconds.
+    pub(crate) fn moment(&self, wall: i64) -> Option<i64> {
+        /// No zone leaves out more than this.
+        const GAP_HOURS_MAX: i64 = 24;
+        let local = DateTime::from_timestamp_micros(wall)?.naive_utc();
+        let ahead = match self.rules.offset_from_local_datetime(&local) {
+            MappedLocalTime::Single(offset) | MappedLocalTime::Ambiguous(_, offset) => offset,
+            MappedLocalTime::None => {
+                let before = local.checked_sub_signed(TimeDelta::hours(GAP_HOURS_MAX))?;
+                self.rules.offset_from_local_datetime(&before).latest()?
+            }
         };
-    }
-    true
-}
-
-/// What a moment was made of.
-fn moment_of(expr: &Expr) -> Option<&Expr> {
-    let Expr::ScalarFunction(function) = expr else { return None };
-    function.func.inner().is::<Moment>().then(|| function.args.first()).flatten()
-}
-
-fn is_utc(zone: &str) -> bool {
-    [UTC, "+00:00"].contains(&zone)
-}
-
-/// A time on the wall as a moment of this type.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Moment {
-    signature: Signature,
-    data_type: DataType,
-}
-
-impl Moment {
-    fn new(data_type: DataType) -> Moment {
-        Moment { signature: Signature::any(1, Volatility::Immutable), data_type }
-    }
-}
-
-impl ScalarUDFImpl for Moment {
-    fn name(&self) -> &str {
-        "moment"
+        wall.checked_sub(i64::from(ahead.fix().local_minus_utc()) * MICROS_PER_SECOND)
     }
 
-    fn signature(&self) -> &Signature {
-        &self.signature
+    /// The moment that a text says: it is in this zone if it names none.
+    pub(crate) fn parse(&self, text: &str) -> Option<i64> {
+        let text = text.trim();
+        match calendar::parse_zoned(text) {
+            Some((wall, Some(ahead))) => wall.checked_sub(ahead * MICROS_PER_SECOND),
+            Some((wall, None)) => self.moment(wall),
+            // `2024-07-01 12:00:00 Europe/Berlin` and others that casts take.
+            None => Some(string_to_datetime(&self.rules, text).ok()?.timestamp_micros()),
+        }
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
-        Ok(self.data_type.clone())
+    /// [`Value::parse`], with moments in this zone.
+    pub(crate) fn value(
+        &self,
+        column: &str,
+        text: &str,
+        data_type: DataType,
+    ) -> entresol_tables::Result<Value> {
+        if data_type != DataType::TimestampTz {
+            return Value::parse(column, text, data_type);
+        }
+        self.parse(text).map(Value::Timestamp).ok_or_else(|| entresol_tables::Error::Parse {
+            column: column.to_owned(),
+            value: text.to_owned(),
+            expected: data_type,
+        })
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
-        arguments.args[0].cast_to(&self.data_type, None)
+    /// A moment as text, in this zone.
+    pub(crate) fn print(&self, moment: i64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
+        calendar::format_moment(moment, self.ahead(moment).unwrap_or(0), out)
     }
 }
 
@@ -261,5 +201,47 @@ mod tests {
         ] {
             assert_eq!(named(name).as_deref(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn clocks_that_are_set_leave_hours_out_and_repeat_them() {
+        let berlin = Zone::new("Europe/Berlin").unwrap();
+        let utc = |text: &str| calendar::parse_timestamp(text).unwrap();
+        for (wall, expected, back) in [
+            ("2024-07-01 12:00", "2024-07-01 10:00", "2024-07-01 12:00"),
+            ("2024-03-31 01:59", "2024-03-31 00:59", "2024-03-31 01:59"),
+            ("2024-03-31 02:30", "2024-03-31 01:30", "2024-03-31 03:30"),
+            ("2024-10-27 02:30", "2024-10-27 01:30", "2024-10-27 02:30"),
+            ("2024-10-27 03:00", "2024-10-27 02:00", "2024-10-27 03:00"),
+        ] {
+            let moment = berlin.moment(utc(wall)).unwrap();
+            assert_eq!((moment, berlin.wall(moment).unwrap()), (utc(expected), utc(back)), "{wall}");
+        }
+        // A day that Samoa left out.
+        let apia = Zone::new("Pacific/Apia").unwrap();
+        assert_eq!(apia.moment(utc("2011-12-30 12:00")), Some(utc("2011-12-30 22:00")));
+        for end in [i64::MIN, i64::MAX] {
+            assert_eq!((berlin.moment(end), berlin.wall(end)), (None, None));
+        }
+    }
+
+    #[test]
+    fn a_text_is_in_the_zone_or_says_its_own() {
+        let zone = Zone::new("Europe/Berlin").unwrap();
+        let noon = calendar::parse_timestamp("2024-07-01 12:00").unwrap();
+        for text in [
+            " 2024-07-01 14:00 ",
+            "2024-07-01T12:00:00Z",
+            "2024-07-01 17:30:00+05:30",
+            "2024-07-01 08:00:00 America/New_York",
+        ] {
+            assert_eq!(zone.parse(text), Some(noon), "{text}");
+        }
+        for text in ["", "noon", "2024-07-01 24:00", "2024-07-01 12:00:00 Mars/Olympus", "12:00"] {
+            assert_eq!(zone.parse(text), None, "{text}");
+        }
+        let mut printed = String::new();
+        zone.print(noon, &mut printed).unwrap();
+        assert_eq!(printed, "2024-07-01 14:00:00+02");
     }
 }

@@ -71,9 +71,11 @@ impl GroupedStream {
         let place =
             |name: &str| stream.column(name).ok_or_else(|| format!("the stream has no column {name}"));
         let time_column = place(&self.window.time)?;
-        if !matches!(stream.columns[time_column].data_type, DataType::Timestamp | DataType::BigInt) {
-            return Err(format!("the event time {} is no TIMESTAMP", self.window.time));
-        }
+        let edge = match stream.columns[time_column].data_type {
+            DataType::TimestampTz => DataType::TimestampTz,
+            DataType::Timestamp | DataType::BigInt => DataType::Timestamp,
+            _ => return Err(format!("the event time {} is no TIMESTAMP", self.window.time)),
+        };
         let span = self.span()?;
         let group_columns: Vec<usize> =
             self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
@@ -84,12 +86,12 @@ impl GroupedStream {
         if bound.is_empty() {
             return Err("no aggregates".to_owned());
         }
-        self.plan_state(state_table, &group_columns, &bound)?;
+        self.plan_state(state_table, edge, &group_columns, &bound)?;
 
         let mut columns: Vec<Column> =
             group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
-        columns.push(Column::new(WINDOW_START, DataType::Timestamp).not_null());
-        columns.push(Column::new(WINDOW_END, DataType::Timestamp).not_null());
+        columns.push(Column::new(WINDOW_START, edge).not_null());
+        columns.push(Column::new(WINDOW_END, edge).not_null());
         columns.extend(bound.iter().map(BoundAggregate::result_column));
         let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
         let mut results = stream.add(columns.into(), move |made| {
@@ -137,13 +139,14 @@ impl GroupedStream {
     fn plan_state(
         &self,
         table: &str,
+        edge: DataType,
         group_columns: &[usize],
         bound: &[BoundAggregate],
     ) -> Result<(), String> {
         let stream = &self.stream;
         let mut columns: Vec<Column> =
             group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
-        columns.push(Column::new(WINDOW_START, DataType::Timestamp).not_null());
+        columns.push(Column::new(WINDOW_START, edge).not_null());
         columns.extend(bound.iter().flat_map(BoundAggregate::state_columns));
         // The window first: closing one is a scan of a key prefix.
         let key: Vec<&str> =

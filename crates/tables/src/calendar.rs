@@ -12,6 +12,10 @@ use std::fmt;
 pub const MICROS_PER_SECOND: i64 = 1_000_000;
 /// Microseconds of a day.
 pub const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
+/// Seconds of an hour.
+const SECONDS_PER_HOUR: i64 = 3600;
+/// All zones are less than this ahead of UTC, or behind it, in seconds.
+const AHEAD_MAX: i64 = 16 * SECONDS_PER_HOUR;
 /// The first and the last year that text may name.
 const YEARS: std::ops::RangeInclusive<i32> = 1..=9999;
 
@@ -95,18 +99,50 @@ pub fn parse_time(text: &str) -> Option<i64> {
 /// A timestamp's text without the zone behind its time: `Z`, or `+HH`, `-HH:MM` and the like. A timestamp without a zone
 /// ignores it, as SQL's implementations do.
 pub fn without_zone(text: &str) -> &str {
-    let text = text.strip_suffix('Z').unwrap_or(text);
-    let Some(colon) = text.find(':') else { return text };
-    let Some(sign) = text[colon..].find(['+', '-']).map(|at| colon + at) else { return text };
-    let offset = text[sign + 1..].split(':');
-    let is_offset =
-        offset.clone().all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if is_offset && offset.count() <= 3 { text[..sign].trim_end() } else { text }
+    split_zone(text).0
+}
+
+/// A timestamp's text without its zone, and how many seconds that is ahead of UTC if it is there.
+fn split_zone(text: &str) -> (&str, Option<i64>) {
+    if let Some(rest) = text.strip_suffix('Z') {
+        return (rest, Some(0));
+    }
+    let Some(colon) = text.find(':') else { return (text, None) };
+    let Some(sign) = text[colon..].find(['+', '-']).map(|at| colon + at) else { return (text, None) };
+    let (mut ahead, mut unit) = (0, SECONDS_PER_HOUR);
+    for part in text[sign + 1..].split(':') {
+        match parse_digits(part, 2) {
+            Some(digits) if part.len() == 2 && unit > 0 => ahead += i64::from(digits) * unit,
+            _ => return (text, None),
+        }
+        unit /= 60;
+    }
+    let ahead = if text[sign..].starts_with('-') { -ahead } else { ahead };
+    (text[..sign].trim_end(), Some(ahead))
 }
 
 /// Parses `YYYY-MM-DD`, or the same followed by a blank or `T` and a time, perhaps with a zone, which is ignored.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
-    let text = without_zone(text);
+    parse_wall(without_zone(text))
+}
+
+/// Parses a timestamp with its zone; without one it is in UTC. The moment, in microseconds.
+pub fn parse_moment(text: &str) -> Option<i64> {
+    let (wall, ahead) = parse_zoned(text)?;
+    Some(wall - ahead.unwrap_or(0) * MICROS_PER_SECOND)
+}
+
+/// Parses a timestamp with its zone, if it has one: the time on the wall in microseconds, and how many seconds it is
+/// ahead of UTC.
+pub fn parse_zoned(text: &str) -> Option<(i64, Option<i64>)> {
+    let (wall, ahead) = split_zone(text);
+    if ahead.is_some_and(|ahead| ahead.abs() >= AHEAD_MAX) {
+        return None;
+    }
+    Some((parse_wall(wall)?, ahead))
+}
+
+fn parse_wall(text: &str) -> Option<i64> {
     let (date, time) = match text.find([' ', 'T']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
@@ -139,6 +175,20 @@ pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     }
 }
 
+/// Writes a moment as a timestamp in a zone that is `ahead` seconds ahead of UTC then, and that: `+02`, `-03:30`.
+pub fn format_moment(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt::Result {
+    format_timestamp(micros.saturating_add(ahead * MICROS_PER_SECOND), out)?;
+    let (sign, seconds) = (if ahead < 0 { '-' } else { '+' }, ahead.abs());
+    write!(out, "{sign}{:02}", seconds / SECONDS_PER_HOUR)?;
+    if seconds % SECONDS_PER_HOUR != 0 {
+        write!(out, ":{:02}", seconds / 60 % 60)?;
+    }
+    if seconds % 60 != 0 {
+        write!(out, ":{:02}", seconds % 60)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +204,28 @@ mod tests {
             ["2024-01-01 12:30:00+1", "2024-01-01 12:30:00+", "2024-01-01 12:30:00+aa", "2024-01-01+00"]
         {
             assert_eq!(parse_timestamp(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_zone_shifts_a_moment() {
+        let utc = parse_timestamp("2024-01-01 12:30:00");
+        assert!(utc.is_some());
+        for text in
+            ["12:30:00Z", "12:30", "14:30:00+02", "05:30:00-07:00", "18:00:00 +05:30", "12:49:32+00:19:32"]
+        {
+            assert_eq!(parse_moment(&format!("2024-01-01 {text}")), utc, "{text}");
+        }
+        assert_eq!(parse_zoned("2024-01-01 12:30"), Some((utc.unwrap(), None)));
+        assert_eq!(parse_zoned("2024-01-01 12:30-01"), Some((utc.unwrap(), Some(-3600))));
+        for (ahead, text) in [(0, "13:30:00+00"), (7200, "15:30:00+02"), (-12_600, "10:00:00-03:30")] {
+            let mut printed = String::new();
+            format_moment(utc.unwrap() + 3600 * MICROS_PER_SECOND, ahead, &mut printed).unwrap();
+            assert_eq!(printed, format!("2024-01-01 {text}"));
+            assert_eq!(parse_moment(&printed), Some(utc.unwrap() + 3600 * MICROS_PER_SECOND));
+        }
+        for broken in ["12:30:00+16", "12:30:00+1", "12:30:00+01:00:00:00", "25:00:00+01", "12:30:00+"] {
+            assert_eq!(parse_moment(&format!("2024-01-01 {broken}")), None, "{broken}");
         }
     }
 

@@ -154,11 +154,11 @@ impl<'a> RowView<'a> {
 
     /// A BIGINT column.
     pub fn bigint(&self, column: usize) -> i64 {
-        self.expect_type(column, &[DataType::BigInt, DataType::Timestamp]);
+        self.expect_type(column, &[DataType::BigInt, DataType::Timestamp, DataType::TimestampTz]);
         self.eight(column)
     }
 
-    /// A TIMESTAMP column, in microseconds.
+    /// A TIMESTAMP or TIMESTAMPTZ column, in microseconds.
     pub fn timestamp(&self, column: usize) -> i64 {
         self.bigint(column)
     }
@@ -233,7 +233,7 @@ impl<'a> RowView<'a> {
             DataType::Double => Value::Double(self.double(column)),
             DataType::Decimal { .. } => Value::Decimal(self.decimal(column)),
             DataType::Date => Value::Date(self.date(column)),
-            DataType::Timestamp => Value::Timestamp(self.timestamp(column)),
+            DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(self.timestamp(column)),
             DataType::Varchar => Value::Varchar(self.varchar(column).into()),
         }
     }

@@ -332,7 +332,7 @@ pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
         DataType::Int | DataType::Date => Some(4),
-        DataType::BigInt | DataType::Double | DataType::Timestamp => Some(8),
+        DataType::BigInt | DataType::Double | DataType::Timestamp | DataType::TimestampTz => Some(8),
         DataType::Decimal { precision, .. } if precision <= crate::decimal::DECIMAL_SHORT_PRECISION_MAX => {
             Some(8)
         }
@@ -373,6 +373,7 @@ pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
         DataType::Date => (6, 0, 0),
         DataType::Timestamp => (7, 0, 0),
         DataType::Varchar => (8, 0, 0),
+        DataType::TimestampTz => (9, 0, 0),
     }
 }
 
@@ -386,6 +387,7 @@ pub(crate) fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType>
         6 => DataType::Date,
         7 => DataType::Timestamp,
         8 => DataType::Varchar,
+        9 => DataType::TimestampTz,
         _ => return None,
     };
     Some(data_type)

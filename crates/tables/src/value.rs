@@ -5,7 +5,8 @@
 //!   values of different types compare by type (in the order of the enum), never by magnitude.
 //! - This is the order of encoded keys ([`crate::encoding`]), so `a < b` holds for key values exactly
 //!   if it holds for their bytes.
-//! - A decimal does not know its scale; print it through [`Value::display`] with its type.
+//! - A decimal does not know its scale, nor a timestamp whether it has a zone; print them through [`Value::display`] with
+//!   their type.
 //! - A `Value` owns at most one heap block, the text of a VARCHAR.
 
 use std::cmp::Ordering;
@@ -35,8 +36,10 @@ pub enum DataType {
     },
     /// Day of the proleptic Gregorian calendar.
     Date,
-    /// Instant in microseconds, UTC.
+    /// Date and time in microseconds, without a zone.
     Timestamp,
+    /// Moment: microseconds since 1970-01-01T00:00:00Z.
+    TimestampTz,
     /// UTF-8 text.
     Varchar,
 }
@@ -51,6 +54,7 @@ impl fmt::Display for DataType {
             DataType::Decimal { precision, scale } => write!(f, "DECIMAL({precision},{scale})"),
             DataType::Date => f.write_str("DATE"),
             DataType::Timestamp => f.write_str("TIMESTAMP"),
+            DataType::TimestampTz => f.write_str("TIMESTAMPTZ"),
             DataType::Varchar => f.write_str("VARCHAR"),
         }
     }
@@ -73,7 +77,7 @@ pub enum Value {
     Decimal(i128),
     /// DATE, days since 1970-01-01.
     Date(i32),
-    /// TIMESTAMP, microseconds since the epoch, UTC.
+    /// TIMESTAMP and TIMESTAMPTZ: microseconds since 1970-01-01 00:00, on the wall or in UTC.
     Timestamp(i64),
     /// VARCHAR.
     Varchar(Box<str>),
@@ -104,7 +108,7 @@ impl Value {
                 | (Value::Double(_), DataType::Double)
                 | (Value::Decimal(_), DataType::Decimal { .. })
                 | (Value::Date(_), DataType::Date)
-                | (Value::Timestamp(_), DataType::Timestamp)
+                | (Value::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
                 | (Value::Varchar(_), DataType::Varchar)
         )
     }
@@ -127,7 +131,7 @@ impl Value {
     /// Parses text as a value of `data_type`; `column` names the place in the error.
     ///
     /// Blanks around numbers, dates and booleans are ignored, in VARCHAR they are kept. There is no text
-    /// for NULL. Decimals round as [`crate::decimal`] says.
+    /// for NULL. Decimals round as [`crate::decimal`] says. A TIMESTAMPTZ without a zone is in UTC.
     pub fn parse(column: &str, text: &str, data_type: DataType) -> Result<Value> {
         let trimmed = text.trim();
         let parsed = match data_type {
@@ -140,6 +144,7 @@ impl Value {
             }
             DataType::Date => calendar::parse_date(trimmed).map(Value::Date),
             DataType::Timestamp => calendar::parse_timestamp(trimmed).map(Value::Timestamp),
+            DataType::TimestampTz => calendar::parse_moment(trimmed).map(Value::Timestamp),
             DataType::Varchar => Some(Value::Varchar(text.into())),
         };
         parsed.ok_or_else(|| Error::Parse {
@@ -149,13 +154,13 @@ impl Value {
         })
     }
 
-    /// The value as text of its type: decimals with their point. NULL prints as `NULL`.
+    /// The value as text of its type: decimals with their point, moments in UTC. NULL prints as `NULL`.
     pub fn display(&self, data_type: DataType) -> impl fmt::Display + '_ {
         let scale = match data_type {
             DataType::Decimal { scale, .. } => scale,
             _ => 0,
         };
-        Displayed { value: self, scale }
+        Displayed { value: self, scale, zoned: data_type == DataType::TimestampTz }
     }
 
     /// Orders values of different types.
@@ -199,6 +204,7 @@ fn parse_boolean(text: &str) -> Option<bool> {
 struct Displayed<'a> {
     value: &'a Value,
     scale: u8,
+    zoned: bool,
 }
 
 impl fmt::Display for Displayed<'_> {
@@ -211,6 +217,7 @@ impl fmt::Display for Displayed<'_> {
             Value::Double(value) => write!(f, "{value}"),
             Value::Decimal(unscaled) => decimal::format(*unscaled, self.scale, f),
             Value::Date(days) => calendar::format_date(*days, f),
+            Value::Timestamp(micros) if self.zoned => calendar::format_moment(*micros, 0, f),
             Value::Timestamp(micros) => calendar::format_timestamp(*micros, f),
             Value::Varchar(text) => f.write_str(text),
         }
@@ -220,7 +227,7 @@ impl fmt::Display for Displayed<'_> {
 /// Text as [`Value::display`] gives it, except that a decimal prints unscaled.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Displayed { value: self, scale: 0 }.fmt(f)
+        Displayed { value: self, scale: 0, zoned: false }.fmt(f)
     }
 }
 
@@ -309,6 +316,8 @@ mod tests {
         assert_eq!(Value::Decimal(-5).display(decimal).to_string(), "-0.05");
         assert_eq!(Value::Decimal(-5).to_string(), "-5");
         assert_eq!(Value::Timestamp(0).to_string(), "1970-01-01 00:00:00");
+        let moment = Value::parse("c", "1970-01-01 02:00:00.5+02", DataType::TimestampTz).unwrap();
+        assert_eq!(moment.display(DataType::TimestampTz).to_string(), "1970-01-01 00:00:00.500000+00");
         assert_eq!(Value::Null.to_string(), "NULL");
     }
 

@@ -4,7 +4,6 @@
 //! another or the same number. The columns of a view are those of its plan; one that cannot be planned any more (its
 //! table is damaged, say) is listed without columns.
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result as EngineResult;
 use entresol_tables::{Sequence, SequenceType};
 use futures::FutureExt;
@@ -57,22 +56,13 @@ pub(crate) fn attributes_of(view: &View, named: &Named) -> Vec<Attribute> {
         }
         None => Attribute {
             name: field.name().clone(),
-            data_type: type_beyond_tables(field.data_type()),
+            data_type: pg_types::text(),
             modifier: -1,
             not_null: false,
             default: None,
         },
     });
     columns.collect()
-}
-
-/// The type of a column that no table can have.
-fn type_beyond_tables(data_type: &DataType) -> &'static PgType {
-    let known = match data_type {
-        DataType::Timestamp(_, Some(_)) => pg_types::named("timestamptz"),
-        _ => None,
-    };
-    known.unwrap_or_else(pg_types::text)
 }
 
 fn type_of(sequence: &Sequence) -> &'static PgType {

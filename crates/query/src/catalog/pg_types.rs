@@ -144,6 +144,7 @@ pub(crate) fn of(data_type: DataType) -> (&'static PgType, i64) {
         DataType::Decimal { precision, scale } => (1700, (i64::from(precision) << 16 | i64::from(scale)) + 4),
         DataType::Date => (1082, -1),
         DataType::Timestamp => (1114, -1),
+        DataType::TimestampTz => (1184, -1),
         DataType::Varchar => (25, -1),
     };
     (by_oid(oid).unwrap_or(text()), modifier)

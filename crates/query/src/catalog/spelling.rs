@@ -14,6 +14,8 @@
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
+//! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
+//! | `ORDER BY c` beside an item `c::type`, whose name it is | `ORDER BY 1` |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
@@ -29,8 +31,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, VisitMut, VisitorMut,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr,
+    Statement, Subscript, TableFactor, VisitMut, VisitorMut, visit_expressions,
 };
 
 use self::build::{call, cast_to, null, number, sum, text};
@@ -60,6 +62,12 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
         EngineStatement::Explain(explain) => translate(&mut explain.statement),
         _ => {}
     }
+}
+
+/// Translates an expression.
+pub(crate) fn translate_expr(expr: &mut Expr) {
+    let visited = expr.visit(&mut Spelling);
+    debug_assert!(visited.is_continue());
 }
 
 /// In the outermost SELECT list alias types are shown by name, and vectors without braces.
@@ -103,6 +111,11 @@ struct Spelling;
 impl VisitorMut for Spelling {
     type Break = ();
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        order_by_casts(query);
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         name_apart(&mut select.projection);
         ControlFlow::Continue(())
@@ -137,6 +150,11 @@ impl VisitorMut for Spelling {
             }
             Expr::Cast { .. } => cast(expr),
             Expr::Function(_) => function(expr),
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                let time = std::mem::replace(&mut **timestamp, null());
+                let zone = std::mem::replace(&mut **time_zone, null());
+                *expr = call("timezone", vec![zone, time]);
+            }
             Expr::AnyOp { .. } | Expr::AllOp { .. } => quantified(expr),
             Expr::CompoundIdentifier(parts)
                 if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) =>
@@ -264,6 +282,10 @@ fn name_apart(projection: &mut [SelectItem]) {
         let (shown, expr, named) = match item {
             // The engine gives all of them the same name.
             SelectItem::UnnamedExpr(expr) if is_subquery(expr) => ("(<subquery>)".to_owned(), expr, false),
+            // The engine calls a cast as its column.
+            SelectItem::UnnamedExpr(expr) if let Some(column) = cast_column(expr) => {
+                (column.to_string(), expr, false)
+            }
             // As it will be written.
             SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), expr, false),
             SelectItem::ExprWithAlias { expr, alias } => (identifier(alias), expr, true),
@@ -273,11 +295,15 @@ fn name_apart(projection: &mut [SelectItem]) {
         let repeated = seen.iter().filter(|other| **other == shown).count();
         seen.push(shown);
         // A column beside `t.*` is there twice.
+        let is_column = is_column || cast_column(expr).is_some();
         let repeats = repeated + usize::from(wild && is_column && !named);
         if repeats == 0 {
             continue;
         }
         let name = match item {
+            SelectItem::UnnamedExpr(expr) if let Some(column) = cast_column(expr) => {
+                column_of(column).map(identifier).unwrap_or_default()
+            }
             SelectItem::ExprWithAlias { alias, .. } => identifier(alias),
             SelectItem::UnnamedExpr(Expr::Identifier(name)) => identifier(name),
             SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
@@ -291,6 +317,53 @@ fn name_apart(projection: &mut [SelectItem]) {
         let alias = Ident::with_quote('"', format!("{name}{}", "\0".repeat(repeats)));
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
+        }
+    }
+}
+
+/// The column that an expression casts.
+fn cast_column(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Nested(inner) => cast_column(inner),
+        Expr::Cast { expr: inner, .. } if column_of(inner).is_some() => Some(inner),
+        Expr::Cast { expr: inner, .. } => cast_column(inner),
+        _ => None,
+    }
+}
+
+/// Orders by casts without a name where their column's is written, which is theirs, and sets them apart from it where it is
+/// part of what is ordered by: the engine takes both for one.
+fn order_by_casts(query: &mut Query) {
+    let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &mut query.order_by) else { return };
+    let OrderByKind::Expressions(order) = &mut order.kind else { return };
+    let names = |item: &SelectItem, name: &Ident| match item {
+        SelectItem::UnnamedExpr(expr) => {
+            column_of(expr).is_some_and(|own| identifier(own) == identifier(name))
+        }
+        SelectItem::ExprWithAlias { alias, .. } => identifier(alias) == identifier(name),
+        _ => true,
+    };
+    for at in 0..select.projection.len() {
+        let SelectItem::UnnamedExpr(expr) = &select.projection[at] else { continue };
+        let Some(name) = cast_column(expr).and_then(column_of).cloned() else { continue };
+        if select.projection.iter().any(|item| names(item, &name)) {
+            continue;
+        }
+        let mut is_part = false;
+        for by in order.iter_mut() {
+            if matches!(&by.expr, Expr::Identifier(own) if identifier(own) == identifier(&name)) {
+                by.expr = number(at as i64 + 1);
+                continue;
+            }
+            let _: ControlFlow<()> = visit_expressions(&by.expr, |part| {
+                is_part |= column_of(part).is_some_and(|own| identifier(own) == identifier(&name));
+                ControlFlow::Continue(())
+            });
+        }
+        if is_part && let SelectItem::UnnamedExpr(expr) = &mut select.projection[at] {
+            let alias = Ident::with_quote('"', identifier(&name) + "\0");
+            select.projection[at] =
+                SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
         }
     }
 }

@@ -17,6 +17,7 @@ use entresol_tables::{calendar, decimal};
 use super::CopyLines;
 use super::options::{Format, Options};
 use crate::error::{Error, Result};
+use crate::zones::Zone;
 
 /// The line with the names of the columns.
 pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) {
@@ -105,6 +106,8 @@ struct Printer<'a> {
     array: &'a ArrayRef,
     /// For types that tables do not have.
     other: Option<ArrayFormatter<'a>>,
+    /// Of moments.
+    zone: Option<Zone>,
 }
 
 impl<'a> Printer<'a> {
@@ -117,14 +120,18 @@ impl<'a> Printer<'a> {
                 | ArrowType::Float32
                 | ArrowType::Float64
                 | ArrowType::Date32
-                | ArrowType::Timestamp(TimeUnit::Microsecond, None)
+                | ArrowType::Timestamp(TimeUnit::Microsecond, _)
                 | ArrowType::Utf8
         ) || matches!(array.data_type(), ArrowType::Decimal128(_, scale) if *scale >= 0);
         const OPTIONS: FormatOptions<'static> = FormatOptions::new()
             .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
             .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"));
         let other = if known { None } else { Some(ArrayFormatter::try_new(array, &OPTIONS)?) };
-        Ok(Printer { array, other })
+        let zone = match array.data_type() {
+            ArrowType::Timestamp(_, Some(zone)) => Some(Zone::new(zone)?),
+            _ => None,
+        };
+        Ok(Printer { array, other, zone })
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -154,7 +161,11 @@ impl<'a> Printer<'a> {
             }
             ArrowType::Date32 => calendar::format_date(array.as_primitive::<Date32Type>().value(row), out),
             ArrowType::Timestamp(..) => {
-                calendar::format_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), out)
+                let time = array.as_primitive::<TimestampMicrosecondType>().value(row);
+                match &self.zone {
+                    Some(zone) => zone.print(time, out),
+                    None => calendar::format_timestamp(time, out),
+                }
             }
             _ => out.write_str(array.as_string::<i32>().value(row)),
         }

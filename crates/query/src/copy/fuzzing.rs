@@ -22,7 +22,7 @@ const LAYOUTS: [&str; 7] = [
     "(FORMAT csv, DELIMITER '\\', QUOTE '.')",
 ];
 /// Types of columns.
-const TYPES: [DataType; 8] = [
+const TYPES: [DataType; 9] = [
     DataType::Boolean,
     DataType::Int,
     DataType::BigInt,
@@ -30,6 +30,7 @@ const TYPES: [DataType; 8] = [
     DataType::Decimal { precision: 10, scale: 2 },
     DataType::Date,
     DataType::Timestamp,
+    DataType::TimestampTz,
     DataType::Varchar,
 ];
 

@@ -22,6 +22,7 @@ use crate::session::{Session, commit};
 use crate::source;
 use crate::syntax::table_name;
 use crate::types::arrow_type;
+use crate::zones::Zone;
 
 /// Rows that are written together.
 const BATCH_ROWS: usize = 1024;
@@ -64,6 +65,7 @@ struct Target {
     columns: Vec<usize>,
     defaults: Defaults,
     checks: Checks,
+    zone: Zone,
 }
 
 impl std::fmt::Debug for Target {
@@ -121,7 +123,7 @@ impl Session {
         let defaults = Defaults::new(state.clone(), &table, &columns)?;
         let checks = Checks::new(state, &table)?;
         Ok(CopyIn {
-            target: Target { table, columns, defaults, checks },
+            target: Target { table, columns, defaults, checks, zone: self.zone.clone() },
             input: match &statement.layout {
                 Layout::Lines(options) => Input::Lines(Decoder::new(options.clone())),
                 Layout::Binary => Input::Rows(0),
@@ -148,7 +150,8 @@ impl CopyIn {
     /// The types of the columns.
     pub fn types(&self) -> Vec<ArrowType> {
         let columns = self.target.table.schema().visible_columns();
-        self.target.columns.iter().map(|&column| arrow_type(columns[column].data_type)).collect()
+        let zone = self.target.zone.name();
+        self.target.columns.iter().map(|&column| arrow_type(columns[column].data_type, zone)).collect()
     }
 
     /// Takes the next bytes, cut anywhere. After an error the COPY has failed: drop it.
@@ -258,7 +261,7 @@ impl Target {
             let column = &columns[target];
             row[target] = match column.data_type {
                 DataType::Varchar => Value::varchar(text),
-                data_type => Value::parse(&column.name, &text, data_type).map_err(|_| {
+                data_type => self.zone.value(&column.name, &text, data_type).map_err(|_| {
                     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
                     let place = place(Some(&column.name));
                     match is_number(&text, data_type) {

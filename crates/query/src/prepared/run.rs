@@ -26,7 +26,7 @@ impl Session {
             return Err(Error::Invalid("the statement was prepared in another session".into()));
         }
         let Some(command) = &prepared.0.command else { return Ok(Outcome::Done { verb: "" }) };
-        let converted = prepared.values(values)?;
+        let converted = prepared.values(values, &self.zone)?;
         let values = converted.as_deref().unwrap_or(values);
         if !command.is_rows() {
             return Ok(self.run(command.clone()).await?.stream());
@@ -142,7 +142,7 @@ impl Session {
         let given = match work.as_ref() {
             // A plan of the present is none for the past.
             _ if transaction.as_of().is_some() => None,
-            Work::Point(_) | Work::Insert(_) => {
+            Work::Point(_) | Work::Insert(..) => {
                 // Outside of a block all of the transaction is this statement.
                 let guard = (writes && self.block.is_some()).then(|| StatementGuard::new(transaction));
                 let given = work.run(transaction, values)?;

@@ -251,7 +251,7 @@ pub(crate) fn decode_fixed(data_type: DataType, bytes: &[u8]) -> Value {
         DataType::Int => Value::Int(decode_i32(bytes)),
         DataType::Date => Value::Date(decode_i32(bytes)),
         DataType::BigInt => Value::BigInt(decode_i64(bytes)),
-        DataType::Timestamp => Value::Timestamp(decode_i64(bytes)),
+        DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(decode_i64(bytes)),
         DataType::Double => Value::Double(decode_f64(bytes)),
         DataType::Decimal { .. } => Value::Decimal(decode_decimal(data_type, bytes)),
         DataType::Varchar => unreachable!("VARCHAR is not of fixed width"),

@@ -12,7 +12,7 @@ use crate::{Error, RowView};
 
 const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
 const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };
-const TYPES: [DataType; 9] = [
+const TYPES: [DataType; 10] = [
     DataType::Boolean,
     DataType::Int,
     DataType::BigInt,
@@ -21,6 +21,7 @@ const TYPES: [DataType; 9] = [
     LONG,
     DataType::Date,
     DataType::Timestamp,
+    DataType::TimestampTz,
     DataType::Varchar,
 ];
 
@@ -49,7 +50,7 @@ fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
             (1 - bound..bound).prop_map(Value::Decimal).boxed()
         }
         DataType::Date => any::<i32>().prop_map(Value::Date).boxed(),
-        DataType::Timestamp => any::<i64>().prop_map(Value::Timestamp).boxed(),
+        DataType::Timestamp | DataType::TimestampTz => any::<i64>().prop_map(Value::Timestamp).boxed(),
         DataType::Varchar => "[\0\u{1}aä€]{0,6}".prop_map(Value::from).boxed(),
     }
 }
