@@ -5,16 +5,19 @@
 //! - Where a DOUBLE meets a DECIMAL in a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like COALESCE, the DECIMAL
 //!   becomes a DOUBLE. The engine would make both DECIMAL(30,15), which most doubles do not fit, and which keeps
 //!   filters away from keys.
+//! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which the engine refuses.
 //!
-//! Neither knows statements or tables; both leave everything else as it is.
+//! None of them knows statements or tables; they leave everything else as it is.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -95,6 +98,13 @@ pub(crate) fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
 }
 
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    if let Expr::ScalarFunction(function) = &mut expr
+        && function.name() == "array_has"
+        && let [list, element] = function.args.as_mut_slice()
+    {
+        let searched = search_decimals(list, element, schema);
+        return Transformed::new_transformed(expr, searched.is_some());
+    }
     let operands = operands(&mut expr);
     let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
     let is_double = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_floating);
@@ -109,6 +119,21 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
     }
     Transformed::yes(expr)
+}
+
+/// Brings a list of decimals and one that it is searched for to one type; `None` if they are something else, or of one already.
+fn search_decimals(list: &mut Expr, element: &mut Expr, schema: &DFSchema) -> Option<()> {
+    let (DataType::List(field), of) = (list.get_type(schema).ok()?, element.get_type(schema).ok()?) else {
+        return None;
+    };
+    if !field.data_type().is_decimal() || !of.is_decimal() || *field.data_type() == of {
+        return None;
+    }
+    let common = comparison_coercion(field.data_type(), &of)?;
+    let field = field.as_ref().clone().with_data_type(common.clone());
+    *list = cast(std::mem::take(list), DataType::List(Arc::new(field)));
+    *element = cast(std::mem::take(element), common);
+    Some(())
 }
 
 /// Literals at once, so that they can be compared with keys.

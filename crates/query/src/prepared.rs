@@ -158,7 +158,8 @@ impl Prepared {
         self.0.command.as_ref().and_then(CursorUse::of)
     }
 
-    /// Brings values to the types of the parameters; those without a zone are in the session's, as it is now.
+    /// Brings values to the types of the parameters; those without a zone are in the session's, as it is now. Decimals that the
+    /// type has no room for stay as they are: they are compared so, and rounded or refused where they are assigned.
     fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
         let types = &self.0.parameters;
         if values.len() != types.len() {
@@ -178,7 +179,13 @@ impl Prepared {
             _ => value.cast_to(data_type),
         };
         let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
+            Ok(cast)
+                if is_decimal(data_type) && cast.cast_to(&value.data_type()).ok().as_ref() != Some(value) =>
+            {
+                Ok(value.clone())
+            }
             Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
+            _ if is_decimal(data_type) && is_decimal(&value.data_type()) => Ok(value.clone()),
             // A text is malformed; a number is too large.
             _ => {
                 let is_text = value.data_type().is_string();
@@ -187,6 +194,15 @@ impl Prepared {
             }
         };
         values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)
+    }
+}
+
+/// DECIMAL, or lists of it.
+fn is_decimal(data_type: &ArrowType) -> bool {
+    match data_type {
+        ArrowType::Decimal128(..) => true,
+        ArrowType::List(element) => is_decimal(element.data_type()),
+        _ => false,
     }
 }
 

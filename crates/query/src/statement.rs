@@ -35,6 +35,8 @@ const NESTING_MAX: usize = 128;
 
 /// What the names of the engine's options begin with.
 const ENGINE_OPTIONS: &str = "datafusion";
+/// The setting that SQL spells TIME ZONE.
+const TIME_ZONE: &str = "TimeZone";
 
 /// A statement, by who runs it.
 #[derive(Debug, Clone)]
@@ -323,6 +325,8 @@ fn classify(statement: EngineStatement) -> Result<Command> {
             Ok(match name.to_ascii_lowercase().as_str() {
                 "all" => Command::ResetAll,
                 option if is_engine_option(option) => Command::Engine(Box::new(statement)),
+                // The parser joins words as it does the parts of a name.
+                "time.zone" => Command::Set { name: TIME_ZONE.into(), value: None, local: false },
                 _ => Command::Set { name, value: None, local: false },
             })
         }
@@ -362,7 +366,7 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::ShowVariable { ref variable } if !is_engine_option(&words(variable)) => {
             match words(variable).as_str() {
                 "all" => Command::ShowAll,
-                "time zone" => Command::Show("TimeZone".into()),
+                "time zone" => Command::Show(TIME_ZONE.into()),
                 "transaction isolation level" => Command::Show("transaction_isolation".into()),
                 name => Command::Show(name.to_owned()),
             }
@@ -456,7 +460,7 @@ fn classify_set(set: Set) -> Result<Command> {
         Set::SetTimeZone { local, value } => {
             let value = setting_value(&value);
             let default = value.eq_ignore_ascii_case("default") || value.eq_ignore_ascii_case("local");
-            Ok(Command::Set { name: "TimeZone".into(), value: (!default).then_some(value), local })
+            Ok(Command::Set { name: TIME_ZONE.into(), value: (!default).then_some(value), local })
         }
         Set::SetNames { charset_name, collation_name: None } => {
             Ok(Command::Set { name: "client_encoding".into(), value: Some(charset_name.value), local: false })
@@ -533,6 +537,7 @@ mod tests {
         assert_eq!(set("SET SESSION extra_float_digits = -3"), is("extra_float_digits", "-3", false));
         assert_eq!(set("SET NAMES 'utf8'"), is("client_encoding", "utf8", false));
         assert_eq!(set("RESET DateStyle"), is("DateStyle", "DEFAULT", false));
+        assert_eq!(set("RESET TIME ZONE"), is("TimeZone", "DEFAULT", false));
         assert!(matches!(one("RESET ALL"), Command::ResetAll));
         assert!(matches!(one("SHOW durability"), Command::Show(name) if name == "durability"));
         assert!(matches!(one("SHOW ALL"), Command::ShowAll));

@@ -324,3 +324,42 @@ async fn subqueries_that_are_run_by_row_read_in_the_statements_transaction() {
         run(&mut other, "UPDATE meters SET place = 'roof', power = 20 WHERE id = 2").await;
     }
 }
+
+/// A value that is finer than its column is compared as it is; only where it is assigned is it rounded.
+#[tokio::test]
+async fn decimals_keep_their_digits_until_they_are_assigned() {
+    let (_database, mut session) = meters().await;
+    run(&mut session, "CREATE TABLE prices (id INT PRIMARY KEY, price DECIMAL(10,2))").await;
+    run(&mut session, "INSERT INTO prices VALUES (1, 1.00), (2, 1.01), (3, 1.02)").await;
+    let fine = ScalarValue::Decimal128(Some(1_005), 38, 3);
+    let list = |values: &[ScalarValue]| {
+        ScalarValue::List(ScalarValue::new_list(values, &DataType::Decimal128(38, 3), true))
+    };
+    let exact = ScalarValue::Decimal128(Some(1_020), 38, 3);
+    for (condition, value, expected) in [
+        ("price = $1", fine.clone(), ""),
+        ("price = $1", exact.clone(), "3"),
+        ("price IN ($1, 1.00)", fine.clone(), "1"),
+        ("price > $1", fine.clone(), "2;3"),
+        ("price + $1 < 2.01", fine.clone(), "1"),
+        ("price BETWEEN $1 AND 1.01", fine.clone(), "2"),
+        ("price = ANY($1)", list(&[fine.clone(), exact.clone()]), "3"),
+        ("price <> ALL($1)", list(&[fine.clone(), exact.clone()]), "1;2"),
+        ("price = $1", ScalarValue::Decimal128(None, 38, 3), ""),
+    ] {
+        let sql = format!("SELECT id FROM prices WHERE {condition} ORDER BY id");
+        let statement = prepared(&mut session, &sql).await;
+        assert_eq!(given(&mut session, &statement, &[value]).await.unwrap(), expected, "{condition}");
+        let other = ScalarValue::Decimal128(Some(101), 10, 2);
+        if !condition.contains("($1)") {
+            given(&mut session, &statement, &[other]).await.unwrap();
+        }
+    }
+    let update = prepared(&mut session, "UPDATE prices SET price = $1 WHERE price > $2").await;
+    assert_eq!(given(&mut session, &update, &[fine.clone(), exact.clone()]).await.unwrap(), "UPDATE 0");
+    assert_eq!(given(&mut session, &update, &[fine.clone(), fine.clone()]).await.unwrap(), "UPDATE 2");
+    let insert = prepared(&mut session, "INSERT INTO prices VALUES (4, $1)").await;
+    assert_eq!(given(&mut session, &insert, &[fine]).await.unwrap(), "INSERT 1");
+    let all = prepared(&mut session, "SELECT count(*) FROM prices WHERE price = 1.01").await;
+    assert_eq!(given(&mut session, &all, &[]).await.unwrap(), "3");
+}

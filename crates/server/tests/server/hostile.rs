@@ -217,6 +217,18 @@ async fn what_is_too_large_or_too_deep_has_its_code() {
     served.stop().await;
 }
 
+/// Joins that stand on each other draw from one budget of the runtime's.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leaves_of_many_joins_get_their_turn() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE one (id INT PRIMARY KEY); INSERT INTO one VALUES (1)").await.unwrap();
+    let joins: String = (1..150).map(|at| format!(" JOIN one t{at} ON t{at}.id = t0.id")).collect();
+    assert_eq!(one(&client, &format!("SELECT count(*) FROM one t0{joins}")).await, "1");
+    drop(client);
+    served.stop().await;
+}
+
 /// What nests by repetition alone, without parentheses: the deepest trees that texts make.
 #[tokio::test(flavor = "multi_thread")]
 async fn chains_are_bounded_by_their_length() {
