@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     TryCast, Volatility, cast as cast_expr,
 };
 use datafusion::optimizer::AnalyzerRule;
+use entresol_tables::calendar;
 
 use super::{UTC, Zone, named};
 use crate::error::{Error, external};
@@ -50,7 +51,7 @@ fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expr)
 }
 
-/// The rule for casts between moments and times on the wall; it comes after the engine's type coercion, which adds some.
+/// The rule for casts to moments and times on the wall, and between them; it comes after the engine's type coercion, which adds some.
 ///
 /// - A moment is made a time on the wall before it loses its zone.
 /// - A comparison with a column's time on the wall is made on the wall: so it keeps to columns, and their indexes. With a
@@ -101,8 +102,12 @@ fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// The cast of an expression, if it is between a moment and a time on the wall; else the expression.
+/// The cast of an expression, if it is of a text that says a time, or between a moment and a time on the wall; else the
+/// expression.
 fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+    if let Some(time) = literal_time(&expr, to) {
+        return Ok(Expr::Literal(time, None));
+    }
     let from = expr.get_type(schema);
     match to {
         DataType::Timestamp(unit, Some(zone)) if !is_utc(zone) => {
@@ -123,6 +128,24 @@ fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<E
             Ok(cast_expr(to_local_time().call(vec![expr]), to.clone()))
         }
         _ => Err(expr),
+    }
+}
+
+/// A text as a time, read as everywhere else: `2024-07-01 12:30` will do, and a time on the wall ignores a zone. What is
+/// not read so is the engine's to read, or to refuse.
+fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = expr else { return None };
+    let DataType::Timestamp(unit, zone) = to else { return None };
+    let micros = match zone {
+        None => calendar::parse_timestamp(text.trim())?,
+        Some(zone) => Zone::new(zone).ok()?.parse(text)?,
+    };
+    match unit {
+        TimeUnit::Microsecond => Some(ScalarValue::TimestampMicrosecond(Some(micros), zone.clone())),
+        TimeUnit::Nanosecond => {
+            Some(ScalarValue::TimestampNanosecond(Some(micros.checked_mul(1000)?), zone.clone()))
+        }
+        TimeUnit::Second | TimeUnit::Millisecond => None,
     }
 }
 
