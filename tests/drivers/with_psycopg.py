@@ -8,6 +8,7 @@ import time
 
 import psycopg
 from psycopg import errors
+from psycopg.rows import dict_row, namedtuple_row
 
 HOST, PORT = sys.argv[1], sys.argv[2]
 DSN = f"host={HOST} port={PORT} user=tester dbname=entresol"
@@ -103,6 +104,15 @@ def moments_have_the_sessions_zone(connection):
     row = connection.execute("SELECT until FROM moment WHERE at = '2024-07-01 10:30:00Z'").fetchone()
     assert row == (datetime.datetime(2024, 1, 1, 3, 30, tzinfo=utc),), row
     connection.execute("RESET TIME ZONE")
+
+
+def columns_have_the_names_of_postgresql(connection):
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute("SELECT count(*), max(id), 1 + 1, min(day)::text FROM every").fetchone()
+        assert row == {"count": 4, "max": 4, "?column?": 2, "min": "1969-12-31"}, row
+    with connection.cursor(row_factory=namedtuple_row) as cursor:
+        row = cursor.execute("SELECT id::text, upper(note) FROM every WHERE id = 1").fetchone()
+        assert (row.id, row.upper) == ("1", "PLAIN"), row
 
 
 def prepared_statements_are_used_again(connection):
@@ -212,6 +222,7 @@ def main():
         connection.autocommit = True
         values_go_in_and_come_back(connection)
         moments_have_the_sessions_zone(connection)
+        columns_have_the_names_of_postgresql(connection)
         connection.autocommit = False
         prepared_statements_are_used_again(connection)
         transactions_and_their_errors(connection)

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use entresol_tables::{Check, Column, IndexDefinition, Kept, NewSequence, Schema, TableDefinition};
 
+use crate::catalog::spelling;
 use crate::error::{Error, Result};
 use crate::generated::{Generated, check_sequences, identity_option, serial};
 use crate::past::history_option;
@@ -229,7 +230,7 @@ pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
         .fields()
         .iter()
         .map(|field| match column_type(field.data_type()) {
-            Some(data_type) => Ok(Column::new(field.name(), data_type)),
+            Some(data_type) => Ok(Column::new(spelling::shown_name(field.name()), data_type)),
             None => Err(Error::unsupported(format!(
                 "type {} of column {} in CREATE TABLE AS: cast it",
                 field.data_type(),

@@ -256,14 +256,28 @@ fn plan_error(message: String) -> Error {
     }
 }
 
-/// Cuts the backtrace that some errors of the engine carry in their text.
+/// What the engine's errors say of its bugs, also where a statement is wrong.
+const BUG_NOTE: &str = "\nThis issue was likely caused by a bug in DataFusion's code. Please help us to resolve this by filing a bug \
+                        report in our issue tracker: https://github.com/apache/datafusion/issues";
+
+/// Cuts the backtrace that some errors of the engine carry in their text, and what is for its developers.
 fn first_lines(message: &str) -> String {
-    message.split("\n\nbacktrace").next().unwrap_or(message).to_owned()
+    let message = message.split("\n\nbacktrace").next().unwrap_or(message).replace(BUG_NOTE, "");
+    message.strip_prefix("Internal error: ").unwrap_or(&message).to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_do_not_speak_of_the_engines_bugs() {
+        let inner = DataFusionError::Internal("Function 'f' failed to match".into());
+        let error = Error::from(DataFusionError::Plan(format!("{inner} You might need a cast.")));
+        assert!(
+            matches!(error, Error::Invalid(message) if message == "Function 'f' failed to match. You might need a cast.")
+        );
+    }
 
     #[test]
     fn own_errors_come_back_out_of_the_engine() {

@@ -68,7 +68,10 @@ impl Scope {
         let mut exprs = Vec::new();
         for item in items {
             match item {
-                SelectItem::UnnamedExpr(expr) => exprs.push(self.logical("RETURNING", expr.clone(), None)?),
+                SelectItem::UnnamedExpr(expr) => {
+                    let name = Some(spelling::column_name(expr));
+                    exprs.push(self.logical("RETURNING", expr.clone(), name)?);
+                }
                 SelectItem::ExprWithAlias { expr, alias } => {
                     exprs.push(self.logical("RETURNING", expr.clone(), Some(identifier(alias)))?);
                 }

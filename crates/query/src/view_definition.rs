@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName};
 use entresol_tables::{Error as TableError, RelationKind, View, ViewDefinition};
 
+use crate::catalog::spelling;
 use crate::error::{Error, Result};
 use crate::result::StatementResult;
 use crate::session::{Session, blocking};
@@ -33,7 +34,7 @@ pub(crate) async fn create(session: &Session, create: &CreateView) -> Result<Sta
     if given.len() > fields.len() {
         return Err(Error::coded("42601", "CREATE VIEW specifies more column names than columns"));
     }
-    let rest = fields.iter().skip(given.len()).map(|field| field.name().clone());
+    let rest = fields.iter().skip(given.len()).map(|field| spelling::shown_name(field.name()));
     let columns: Vec<String> = given.iter().cloned().chain(rest).collect();
     if let Some((_, twice)) = columns.iter().enumerate().find(|(at, name)| columns[..*at].contains(name)) {
         return Err(Error::coded("42701", format!("column \"{twice}\" specified more than once")));

@@ -36,6 +36,7 @@ use datafusion::prelude::SessionContext;
 use entresol_tables::{Catalog, ReadColumn, RelationKind, View, ViewRead};
 use parking_lot::{Mutex, RwLock};
 
+use crate::catalog::spelling;
 use crate::error::{Error, Result, external};
 use crate::numbers;
 use crate::schemas::{CATALOG, SCHEMA};
@@ -153,6 +154,7 @@ async fn scoped(
     depth: usize,
 ) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
     let mut statement = query_of(query)?;
+    spelling::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;
     let hidden = reads.map(|reads| {

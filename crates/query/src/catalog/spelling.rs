@@ -15,7 +15,7 @@
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
 //! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
-//! | `ORDER BY c` beside an item `c::type`, whose name it is | `ORDER BY 1` |
+//! | items without a name: `count(*)`, `c::type`, `1 + 1` | `AS count`, `AS c`, `AS "?column?"`, see [`names`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
@@ -24,6 +24,7 @@
 mod build;
 mod from;
 mod lists;
+mod names;
 mod types;
 
 use std::ops::ControlFlow;
@@ -31,8 +32,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr,
-    Statement, Subscript, TableFactor, VisitMut, VisitorMut, visit_expressions,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
+    Subscript, TableFactor, VisitMut, VisitorMut,
 };
 
 use self::build::{call, cast_to, null, number, sum, text};
@@ -40,6 +41,8 @@ use self::from::table;
 use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
 };
+pub(crate) use self::names::{column_name, shown_name};
+use self::names::{name_items, order_items};
 use self::types::{alias_of, is_text, known_type, operator, system_name};
 use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
@@ -112,12 +115,12 @@ impl VisitorMut for Spelling {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        order_by_casts(query);
+        order_items(query);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        name_apart(&mut select.projection);
+        name_items(&mut select.projection);
         ControlFlow::Continue(())
     }
 
@@ -270,108 +273,4 @@ fn list_of_rows(query: &Query) -> Option<Expr> {
     let EngineStatement::Statement(statement) = query_of(&text).ok()? else { return None };
     let Statement::Query(outer) = *statement else { return None };
     Some(Expr::Subquery(outer))
-}
-
-/// Gives columns that would have the same name others, which clients see as the same.
-fn name_apart(projection: &mut [SelectItem]) {
-    let wild = projection
-        .iter()
-        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
-    let mut seen: Vec<String> = Vec::new();
-    for item in projection {
-        let (shown, expr, named) = match item {
-            // The engine gives all of them the same name.
-            SelectItem::UnnamedExpr(expr) if is_subquery(expr) => ("(<subquery>)".to_owned(), expr, false),
-            // The engine calls a cast as its column.
-            SelectItem::UnnamedExpr(expr) if let Some(column) = cast_column(expr) => {
-                (column.to_string(), expr, false)
-            }
-            // As it will be written.
-            SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), expr, false),
-            SelectItem::ExprWithAlias { expr, alias } => (identifier(alias), expr, true),
-            _ => continue,
-        };
-        let is_column = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
-        let repeated = seen.iter().filter(|other| **other == shown).count();
-        seen.push(shown);
-        // A column beside `t.*` is there twice.
-        let is_column = is_column || cast_column(expr).is_some();
-        let repeats = repeated + usize::from(wild && is_column && !named);
-        if repeats == 0 {
-            continue;
-        }
-        let name = match item {
-            SelectItem::UnnamedExpr(expr) if let Some(column) = cast_column(expr) => {
-                column_of(column).map(identifier).unwrap_or_default()
-            }
-            SelectItem::ExprWithAlias { alias, .. } => identifier(alias),
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) => identifier(name),
-            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
-                parts.last().map(identifier).unwrap_or_default()
-            }
-            SelectItem::UnnamedExpr(Expr::Function(function)) => {
-                system_name(&function.name).unwrap_or_default()
-            }
-            _ => "?column?".to_owned(),
-        };
-        let alias = Ident::with_quote('"', format!("{name}{}", "\0".repeat(repeats)));
-        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
-        }
-    }
-}
-
-/// The column that an expression casts.
-fn cast_column(expr: &Expr) -> Option<&Expr> {
-    match expr {
-        Expr::Nested(inner) => cast_column(inner),
-        Expr::Cast { expr: inner, .. } if column_of(inner).is_some() => Some(inner),
-        Expr::Cast { expr: inner, .. } => cast_column(inner),
-        _ => None,
-    }
-}
-
-/// Orders by casts without a name where their column's is written, which is theirs, and sets them apart from it where it is
-/// part of what is ordered by: the engine takes both for one.
-fn order_by_casts(query: &mut Query) {
-    let (SetExpr::Select(select), Some(order)) = (query.body.as_mut(), &mut query.order_by) else { return };
-    let OrderByKind::Expressions(order) = &mut order.kind else { return };
-    let names = |item: &SelectItem, name: &Ident| match item {
-        SelectItem::UnnamedExpr(expr) => {
-            column_of(expr).is_some_and(|own| identifier(own) == identifier(name))
-        }
-        SelectItem::ExprWithAlias { alias, .. } => identifier(alias) == identifier(name),
-        _ => true,
-    };
-    for at in 0..select.projection.len() {
-        let SelectItem::UnnamedExpr(expr) = &select.projection[at] else { continue };
-        let Some(name) = cast_column(expr).and_then(column_of).cloned() else { continue };
-        if select.projection.iter().any(|item| names(item, &name)) {
-            continue;
-        }
-        let mut is_part = false;
-        for by in order.iter_mut() {
-            if matches!(&by.expr, Expr::Identifier(own) if identifier(own) == identifier(&name)) {
-                by.expr = number(at as i64 + 1);
-                continue;
-            }
-            let _: ControlFlow<()> = visit_expressions(&by.expr, |part| {
-                is_part |= column_of(part).is_some_and(|own| identifier(own) == identifier(&name));
-                ControlFlow::Continue(())
-            });
-        }
-        if is_part && let SelectItem::UnnamedExpr(expr) = &mut select.projection[at] {
-            let alias = Ident::with_quote('"', identifier(&name) + "\0");
-            select.projection[at] =
-                SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
-        }
-    }
-}
-
-fn is_subquery(expr: &Expr) -> bool {
-    match expr {
-        Expr::Subquery(_) => true,
-        Expr::Function(function) => matches!(function.args, FunctionArguments::Subquery(_)),
-        _ => false,
-    }
 }
