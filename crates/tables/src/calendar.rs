@@ -161,7 +161,7 @@ pub fn format_date(days: i32, out: &mut impl fmt::Write) -> fmt::Result {
     write!(out, "{year:04}-{month:02}-{day:02}")
 }
 
-/// Writes a timestamp as `YYYY-MM-DD HH:MM:SS`, with six more digits if it has a fraction of a second.
+/// Writes a timestamp as `YYYY-MM-DD HH:MM:SS`, with as many digits more as its fraction of a second has.
 pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     let days = micros.div_euclid(MICROS_PER_DAY);
     let of_day = micros.rem_euclid(MICROS_PER_DAY);
@@ -171,7 +171,13 @@ pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     write!(out, " {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
     match of_day % MICROS_PER_SECOND {
         0 => Ok(()),
-        fraction => write!(out, ".{fraction:06}"),
+        mut fraction => {
+            let mut digits = 6;
+            while fraction % 10 == 0 {
+                (fraction, digits) = (fraction / 10, digits - 1);
+            }
+            write!(out, ".{fraction:0digits$}")
+        }
     }
 }
 
@@ -252,6 +258,8 @@ mod tests {
             "1970-01-01 00:00:00",
             "1969-12-31 23:59:59.999999",
             "2026-02-28 12:30:01",
+            "2026-02-28 12:30:01.5",
+            "2026-02-28 12:30:01.00205",
             "9999-12-31 23:59:59",
         ] {
             let mut printed = String::new();

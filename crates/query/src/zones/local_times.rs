@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{AsArray, Int64Array};
-use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use datafusion::arrow::array::{Array, AsArray, Int64Array, StringBuilder};
+use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err, plan_err};
+use datafusion::common::{
+    DFSchema, Result as EngineResult, ScalarValue, exec_datafusion_err, internal_err, plan_err,
+};
 use datafusion::functions::datetime::to_local_time;
 use datafusion::logical_expr::expr::{Between, Cast};
 use datafusion::logical_expr::{
@@ -20,6 +22,9 @@ use super::{UTC, Zone, named};
 use crate::error::{Error, external};
 use crate::numbers::operands;
 use crate::rewriting::rewritten;
+
+/// Room for the text of a time.
+const TEXT_BYTES: usize = 26;
 
 /// The rule that makes a date beside a moment the moment at which it begins. It comes before the engine's type coercion,
 /// which makes both times on the wall.
@@ -102,7 +107,7 @@ fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// The cast of an expression, if it is of a text that says a time, or between a moment and a time on the wall; else the
+/// The cast of an expression, if it is between a text and a time, or between a moment and a time on the wall; else the
 /// expression.
 fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
     if let Some(time) = literal_time(&expr, to) {
@@ -110,6 +115,12 @@ fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<E
     }
     let from = expr.get_type(schema);
     match to {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            if matches!(from, Ok(DataType::Timestamp(..))) =>
+        {
+            let text = ScalarUDF::from(TimeText::new()).call(vec![expr]);
+            Ok(if *to == DataType::Utf8 { text } else { cast_expr(text, to.clone()) })
+        }
         DataType::Timestamp(unit, Some(zone)) if !is_utc(zone) => {
             let wall = match from {
                 Ok(DataType::Timestamp(_, None)) => expr,
@@ -209,6 +220,60 @@ impl ScalarUDFImpl for Moment {
         };
         let zone = Zone::new(zone).map_err(external)?;
         shifted(&arguments.args[0], &self.data_type, |_, wall| zone.moment(wall))
+    }
+}
+
+/// The text of a timestamp, as PostgreSQL writes it and as it is written everywhere else: the engine's is ISO 8601's.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TimeText {
+    signature: Signature,
+}
+
+impl TimeText {
+    fn new() -> TimeText {
+        TimeText { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for TimeText {
+    fn name(&self) -> &str {
+        "time_text"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let times = &arguments.args[0];
+        let DataType::Timestamp(_, zone) = times.data_type() else {
+            return internal_err!("{} is no timestamp", times.data_type());
+        };
+        let rules = zone.as_deref().map(Zone::new).transpose().map_err(external)?;
+        let micros = times.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, zone), None)?;
+        let array = micros.to_array(1)?;
+        let mut texts = StringBuilder::with_capacity(array.len(), array.len() * TEXT_BYTES);
+        for time in array.as_primitive::<TimestampMicrosecondType>() {
+            let Some(time) = time else {
+                texts.append_null();
+                continue;
+            };
+            let written = match &rules {
+                Some(zone) => zone.print(time, &mut texts),
+                None => calendar::format_timestamp(time, &mut texts),
+            };
+            written.map_err(|error| exec_datafusion_err!("a time has no text: {error}"))?;
+            texts.append_value("");
+        }
+        let texts = texts.finish();
+        Ok(match times {
+            ColumnarValue::Array(_) => ColumnarValue::Array(Arc::new(texts)),
+            ColumnarValue::Scalar(_) => ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?),
+        })
     }
 }
 
