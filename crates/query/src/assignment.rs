@@ -3,7 +3,7 @@
 //! | column | takes |
 //! | --- | --- |
 //! | BOOLEAN | booleans, text |
-//! | INT, BIGINT | numbers (fractions are rounded, half away from zero), text |
+//! | INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), text |
 //! | DOUBLE | numbers, text |
 //! | DECIMAL | numbers (rounded to the scale, half away from zero), text |
 //! | DATE | dates, timestamps at midnight, text |
@@ -240,7 +240,7 @@ fn from_double(value: f64, target: DataType) -> Option<Value> {
         DataType::Double => Some(Value::Double(value)),
         DataType::Varchar => Some(Value::varchar(value.to_string())),
         DataType::Int | DataType::BigInt => {
-            let rounded = value.round();
+            let rounded = value.round_ties_even();
             // 2^63 is exact in a double; the comparison also refuses NaN.
             let fits = (-(2f64.powi(63))..2f64.powi(63)).contains(&rounded);
             fits.then_some(rounded as i64).and_then(|value| from_integer(value, target))
@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn numbers_round_and_never_wrap() {
         assert_eq!(from_integer(1 << 31, DataType::Int), None);
-        assert_eq!(from_double(2.5, DataType::Int), Some(Value::Int(3)));
+        assert_eq!(from_double(2.5, DataType::Int), Some(Value::Int(2)));
+        assert_eq!(from_double(-3.5, DataType::Int), Some(Value::Int(-4)));
         assert_eq!(from_double(9.3e18, DataType::BigInt), None);
         assert_eq!(from_double(f64::NAN, DataType::BigInt), None);
         assert_eq!(from_double(1.005, DECIMAL), Some(Value::Decimal(101)));

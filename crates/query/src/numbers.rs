@@ -5,6 +5,8 @@
 //! - Where a DOUBLE meets a DECIMAL in a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like COALESCE, the DECIMAL
 //!   becomes a DOUBLE. The engine would make both DECIMAL(30,15), which most doubles do not fit, and which keeps
 //!   filters away from keys.
+//! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero, as in
+//!   PostgreSQL. The engine would cut.
 //! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which the engine refuses.
 //!
 //! None of them knows statements or tables; they leave everything else as it is.
@@ -12,13 +14,17 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{AsArray, Float64Array};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
-use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction};
+use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -105,6 +111,11 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         let searched = search_decimals(list, element, schema);
         return Transformed::new_transformed(expr, searched.is_some());
     }
+    if let Expr::Cast(Cast { expr: inner, field }) | Expr::TryCast(TryCast { expr: inner, field }) = &mut expr
+    {
+        let is_rounded = field.data_type().is_integer() && round(inner, schema).is_some();
+        return Transformed::new_transformed(expr, is_rounded);
+    }
     let operands = operands(&mut expr);
     let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
     let is_double = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_floating);
@@ -119,6 +130,59 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
     }
     Transformed::yes(expr)
+}
+
+/// Rounds what a cast makes an integer; `None` if it has no fraction.
+fn round(expr: &mut Expr, schema: &DFSchema) -> Option<()> {
+    match expr.get_type(schema).ok()? {
+        of if of.is_floating() => {
+            *expr = ScalarUDF::from(Nearest::new()).call(vec![std::mem::take(expr)]);
+        }
+        DataType::Decimal128(_, scale) if scale > 0 => {
+            *expr = cast(std::mem::take(expr), DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// The integer that a DOUBLE is nearest to, the even one of two.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Nearest {
+    signature: Signature,
+}
+
+impl Nearest {
+    fn new() -> Nearest {
+        Nearest { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for Nearest {
+    fn name(&self) -> &str {
+        "nearest"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(DataType::Float64)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        Ok(match arguments.args[0].cast_to(&DataType::Float64, None)? {
+            ColumnarValue::Scalar(ScalarValue::Float64(value)) => {
+                ColumnarValue::Scalar(ScalarValue::Float64(value.map(f64::round_ties_even)))
+            }
+            ColumnarValue::Array(array) => {
+                let rounded: Float64Array = array.as_primitive::<Float64Type>().unary(f64::round_ties_even);
+                ColumnarValue::Array(Arc::new(rounded))
+            }
+            other => return internal_err!("{other:?} is no DOUBLE"),
+        })
+    }
 }
 
 /// Brings a list of decimals and one that it is searched for to one type; `None` if they are something else, or of one already.
