@@ -120,3 +120,4 @@ pub use statement::SQL_BYTES_MAX;
 pub use statement_memory::statement_memory;
 pub use types::{arrow_type, column_type, visible_schema};
 pub use views::VIEW_DEPTH_MAX;
+pub use zones::parse_moment;

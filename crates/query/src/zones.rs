@@ -35,6 +35,11 @@ pub(crate) const OPTION: &str = "datafusion.execution.time_zone";
 /// The farthest that an offset may be.
 const OFFSET_MINUTES_MAX: f64 = 16.0 * 60.0;
 
+/// The moment that a text says, in microseconds: it is in this zone, whose name a session has, if it names none itself.
+pub fn parse_moment(text: &str, zone: &str) -> Option<i64> {
+    Zone::new(zone).ok()?.parse(text)
+}
+
 /// The zone of this name as it is kept and shown, if there is one: `Europe/Berlin`, `+02:00`, hours as in `-3.5`.
 pub(crate) fn named(name: &str) -> Option<String> {
     let is = |known: &&str| known.eq_ignore_ascii_case(name);

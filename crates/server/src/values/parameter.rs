@@ -5,7 +5,8 @@
 use bytes::Bytes;
 use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
-use entresol::tables::calendar::without_zone;
+use entresol::query::parse_moment;
+use entresol::tables::calendar::{parse_timestamp, without_zone};
 use pgwire::api::Type;
 
 use super::temporal::{DAY_US, EPOCH_DAYS, EPOCH_US};
@@ -123,9 +124,15 @@ fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<Sc
         Type::FLOAT8 => ScalarValue::Float64(Some(trimmed.parse().map_err(|_| refuse())?)),
         Type::NUMERIC => numeric(decimal::from_text(trimmed).ok_or_else(refuse)?),
         Type::BYTEA => ScalarValue::Binary(Some(bytea(text).ok_or_else(refuse)?)),
+        // A zone is not looked at: a client in Berlin sends its own time, and its zone besides.
+        Type::TIMESTAMP if let Some(micros) = parse_timestamp(trimmed) => {
+            ScalarValue::TimestampMicrosecond(Some(micros), None)
+        }
+        Type::TIMESTAMPTZ if let Some(micros) = parse_moment(trimmed, zone) => {
+            ScalarValue::TimestampMicrosecond(Some(micros), Some(zone.into()))
+        }
         Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
             let as_type = super::types::arrow_type(of.oid(), zone).unwrap_or(DataType::Utf8);
-            // Not converted: a client in Berlin sends its own time, and its zone besides.
             let trimmed = if *of == Type::TIMESTAMP { without_zone(trimmed) } else { trimmed };
             let parsed = ScalarValue::from(trimmed).cast_to(&as_type);
             parsed.map_err(|_| Report { code: "22007", ..refuse() })?
@@ -280,6 +287,14 @@ mod tests {
         let stamp = DataType::Timestamp(entresol::arrow::datatypes::TimeUnit::Microsecond, None);
         let at = |zone: &str| text(&format!("2024-01-01 12:30:00{zone}"), Type::TIMESTAMP, &stamp);
         assert_eq!(at("+02"), at(""));
+        assert_eq!(text("2024-01-01 12:30", Type::TIMESTAMP, &stamp), at(""));
+        assert_eq!(text("2024-01-01 12:30:00.1234567", Type::TIMESTAMP, &stamp), at(".123456"));
+        let moment = DataType::Timestamp(entresol::arrow::datatypes::TimeUnit::Microsecond, Some(UTC.into()));
+        let noon = text("2024-01-01 12:00:00Z", Type::TIMESTAMPTZ, &moment);
+        for same in ["2024-01-01 12:00", " 2024-01-01T14:00+02 ", "2024-01-01 13:00:00 Europe/Berlin"] {
+            assert_eq!(text(same, Type::TIMESTAMPTZ, &moment), noon, "{same}");
+        }
+        assert_eq!(text("noon", Type::TIMESTAMPTZ, &moment).unwrap_err().code, "22007");
         assert_eq!(text("soon", Type::DATE, &DataType::Date32).unwrap_err().code, "22007");
         let bytes = text("\\x00fF", Type::BYTEA, &DataType::Binary);
         assert_eq!(bytes, Ok(ScalarValue::Binary(Some(vec![0, 255]))));
