@@ -15,8 +15,7 @@ use crate::error::{Error, Result};
 
 /// Words, values and operators between two commas, or parentheses.
 pub const CHAIN_MAX: usize = 2_000;
-/// SELECTs of a UNION, INTERSECT or EXCEPT. Their joins stand on each other: from 128 on, the engine yields before the lowest
-/// has anything, again and again, until the statement's time is over.
+/// SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
 pub const SELECTS_MAX: usize = 100;
 /// The stack of a thread that runs statements of strangers. Taken as it is used: addresses, no memory.
 pub const STACK_BYTES: usize = 64 << 20;
