@@ -9,7 +9,7 @@ use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
     Tumbling, Tuple,
 };
-use entresol_tables::{Catalog, Value};
+use entresol_tables::{Catalog, DataType, Value};
 use std::sync::Arc;
 use support::*;
 
@@ -113,6 +113,27 @@ fn a_tuple_at_the_edge_belongs_to_the_next_window() {
     let window = |second: i64, count: i64| (Value::Timestamp(second * SECOND_US), Value::BigInt(count));
     assert_eq!(starts, [window(-10, 1), window(0, 2), window(10, 1)]);
     assert_eq!(report.late, 0);
+}
+
+#[test]
+fn windows_over_moments_are_moments() {
+    let catalog = volatile();
+    let mut columns = reading_columns();
+    columns[1].data_type = DataType::TimestampTz;
+    let readings = [reading(1, 0, 2.0), reading(1, 9, 3.0), reading(1, 10, 4.0)];
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(2));
+    let source = GeneratorSource::new(columns, move |n| readings.get(n as usize).cloned());
+    let windows = topology.source("readings", source).window(Tumbling::new("at", Duration::from_secs(10)));
+    windows.group_by(&["meter"]).aggregate(&aggregates(), "open").to_table("windows");
+    topology.build().unwrap().run().unwrap();
+    for (table, column) in [("windows", "window_start"), ("windows", "window_end"), ("open", "window_start")]
+    {
+        let table = catalog.table(table).unwrap();
+        let found = table.schema().columns().iter().find(|found| found.name == column).unwrap();
+        assert_eq!(found.data_type, DataType::TimestampTz, "{column}");
+    }
+    let starts: Vec<Value> = rows(&catalog, "windows").iter().map(|row| row[1].clone()).collect();
+    assert_eq!(starts, [Value::Timestamp(0), Value::Timestamp(10 * SECOND_US)]);
 }
 
 #[test]
