@@ -179,8 +179,11 @@ impl Prepared {
             _ => value.cast_to(data_type),
         };
         let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
+            // Texts have other spellings of the same number.
             Ok(cast)
-                if is_decimal(data_type) && cast.cast_to(&value.data_type()).ok().as_ref() != Some(value) =>
+                if is_decimal(data_type)
+                    && !value.data_type().is_string()
+                    && cast.cast_to(&value.data_type()).ok().as_ref() != Some(value) =>
             {
                 Ok(value.clone())
             }

@@ -346,6 +346,13 @@ async fn decimals_keep_their_digits_until_they_are_assigned() {
         ("price = ANY($1)", list(&[fine.clone(), exact.clone()]), "3"),
         ("price <> ALL($1)", list(&[fine.clone(), exact.clone()]), "1;2"),
         ("price = $1", ScalarValue::Decimal128(None, 38, 3), ""),
+        ("price = $1", ScalarValue::from(1.005), ""),
+        ("price = $1", ScalarValue::from(1_i64), "1"),
+        ("price = $1", text("1.0"), "1"),
+        ("price > $1", text("1.0"), "2;3"),
+        ("price > $1", text("-10.005"), "1;2;3"),
+        ("price < $1", text("9"), "1;2;3"),
+        ("price < $1", text("10.5"), "1;2;3"),
     ] {
         let sql = format!("SELECT id FROM prices WHERE {condition} ORDER BY id");
         let statement = prepared(&mut session, &sql).await;
