@@ -99,6 +99,7 @@ fn memory(error: &entresol_memory::Error) -> ErrorKind {
         E::Corrupt { .. } => ErrorKind::Corrupt,
         E::NewerVersion { .. } | E::OlderVersion { .. } | E::Unsupported(_) => ErrorKind::Unsupported,
         E::Io { .. } | E::OutOfSpace { .. } | E::Failed { .. } => ErrorKind::Io,
+        E::MemoryLimit(_) => ErrorKind::MemoryLimit,
         E::Closed => ErrorKind::Closed,
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong on this floor, with the file and the place.
 
+use crate::budget::MemoryLimit;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,9 @@ pub enum Error {
         /// What could not grow, to what size.
         what: String,
     },
+    /// The memory budget is used up.
+    #[error(transparent)]
+    MemoryLimit(#[from] Box<MemoryLimit>),
     /// An earlier write failed; nothing more can be made durable until the database is opened again.
     #[error(
         "the database is read-only since an earlier failure: {cause}. Close it, mend the cause and open it again"
@@ -98,6 +102,12 @@ pub enum Error {
     /// The machine cannot do what was asked for.
     #[error("{0}")]
     Unsupported(String),
+}
+
+impl From<MemoryLimit> for Error {
+    fn from(limit: MemoryLimit) -> Error {
+        Error::MemoryLimit(Box::new(limit))
+    }
 }
 
 impl Error {

@@ -30,6 +30,7 @@
 //! two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
 
 mod allocator;
+pub mod budget;
 pub mod crash;
 mod domain;
 mod durability;
@@ -49,6 +50,7 @@ mod spin;
 mod stats;
 
 pub use allocator::{ClassSpace, OBJECT_BYTES_MAX, Reservation, SpaceStats};
+pub use budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation, MemorySize, MemoryUsage};
 pub use domain::dax::{FlushChoice, FlushInstruction, STREAM_BYTES_MIN};
 pub use domain::journal::{JournalInfo, JournalOptions, PagesReport};
 pub use domain::modelled::{Load, ModelledCost};

@@ -19,6 +19,7 @@ pub use backup::BackupReport;
 pub use inspection::PoolInfo;
 
 use crate::allocator::{Allocator, Reservation};
+use crate::budget::MemoryBudget;
 use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::{JournalOptions, PagesReport};
 use crate::domain::modelled::{Load, ModelledCost};
@@ -59,6 +60,8 @@ pub struct PoolOptions {
     pub journal: JournalOptions,
     /// Clock, randomness, files.
     pub env: Env,
+    /// The budget that the pool's memory counts in; none: it counts nowhere and has no bound.
+    pub memory: Option<Arc<MemoryBudget>>,
 }
 
 impl Default for PoolOptions {
@@ -70,6 +73,7 @@ impl Default for PoolOptions {
             address_space_bytes: 1 << 40,
             journal: JournalOptions::default(),
             env: Env::real(),
+            memory: None,
         }
     }
 }

@@ -363,3 +363,25 @@ fn a_time_target_makes_checkpoints_though_the_bytes_are_few() {
         Err(Error::NotFound { .. } | Error::Invalid(_))
     ));
 }
+
+#[test]
+fn journal_buffers_count_in_the_budget_while_the_pool_is_open() {
+    use entresol_memory::{MemoryBudget, MemoryConsumer};
+    let dir = TempDir::new().unwrap();
+    let memory = MemoryBudget::new(64 << 20).unwrap();
+    let used = || {
+        let usage = memory.usage();
+        usage
+            .consumers
+            .iter()
+            .find(|line| line.consumer == MemoryConsumer::JournalBuffers)
+            .unwrap()
+            .used_bytes
+    };
+    let options = PoolOptions { memory: Some(memory.clone()), ..options(Env::real()) };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    assert!((1..=16 << 20).contains(&used()), "{}", used());
+    pool.close().unwrap();
+    drop(pool);
+    assert_eq!(used(), 0);
+}

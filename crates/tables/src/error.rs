@@ -365,6 +365,7 @@ fn memory_sqlstate(error: &entresol_memory::Error) -> &'static str {
     use entresol_memory::Error as E;
     match error {
         E::OutOfSpace { .. } => "53100",
+        E::MemoryLimit(_) => "53200",
         E::Corrupt { .. } => "XX001",
         E::Closed => "57P01",
         E::Io { .. } | E::Failed { .. } => "58030",

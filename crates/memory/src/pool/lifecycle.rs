@@ -395,6 +395,7 @@ fn open_domain(
         pool_file: file.clone(),
         pool_path: path.to_path_buf(),
         options: options.journal.clone(),
+        memory: options.memory.clone(),
     };
     let journal = if has_journal {
         Journal::open(parts, &journal_path, header.uuid, &options.env)?

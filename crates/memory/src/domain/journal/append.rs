@@ -352,6 +352,9 @@ impl Shared {
         match bytes {
             Some(bytes) => {
                 let buffer = AlignedBuffer::new(bytes);
+                if let Some(reserved) = &mut *self.buffers.lock() {
+                    reserved.grow_unchecked(bytes as u64);
+                }
                 self.appender.active.lock().give_back(buffer);
                 Ok(())
             }

@@ -57,6 +57,7 @@ mod recovery;
 mod slots;
 mod stage;
 
+use crate::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -190,6 +191,8 @@ struct Shared {
     /// A [`Gate`]. Changed under the room lock.
     gate: AtomicU8,
     background: Background,
+    /// What the buffers take of the budget, if there is one.
+    buffers: Mutex<Option<MemoryReservation>>,
     /// Signalled when a checkpoint has moved `replay_from`, or the journal has failed.
     room: Condvar,
     room_lock: Mutex<()>,
@@ -212,6 +215,7 @@ pub(crate) struct JournalParts {
     pub(crate) pool_file: Arc<dyn StorageFile>,
     pub(crate) pool_path: PathBuf,
     pub(crate) options: JournalOptions,
+    pub(crate) memory: Option<Arc<MemoryBudget>>,
 }
 
 impl Journal {
@@ -279,6 +283,11 @@ impl Journal {
             .files()
             .open(&parts.pool_path, OpenMode::OpenDirect)
             .map_err(|e| Error::io("open", &parts.pool_path, &e))?;
+        // Two from the beginning, each with its frame's header; see [`append`].
+        let buffers = parts.memory.as_ref().map(|memory| {
+            let bytes = 2 * (payload_bytes + FRAME_HEADER_WORDS * 8) as u64;
+            memory.reserve_unchecked(MemoryConsumer::JournalBuffers, bytes)
+        });
         let end_lsn = recovered.end_lsn;
         let replayed =
             Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
@@ -310,6 +319,7 @@ impl Journal {
             failure: OnceLock::new(),
             gate: AtomicU8::new(Gate::Open as u8),
             background: Background::default(),
+            buffers: Mutex::new(buffers),
             room: Condvar::new(),
             room_lock: Mutex::new(()),
             syncs: AtomicU64::new(0),
