@@ -2,6 +2,8 @@
 //! at each level it finds no anomaly that the level forbids. Skipped where the program is not there (`make checker`).
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,6 +74,7 @@ fn history(checker: &Path, level: &str, model: &str, workload: &str) {
         std::thread::sleep(Duration::from_millis(700));
         assert!(clients.try_wait().unwrap().is_none(), "the clients ended early");
         drop(server);
+        support::succeed(&["check", database.to_str().unwrap(), "--quiet"]);
         server = Server::start(&database, port);
     }
     clients.wait().unwrap();
@@ -82,6 +85,7 @@ fn history(checker: &Path, level: &str, model: &str, workload: &str) {
     let committed = lines.lines().filter(|line| line.contains("\"type\":\"ok\"")).count();
     assert!(committed > 50, "{level}, {workload}: {committed} committed; {text}");
     drop(server);
+    support::succeed(&["check", database.to_str().unwrap(), "--quiet"]);
 }
 
 #[test]

@@ -375,6 +375,21 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.check_damaged(claim, entry))
     }
 
+    /// As [`OrderedIndex::check_damaged`] for what [`OrderedIndex::destroy_step`] has left of an index; see
+    /// [`FpTree::check_remains`].
+    pub fn check_remains(
+        pool: &Arc<Pool>,
+        root: u64,
+        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(&[u8], u64),
+    ) -> Result<()> {
+        match OrderedIndex::stored_width(pool, root)? {
+            KeyWidth::Eight => FpTree::<WordKey>::check_remains(pool, root, claim, entry),
+            KeyWidth::Sixteen => FpTree::<PairKey>::check_remains(pool, root, claim, entry),
+            KeyWidth::Variable => FpTree::<ByteKey>::check_remains(pool, root, claim, entry),
+        }
+    }
+
     /// Frees a part of an index that is not open any more; see [`FpTree::destroy_step`]. True when only its
     /// root object is left.
     pub fn destroy_step(pool: &Arc<Pool>, root: u64, free_values: bool, leaves_max: usize) -> Result<bool> {

@@ -7,13 +7,9 @@ use entresol_memory::Pool;
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 const KEYS: u64 = 150;
-/// Where a tree's header has the offset of its first leaf.
-const FIRST_LEAF: u64 = 8;
 
 fn key(number: u64) -> Vec<u8> {
     format!("a key that needs a record, {number:04}").into_bytes()
@@ -23,27 +19,16 @@ fn key(number: u64) -> Vec<u8> {
 fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let mut own = BTreeSet::new();
     let root = pool.root("index");
-    // Of a tree without leaves only the header is left, for its owner to free.
-    let header_only = root.filter(|root| pool.word(root + FIRST_LEAF).load(Ordering::Relaxed) == 0);
-    if let Some(root) = header_only {
-        own.insert(root);
-    } else if let Some(root) = root {
-        let index = OrderedIndex::open(pool, root).map_err(|e| e.to_string())?;
-        let mut doubly = None;
-        let mut claim = |offset| {
-            if !own.insert(offset) {
-                doubly = Some(offset);
-            }
+    if let Some(root) = root {
+        let mut values = Vec::new();
+        let claim = |offset, _| match own.insert(offset) {
+            true => Ok(()),
+            false => Err("it is used twice".to_string()),
         };
-        index.check(&mut claim).map_err(|e| e.to_string())?;
-        let mut entries = Vec::new();
-        let mut next = index.scan_batch(Bound::Unbounded, &mut entries).map_err(|e| e.to_string())?;
-        while let Some(from) = next {
-            next = index.scan_batch(Bound::Included(&from), &mut entries).map_err(|e| e.to_string())?;
-        }
-        entries.iter().for_each(|(_, value)| claim(*value));
-        if let Some(offset) = doubly {
-            return Err(format!("the object at {offset:#x} is used twice"));
+        OrderedIndex::check_remains(pool, root, claim, |_, value| values.push(value))
+            .map_err(|e| e.to_string())?;
+        if let Some(value) = values.into_iter().find(|value| !own.insert(*value)) {
+            return Err(format!("the object at {value:#x} is used twice"));
         }
     }
     let mut allocated = BTreeSet::new();

@@ -104,44 +104,25 @@ impl StateContext {
             object_bytes: 0,
             problems: Vec::new(),
         };
-        let pool = self.pool();
-        if entry.dropping && first_leaf(pool, entry.root) == Some(0) {
-            // Only the header is left to free.
-            report.index_bytes = 64;
-            report.note(Some(entry.root), claim(entry.root, 64).err());
-            return report;
-        }
-        let opened = self.state(entry.id);
-        let index = match &opened {
-            Some(state) => Ok(None).map(|none: Option<OrderedIndex>| (none, Some(state))),
-            None => OrderedIndex::open(pool, entry.root).map(|index| (Some(index), None)),
-        };
-        let index = match index {
-            Ok(index) => index,
-            Err(error) => {
-                report.note(Some(entry.root), Some(error.to_string()));
-                return report;
-            }
-        };
-        let index: &OrderedIndex = match (&index.0, index.1) {
-            (Some(index), _) => index,
-            (None, Some(state)) => &state.index,
-            (None, None) => unreachable!("one of the two was opened"),
-        };
         let mut values = Vec::new();
-        let (mut index_bytes, mut problem) = (0, None);
-        let checked = index.check_damaged(
-            |offset, bytes| {
-                index_bytes += bytes;
-                claim(offset, bytes)
-            },
-            |key, value| values.push((key.to_vec(), value)),
-        );
+        let mut index_bytes = 0;
+        let mut claim_part = |offset, bytes| {
+            index_bytes += bytes;
+            claim(offset, bytes)
+        };
+        let mut note_value = |key: &[u8], value| values.push((key.to_vec(), value));
+        let history = history_of.and_then(|of| self.state(of)).and_then(|state| state.history());
+        let checked = match (self.state(entry.id), history) {
+            (Some(state), _) => state.index.check_damaged(&mut claim_part, &mut note_value),
+            (None, Some(history)) => history.index.check_damaged(&mut claim_part, &mut note_value),
+            (None, None) if entry.dropping => {
+                OrderedIndex::check_remains(self.pool(), entry.root, &mut claim_part, &mut note_value)
+            }
+            (None, None) => OrderedIndex::open(self.pool(), entry.root)
+                .and_then(|index| index.check_damaged(&mut claim_part, &mut note_value)),
+        };
         report.index_bytes = index_bytes;
-        if let Err(error) = checked {
-            problem = Some(error.to_string());
-        }
-        report.note(None, problem);
+        report.note(None, checked.err().map(|error| error.to_string()));
         if entry.history && !entry.dropping && history_of.is_none() {
             report.note(Some(entry.root), Some("no state has this history".to_owned()));
         }

@@ -189,6 +189,7 @@ fn random_changes(random: &Env, round: u64) -> Changes {
 fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
+    check_sound(&context)?;
     let states = [0, 1].map(|id| context.state(StateId(id)));
     let [Some(first), Some(second)] = states else {
         return match legal.contains(&&Content(None)) {
@@ -251,6 +252,19 @@ fn rows(context: &Arc<StateContext>, states: &[Arc<State>; 2]) -> Result<[Rows; 
         }
     }
     Ok(found)
+}
+
+/// Checks all that a context consists of, dropped states among it: nothing is damaged, and everything that is allocated
+/// belongs to something. For pools with nothing but a context, whatever a crash has left; nobody may write meanwhile.
+pub fn check_sound(context: &Arc<StateContext>) -> std::result::Result<(), String> {
+    let mut map = context.pool().allocation_map().map_err(|error| error.to_string())?;
+    let reports = context.check(|_, offset, bytes| map.claim(offset, bytes), |_| {});
+    let reports = reports.map_err(|error| error.to_string())?;
+    if let Some(report) = reports.iter().find(|report| !report.problems.is_empty()) {
+        return Err(format!("a check finds {report:?}"));
+    }
+    let leaked: Vec<_> = map.unclaimed().collect();
+    if leaked.is_empty() { Ok(()) } else { Err(format!("nothing refers to {leaked:x?}")) }
 }
 
 /// After a vacuum without snapshots, what is allocated is what the directories and the live states refer to.

@@ -410,6 +410,9 @@ impl Directory {
     pub(crate) fn remove_state(&self, state: StateId, root: u64) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), FREE);
+        if active("dropped-state-forgotten-before-it-is-free") {
+            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+        }
         publication.free(root);
         Ok(publication.publish()?)
     }

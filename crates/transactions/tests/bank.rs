@@ -17,6 +17,7 @@ use common::key;
 use entresol_memory::crash::{CrashPoint, Survivors};
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
+use entresol_transactions::crash_histories::check_sound;
 use entresol_transactions::{
     ContextOptions, Error, KeyRange, Protocol, Result, State, StateContext, StateId, Transaction,
 };
@@ -70,6 +71,7 @@ impl Bank {
 
     fn open(pool: Arc<Pool>) -> Bank {
         let context = StateContext::open_or_create(pool).unwrap();
+        check_sound(&context).unwrap();
         let [accounts, book] = [0, 1].map(|id| context.state(StateId(id)).unwrap());
         Bank { context, accounts, book }
     }

@@ -516,6 +516,12 @@ pub const CATALOGUE: &[Mutant] = &[
         "recovery that is not durable",
     ),
     mutant(
+        "dropped-state-forgotten-before-it-is-free",
+        "transactions/directory.rs",
+        "the header of a dropped state's index belongs to nobody",
+        "object leaked between unlink and free",
+    ),
+    mutant(
         "dead-object-freed-before-its-key",
         "transactions/vacuum.rs",
         "a key refers to a free object",

@@ -1,9 +1,11 @@
 //! Looking a tree over: sizes and invariants.
 
+use super::sparse::{PAGE_BYTES, SparseIndex};
 use super::{FpTree, TreeStats};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
-use crate::leaf::{LEAF_BYTES, bits};
+use crate::leaf::{LEAF_BYTES, Leaf, bits};
+use entresol_memory::Pool;
 use std::cmp::Ordering;
 
 impl<K: TreeKey> FpTree<K> {
@@ -39,7 +41,7 @@ impl<K: TreeKey> FpTree<K> {
                     return corrupt(at, "its low key is not above the keys before".to_string());
                 }
             }
-            if leaf.bitmap() & !crate::leaf::Leaf::<K>::FULL != 0 {
+            if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
                 return corrupt(
                     at,
                     format!("its bitmap {:#x} names slots that are not there", leaf.bitmap()),
@@ -62,10 +64,7 @@ impl<K: TreeKey> FpTree<K> {
             is_first = false;
             at = leaf.next();
         }
-        self.check_sparse(|page, _| {
-            object(page);
-            Ok(())
-        })
+        self.check_sparse(&mut object)
     }
 
     /// Verifies all invariants of a tree that may be damaged anywhere; nobody may write meanwhile. `claim` is called with
@@ -73,38 +72,70 @@ impl<K: TreeKey> FpTree<K> {
     /// them are sound, `entry` gets the keys and values.
     pub fn check_damaged(
         &self,
+        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(&[u8], u64),
+    ) -> Result<()> {
+        Self::claim_objects(&self.pool, self.header, claim)?;
+        // Nothing below can be led astray any more.
+        self.check(|_| {})?;
+        Self::for_each_entry(&self.pool, self.first_leaf(), entry);
+        Ok(())
+    }
+
+    /// As [`FpTree::check_damaged`] for what [`FpTree::destroy_step`] has left of a tree. It is not opened for that: opening
+    /// may add to the sparse index, and what is left of a tree does not grow.
+    pub fn check_remains(
+        pool: &Pool,
+        header: u64,
+        claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
+        entry: impl FnMut(&[u8], u64),
+    ) -> Result<()> {
+        Self::claim_objects(pool, header, claim)?;
+        Self::for_each_entry(pool, Self::first_leaf_of(pool, header), entry);
+        Ok(())
+    }
+
+    /// Claims header, leaves, records of keys and pages of the sparse index.
+    fn claim_objects(
+        pool: &Pool,
+        header: u64,
         mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
-        mut entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
-        claim(self.header, 16).map_err(|what| corrupt(self.header, what))?;
-        let mut at = self.first_leaf();
+        claim(header, 16).map_err(|what| corrupt(header, what))?;
+        let mut at = Self::first_leaf_of(pool, header);
         let mut is_first = true;
         while at != 0 {
             // A ring ends here: its first leaf is claimed a second time.
             claim(at, LEAF_BYTES as u64).map_err(|what| corrupt(at, what))?;
-            let leaf = self.sound_leaf(at)?;
+            let leaf = Self::sound_leaf_at(pool, at)?;
             let low = (!is_first).then(|| leaf.low());
             for key in low.into_iter().chain(bits(leaf.bitmap()).map(|slot| leaf.key(slot))) {
-                if let Some((record, bytes)) = K::check(&self.pool, key).map_err(|what| corrupt(at, what))? {
+                if let Some((record, bytes)) = K::check(pool, key).map_err(|what| corrupt(at, what))? {
                     claim(record, bytes).map_err(|what| corrupt(at, what))?;
                 }
             }
             is_first = false;
             at = leaf.next();
         }
-        self.check_sparse(|page, bytes| claim(page, bytes).map_err(|what| corrupt(page, what)))?;
-        // Nothing below can be led astray any more.
-        self.check(|_| {})?;
-        at = self.first_leaf();
+        if !Self::has_sparse_index(pool, header) {
+            return Ok(());
+        }
+        SparseIndex::<K>::for_each_page(pool, header, |page, _| {
+            claim(page, PAGE_BYTES as u64).map_err(|what| corrupt(page, what))
+        })
+    }
+
+    /// Calls `entry` with the keys and values of a chain of sound leaves.
+    fn for_each_entry(pool: &Pool, first: u64, mut entry: impl FnMut(&[u8], u64)) {
+        let mut at = first;
         while at != 0 {
-            let leaf = self.leaf(at);
+            let leaf = Leaf::<K>::at(pool, at);
             for slot in bits(leaf.bitmap()) {
-                entry(&K::to_bytes(&self.pool, leaf.key(slot)), leaf.value(slot));
+                entry(&K::to_bytes(pool, leaf.key(slot)), leaf.value(slot));
             }
             at = leaf.next();
         }
-        Ok(())
     }
 
     fn order(&self, left: K::Stored, right: K::Stored) -> Ordering {

@@ -107,7 +107,16 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     pub(super) fn first_leaf(&self) -> u64 {
-        self.pool.word(self.header + FIRST_LEAF).load(Ordering::Acquire)
+        Self::first_leaf_of(&self.pool, self.header)
+    }
+
+    pub(super) fn first_leaf_of(pool: &Pool, header: u64) -> u64 {
+        pool.word(header + FIRST_LEAF).load(Ordering::Acquire)
+    }
+
+    /// Whether the tree's format has a sparse index.
+    pub(super) fn has_sparse_index(pool: &Pool, header: u64) -> bool {
+        pool.word(header).load(Ordering::Acquire).to_le_bytes()[7] >> 4 >= FORMAT
     }
 
     /// The leaf at an offset, if one can be there: damage is found here, not by a stray store later.
@@ -115,7 +124,7 @@ impl<K: TreeKey> FpTree<K> {
         Self::sound_leaf_at(&self.pool, offset)
     }
 
-    fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
+    pub(super) fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
         let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
         let end = offset.checked_add(LEAF_BYTES as u64);
         if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
@@ -133,13 +142,13 @@ impl<K: TreeKey> FpTree<K> {
     /// that its values are the offsets of. True when only the header is left, which the caller frees together
     /// with its reference to it. A crash in between leaves a smaller tree; call it again.
     pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
-        let has_sparse_index = pool.word(header).load(Ordering::Acquire).to_le_bytes()[7] >> 4 >= FORMAT;
+        let has_sparse_index = Self::has_sparse_index(pool, header);
         for _ in 0..leaves_max {
             // Before the leaves that it names.
             if has_sparse_index && SparseIndex::<K>::destroy_page(pool, header)? {
                 continue;
             }
-            let first = pool.word(header + FIRST_LEAF).load(Ordering::Acquire);
+            let first = Self::first_leaf_of(pool, header);
             if first == 0 {
                 return Ok(true);
             }

@@ -100,6 +100,27 @@ fn a_sparse_index_is_destroyed_before_the_leaves_that_it_names() {
     map_tests::survives_being_destroyed::<Narrow<WordKey>>(500, 500);
 }
 
+/// Whatever is left of a tree, looking at it finds all of it and adds nothing.
+#[test]
+fn what_is_left_of_a_tree_is_all_that_is_allocated() {
+    let pool = map_tests::small_pool();
+    let root = filled::<ByteKey>(&pool, 600);
+    let mut steps = 0;
+    loop {
+        let mut map = pool.allocation_map().unwrap();
+        let mut left = 0;
+        FpTree::<ByteKey>::check_remains(&pool, root, |at, size| map.claim(at, size), |_, _| left += 1)
+            .unwrap();
+        assert_eq!(map.unclaimed().collect::<Vec<_>>(), [], "after {steps} steps, with {left} keys left");
+        if FpTree::<ByteKey>::destroy_step(&pool, root, false, 1).unwrap() {
+            assert_eq!(left, 0);
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 20, "{steps} steps: pages of the sparse index, then leaves");
+}
+
 /// A tree of so many even numbers, closed again: its root.
 fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> u64 {
     let tree: Narrow<K> = map_tests::new_map(pool).unwrap();

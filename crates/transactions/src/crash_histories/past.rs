@@ -12,7 +12,7 @@ use entresol_memory::crash::{CrashOptions, CrashReport, Model, Recorder};
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::{KeyBytes, KeyWidth};
 
-use super::{Changes, Groups, Rows, check_recorded, key, nothing_leaks, random_changes, write};
+use super::{Changes, Groups, Rows, check_recorded, check_sound, key, nothing_leaks, random_changes, write};
 use crate::history::Record;
 use crate::{
     ContextOptions, Error, GroupId, INFINITY, KeyRange, Result, State, StateContext, StateId, Timestamp,
@@ -172,6 +172,7 @@ fn come_and_go(context: &Arc<StateContext>, group: GroupId) -> Result<()> {
 fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
+    check_sound(&context)?;
     let states = [0, 1].map(|id| context.state(StateId(id)).filter(|state| state.past().is_some()));
     let [Some(first), Some(second)] = states else {
         // While histories are started anew there is none for a moment; before they were made, too.

@@ -9,6 +9,8 @@
 //!   [`verify`]), or a position inside a transaction. So a transaction that nobody reported is there whole, over
 //!   all states of its group, or not at all.
 //!
+//! - Whatever `entresol check` finds counts as torn, too.
+//!
 //! The streams continue from the stored positions, so every cycle also tests exactly-once.
 
 pub mod child;
@@ -29,6 +31,7 @@ use super::summary::Summary;
 use super::{pool_bytes, score, snapshots};
 use crate::arguments::SmartMeteringArguments;
 use crate::error::Result;
+use crate::tools::check;
 use verify::{Oracles, Verdict};
 use victim::{Reported, Victim};
 
@@ -119,8 +122,11 @@ impl CrashLoop<'_> {
         Ok(())
     }
 
-    /// Reopens the database and compares it with what was reported and with the oracle.
+    /// Checks what the victim has left, reopens it, and compares it with what was reported and with the oracle.
     fn examine(&mut self, reported: &Reported) -> Result<()> {
+        let problems = check::check(&self.dir(), |_| {})?.problems;
+        problems.iter().for_each(|problem| tracing::error!("torn: a check finds {problem}"));
+        self.summary.torn_transactions += u64::from(!problems.is_empty());
         let opening = Instant::now();
         let database = setup::open(&self.dir(), self.arguments)?;
         let recovery_ms = opening.elapsed().as_secs_f64() * 1000.0;

@@ -10,6 +10,7 @@ use crate::measure::Random;
 use clap::{Args, ValueEnum};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
+use entresol_transactions::crash_histories::check_sound;
 use entresol_transactions::{ContextOptions, Isolation, Protocol, State, StateContext, StateId};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -117,6 +118,8 @@ fn open(life: &Life) -> Result<Lists, Error> {
         if life.life == 0 { Pool::create(&life.dir, &options)? } else { Pool::open(&life.dir, &options)? };
     let context =
         StateContext::open_or_create_with(pool, ContextOptions { protocol, ..ContextOptions::default() })?;
+    // What the kill has left.
+    check_sound(&context).map_err(Error::Invalid)?;
     let states: Vec<Arc<State>> = if life.life == 0 {
         let group = context.create_group()?;
         let states =
