@@ -7,6 +7,8 @@ mod bandwidth;
 mod basics;
 mod calibrate;
 mod chapter3;
+#[cfg(feature = "database")]
+mod churn;
 mod crash_states;
 mod flush_cost;
 pub mod histories;
@@ -57,6 +59,12 @@ pub const ALL: &[Experiment] = &[
         name: "wire-rate",
         about: "SELECT and UPDATE by key over the PostgreSQL wire: rates, percentiles, processor time",
         run: wire_rate::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "churn",
+        about: "rows inserted and deleted for ten minutes: time, memory and space over time, beside SQLite, RocksDB",
+        run: churn::run,
     },
     Experiment {
         name: "allocation",
