@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use entresol::Durability;
+use entresol::{Durability, MemorySize};
 
 use crate::shell::output::Format;
 
@@ -74,6 +74,9 @@ pub struct ShellArguments {
     /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    #[arg(long, value_name = "SIZE", default_value = "50%")]
+    pub memory_max: MemorySize,
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
@@ -132,6 +135,9 @@ pub struct ServeArguments {
     /// How long running statements may go on after SIGTERM.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub shutdown_timeout: Duration,
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    #[arg(long, value_name = "SIZE", default_value = "50%")]
+    pub memory_max: MemorySize,
     /// Memory for the sorts, joins and aggregates of one statement, such as 256MB.
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
     pub statement_memory: usize,
@@ -394,6 +400,9 @@ pub struct SmartMeteringArguments {
     /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    #[arg(long, value_name = "SIZE", default_value = "50%")]
+    pub memory_max: MemorySize,
     /// Directory of the database, kept afterwards; the demo goes on where it was [default: a temporary one].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

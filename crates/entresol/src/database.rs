@@ -5,14 +5,14 @@
 //! - Without `close` it ends as in a crash: the next open recovers, which takes milliseconds and loses nothing
 //!   that was durable.
 //! - One process at a time has a directory open.
-//! - Memory: the pool (see its domain), [`Options::query_memory_bytes_max`] for queries, the write sets of the
-//!   open transactions.
+//! - Memory: [`Options::memory_max`] for all of it, and [`Options::query_memory_bytes_max`] of that for queries.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{STACK_BYTES, SessionOptions, query_memory, statement_memory};
@@ -70,19 +70,20 @@ impl Database {
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
         let pool = match options.create_if_missing {
-            true => Pool::open_or_create(directory, &options.pool())?,
-            false => Pool::open(directory, &options.pool())?,
+            true => Pool::open_or_create(directory, &options.pool()?)?,
+            false => Pool::open(directory, &options.pool()?)?,
         };
         Database::on_pool(pool, Some(directory.to_path_buf()), &options)
     }
 
     /// Makes a database that lives in DRAM only and is gone with its last handle.
     pub fn volatile(options: Options) -> Result<Database> {
-        let pool = Pool::volatile(&options.clone().domain(DomainChoice::Volatile).pool())?;
+        let pool = Pool::volatile(&options.clone().domain(DomainChoice::Volatile).pool()?)?;
         Database::on_pool(pool, None, &options)
     }
 
     fn on_pool(pool: Arc<Pool>, directory: Option<PathBuf>, options: &Options) -> Result<Database> {
+        let query_runtime = query_memory(options.query_memory_bytes_max, pool.memory())?;
         let context = StateContext::open_or_create_with(pool, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
         let threads = options.threads();
@@ -97,7 +98,7 @@ impl Database {
             directory,
             durability: options.durability,
             threads,
-            query_runtime: query_memory(options.query_memory_bytes_max)?,
+            query_runtime,
             runtime: Some(runtime),
         };
         Ok(Database { shared: Arc::new(shared) })
@@ -118,6 +119,19 @@ impl Database {
     pub fn server_session(&self, memory_bytes_max: usize) -> Result<entresol_query::Session> {
         let memory = statement_memory(&self.shared.query_runtime, memory_bytes_max)?;
         self.query_session_on(memory)
+    }
+
+    /// Memory in use now and at most so far, by consumer, and the budget.
+    pub fn memory_usage(&self) -> MemoryUsage {
+        self.pool().memory().expect("every database is opened with a budget").usage()
+    }
+
+    /// Reserves memory of the budget for what a caller of the library keeps beside the database.
+    /// Errors: [`MemoryLimit`](ErrorKind::MemoryLimit) with the largest consumers.
+    pub fn reserve_memory(&self, consumer: MemoryConsumer, bytes: u64) -> Result<MemoryReservation> {
+        let budget = self.pool().memory().expect("every database is opened with a budget");
+        let reserved = budget.try_reserve(consumer, bytes);
+        reserved.map_err(|limit| Error::new(ErrorKind::MemoryLimit, limit.to_string()))
     }
 
     /// Bytes that the queries of all sessions have taken now.

@@ -52,6 +52,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use options::{Options, QUERY_MEMORY_BYTES_MAX, TRANSACTIONS_MAX};
 pub use session::{AsyncSession, Session};
 
+pub use entresol_memory::budget::{MemorySize, MemoryUsage};
 pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};
 pub use entresol_query::arrow;
 pub use entresol_query::{Collected, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};

@@ -1,7 +1,10 @@
 //! How a database is opened.
 
+use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::{DomainChoice, Durability, Env, PoolOptions};
 use entresol_transactions::ContextOptions;
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// Memory of queries if nothing else is said.
 pub const QUERY_MEMORY_BYTES_MAX: usize = 1 << 30;
@@ -23,7 +26,9 @@ pub struct Options {
     pub domain: DomainChoice,
     /// Make the database if it does not exist; else that is an error.
     pub create_if_missing: bool,
-    /// Bytes that all running queries may take together; what needs more spills to temporary files or fails.
+    /// Memory that the database may take: pages, indexes, write sets, queries, connections together.
+    pub memory_max: MemorySize,
+    /// Bytes of it that all running queries may take together; what needs more spills to temporary files or fails.
     pub query_memory_bytes_max: usize,
     /// Threads for queries; as many as the machine has cores if `None`.
     pub worker_threads: Option<usize>,
@@ -42,6 +47,7 @@ impl Default for Options {
             durability: Durability::default(),
             domain: pool.domain,
             create_if_missing: true,
+            memory_max: MemorySize::default(),
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             worker_threads: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
@@ -70,6 +76,21 @@ impl Options {
         self
     }
 
+    /// Memory that the database may take, in bytes or as a share of the machine (or of its control group); half of it if
+    /// nothing else is said. Pages of the pool make room for all else; what still does not fit spills, or fails with
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) and the largest consumers.
+    ///
+    /// ```
+    /// use entresol::{MemorySize, Options};
+    /// let options = Options::default().memory_max(MemorySize::Bytes(512 << 20));
+    /// let share = Options::default().memory_max("25%".parse()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory_max(mut self, memory_max: MemorySize) -> Options {
+        self.memory_max = memory_max;
+        self
+    }
+
     /// Bytes for all running queries together.
     pub fn query_memory_bytes_max(mut self, bytes: usize) -> Options {
         self.query_memory_bytes_max = bytes;
@@ -88,13 +109,17 @@ impl Options {
         self
     }
 
-    pub(crate) fn pool(&self) -> PoolOptions {
-        PoolOptions {
+    /// Errors: [`Invalid`](crate::ErrorKind::Invalid) if the memory is less than a database needs.
+    pub(crate) fn pool(&self) -> Result<PoolOptions> {
+        let memory = MemoryBudget::of_size(self.memory_max)
+            .map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+        Ok(PoolOptions {
             domain: self.domain,
             address_space_bytes: self.address_space_bytes,
             env: self.env.clone(),
+            memory: Some(memory),
             ..PoolOptions::default()
-        }
+        })
     }
 
     pub(crate) fn threads(&self) -> usize {

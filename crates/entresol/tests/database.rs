@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use entresol::arrow::array::AsArray;
 use entresol::arrow::datatypes::Int64Type;
-use entresol::{Database, DomainChoice, Durability, ErrorKind, Options, Session, Value};
+use entresol::{Database, DomainChoice, Durability, ErrorKind, MemorySize, Options, Session, Value};
 
 fn options() -> Options {
     Options::default().domain(DomainChoice::Journal).worker_threads(2)
@@ -181,4 +181,46 @@ async fn both_kinds_of_sessions_work_in_async_code() {
     session.execute("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)").await.unwrap();
     assert_eq!(session.query("SELECT id FROM t").await.unwrap()[0].num_rows(), 1);
     assert_eq!(count(&mut database.session().unwrap(), "t"), 1);
+}
+
+#[test]
+fn a_transaction_beyond_the_memory_budget_fails_and_names_the_consumers() {
+    let too_small =
+        Database::volatile(Options::default().memory_max(MemorySize::Bytes(1 << 20))).unwrap_err();
+    assert_eq!(too_small.kind(), ErrorKind::Invalid);
+    assert!(too_small.to_string().contains("at least 64MiB"), "{too_small}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().memory_max(MemorySize::Bytes(64 << 20)).durability(Durability::None);
+    let db = Database::open(dir.path(), options).unwrap();
+    let mut session = db.session().unwrap();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY, note VARCHAR)").unwrap();
+    let insert = |from: u32, to: u32| {
+        format!(
+            "INSERT INTO t SELECT value, 'a note of some length for row ' || value FROM generate_series({from}, {to})"
+        )
+    };
+    session.execute("BEGIN").unwrap();
+    session.execute(&insert(1, 10_000)).unwrap();
+    let held = write_set_bytes(&db);
+    assert!(held > 1 << 20, "10,000 rows count as {held} bytes");
+    let error = session.execute(&insert(10_001, 1_000_000)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
+    assert!(
+        error.to_string().contains("write sets") && error.to_string().contains("memory_max = 64MiB"),
+        "{error}"
+    );
+    session.execute("ROLLBACK").unwrap();
+    assert_eq!(write_set_bytes(&db), 0);
+    session.execute(&insert(1, 1_000)).unwrap();
+    assert_eq!(write_set_bytes(&db), 0, "the statement has committed");
+    drop(session);
+    db.close().unwrap();
+}
+
+/// Bytes of the budget that transactions have reserved for what they wrote.
+fn write_set_bytes(db: &Database) -> u64 {
+    let usage = db.memory_usage();
+    let line = usage.consumers.iter().find(|line| line.consumer.name() == "write sets");
+    line.unwrap().used_bytes
 }

@@ -118,9 +118,15 @@ pub struct Pool {
     root_claims: Mutex<BTreeSet<u64>>,
     was_clean: bool,
     closed: AtomicBool,
+    memory: Option<Arc<MemoryBudget>>,
 }
 
 impl Pool {
+    /// Budget that the pool's memory counts in, and that the floors above share; none if the pool was opened without.
+    pub fn memory(&self) -> Option<&Arc<MemoryBudget>> {
+        self.memory.as_ref()
+    }
+
     /// The domain that the pool runs on.
     pub fn domain(&self) -> DomainKind {
         self.domain.kind()

@@ -11,8 +11,6 @@ use datafusion::common::config::Dialect;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
@@ -43,13 +41,6 @@ use crate::syntax::table_name;
 use crate::views::Views;
 use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
 use crate::{assignment, definition, explain, literals, modify, past, write};
-
-/// Memory for queries, at most `bytes_max`: sorts, joins and aggregates that need more spill to temporary files
-/// or fail with [`Error::MemoryLimit`]. Share it between the sessions of a database.
-pub fn query_memory(bytes_max: usize) -> Result<Arc<RuntimeEnv>> {
-    let pool = Arc::new(FairSpillPool::new(bytes_max));
-    Ok(RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?)
-}
 
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionContext {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use entresol::Database;
+use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
 
 use crate::clients::Clients;
 use crate::wire::split::Kind;
@@ -110,6 +111,7 @@ impl Metrics {
         for (name, help, value) in gauges {
             metric(&mut out, name, "gauge", help, value);
         }
+        memory(&mut out, &db.memory_usage());
         header(&mut out, "oldest_transaction_seconds", "gauge", "Age of the oldest open transaction block.");
         let _ = writeln!(
             out,
@@ -185,6 +187,22 @@ impl Metrics {
 
 fn header(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP entresol_{name} {help}\n# TYPE entresol_{name} {kind}");
+}
+
+/// The memory budget and its consumers.
+fn memory(out: &mut String, usage: &MemoryUsage) {
+    metric(out, "memory_max_bytes", "gauge", "Memory budget of the database.", usage.max_bytes);
+    type Value = fn(&ConsumerUsage) -> u64;
+    let gauges: [(&str, &str, Value); 2] = [
+        ("memory_used_bytes", "Memory in use now, by consumer.", |line| line.used_bytes),
+        ("memory_peak_bytes", "Most memory in use so far, by consumer.", |line| line.peak_bytes),
+    ];
+    for (name, help, value) in gauges {
+        header(out, name, "gauge", help);
+        for line in &usage.consumers {
+            let _ = writeln!(out, "entresol_{name}{{consumer=\"{}\"}} {}", line.consumer, value(line));
+        }
+    }
 }
 
 fn metric(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use entresol::memory::budget::{MemoryConsumer, MemoryReservation};
 use pgwire::messages::startup::{Authentication, SecretKey};
 use pgwire::tokio::server::MaybeTls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +26,8 @@ use crate::wire::frontend::{self, First, Frontend};
 
 /// The longest message of a client that is not authenticated.
 const AUTHENTICATION_BYTES_MAX: usize = 16 << 10;
+/// Memory that a connection counts for: its session with DataFusion's registries, its buffers, its stack.
+const CONNECTION_BYTES: u64 = 512 << 10;
 /// The newest minor version of protocol 3 that is spoken.
 const MINOR_MAX: u16 = 2;
 /// The first byte of a client that begins with TLS at once.
@@ -37,6 +40,8 @@ pub(crate) struct Started {
     pub(crate) role: Role,
     pub(crate) settings: Settings,
     pub(crate) session: entresol::query::Session,
+    /// Share of the memory budget, until the connection ends.
+    pub(crate) memory: MemoryReservation,
 }
 
 /// Starts a connection; `None` if it ended: a cancel request, a wrong password, bytes that are no protocol.
@@ -77,8 +82,8 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
     }
     let mut socket = Socket::new(io, input, Arc::clone(shared));
     match authenticated(&mut socket, shared, minor, parameters).await {
-        Ok((registered, role, settings, session)) => {
-            Some(Started { socket, registered, role, settings, session })
+        Ok((registered, role, settings, session, memory)) => {
+            Some(Started { socket, registered, role, settings, session, memory })
         }
         Err(end) => {
             if let End::Fatal(report) = end {
@@ -184,7 +189,7 @@ async fn encryption(
     Ok((MaybeTls::Plain(io), false, None))
 }
 
-type Authenticated = (Registered, Role, Settings, entresol::query::Session);
+type Authenticated = (Registered, Role, Settings, entresol::query::Session, MemoryReservation);
 
 /// Finds out who the client is and tells it what it has come to.
 async fn authenticated(
@@ -223,6 +228,8 @@ async fn authenticated(
         // Nobody has a password, and only this machine is listened to.
         false => Role { name: user, administrator: true, grants: Default::default() },
     };
+    let memory = shared.db.reserve_memory(MemoryConsumer::Connections, CONNECTION_BYTES);
+    let memory = memory.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
     let session = shared.db.server_session(shared.limits.statement_memory_bytes);
     let mut session = session.map_err(|error| End::Fatal(Report::from(error).into_fatal()))?;
     for (name, value) in settings {
@@ -243,7 +250,7 @@ async fn authenticated(
     socket.out.key(registered.client.pid, SecretKey::Bytes(key));
     socket.out.ready(Status::Idle);
     socket.flush().await?;
-    Ok((registered, role, settings, session))
+    Ok((registered, role, settings, session, memory))
 }
 
 /// What a session begins with. Names that we do not know are those of other servers, and of extensions.

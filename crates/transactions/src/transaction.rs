@@ -443,7 +443,7 @@ impl Transaction {
         let mut pending = self.pending.write();
         self.check_readable(state)?;
         self.check_not_followed()?;
-        pending.writes.put(state, key, value)?;
+        pending.writes.put(self.context.pool().memory(), state, key, value)?;
         self.has_writes.store(true, Ordering::Release);
         Ok(())
     }

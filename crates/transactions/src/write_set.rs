@@ -1,12 +1,14 @@
 //! The write set: what a transaction wrote and nobody else sees. Volatile; a crash leaves nothing of it.
 //!
 //! Invariants: keys are normalised (padded to the key width), so equal keys are equal bytes; `bytes` is at least
-//! what keys, values and undo entries take. Memory: [`WRITE_SET_BYTES_MAX`] per transaction.
+//! what keys, values and undo entries take. Memory: [`WRITE_SET_BYTES_MAX`] per transaction, and what the memory
+//! budget of the pool has left; bytes from [`UNCOUNTED_BYTES_MAX`] on are reserved there, some at a time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_structures::KeyBytes;
 
 use crate::state::State;
@@ -15,6 +17,12 @@ use crate::{Error, Result, StateId};
 
 /// How much one transaction may have written before its commit, in bytes.
 pub const WRITE_SET_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes that a write set has without reserving them, so that a short transaction touches no shared counter.
+const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that are reserved at a time.
+const RESERVED_BYTES_STEP: usize = 256 << 10;
 
 /// What an entry costs beside its key and value: tree nodes, vectors.
 const ENTRY_BYTES: usize = 64;
@@ -41,6 +49,8 @@ pub(crate) struct WriteSet {
     /// Kept from the first mark on.
     undo: Option<Vec<Undo>>,
     bytes: usize,
+    /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
+    memory: Option<MemoryReservation>,
 }
 
 fn value_bytes(value: Option<&[u8]>) -> usize {
@@ -66,11 +76,23 @@ impl WriteSet {
         self.states.get(&state)?.keys.get(key)
     }
 
-    pub(crate) fn put(&mut self, state: &Arc<State>, key: KeyBytes, value: Option<&[u8]>) -> Result<()> {
+    /// Notes a write. Fails, with everything as it was, if it does not fit the limit or the memory budget.
+    pub(crate) fn put(
+        &mut self,
+        memory: Option<&Arc<MemoryBudget>>,
+        state: &Arc<State>,
+        key: KeyBytes,
+        value: Option<&[u8]>,
+    ) -> Result<()> {
         let added = ENTRY_BYTES + key.len() + value_bytes(value);
         let undo_bytes = if self.undo.is_some() { ENTRY_BYTES + key.len() } else { 0 };
         if self.bytes + added + undo_bytes > WRITE_SET_BYTES_MAX {
             return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
+        }
+        if self.bytes + added + undo_bytes > UNCOUNTED_BYTES_MAX
+            && let Some(memory) = memory
+        {
+            self.reserve(memory, self.bytes + added + undo_bytes)?;
         }
         let writes = self
             .states
@@ -90,6 +112,17 @@ impl WriteSet {
                     self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for so many bytes in all.
+    #[cold]
+    fn reserve(&mut self, memory: &Arc<MemoryBudget>, bytes: usize) -> Result<()> {
+        let reserved = self.memory.get_or_insert_with(|| memory.empty(MemoryConsumer::WriteSets));
+        if bytes as u64 > reserved.bytes() {
+            let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+            reserved.try_resize(wanted).map_err(|limit| Error::Memory(limit.into()))?;
         }
         Ok(())
     }

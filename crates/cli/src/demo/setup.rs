@@ -139,7 +139,8 @@ impl Drop for Directory {
 
 /// Opens the database of a demo.
 pub fn open(dir: &Path, arguments: &SmartMeteringArguments) -> Result<Database> {
-    let options = Options { durability: arguments.durability, ..Options::default() };
+    let options =
+        Options { durability: arguments.durability, memory_max: arguments.memory_max, ..Options::default() };
     Ok(Database::open(dir, options)?)
 }
 

@@ -27,6 +27,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let stop = signalled()?;
     let database_options = Options {
         durability: arguments.durability,
+        memory_max: arguments.memory_max,
         query_memory_bytes_max: arguments.query_memory,
         ..Options::default()
     };

@@ -304,6 +304,7 @@ impl Pool {
             growing: Mutex::new(()),
             root_claims: Mutex::default(),
             closed: AtomicBool::new(false),
+            memory: options.memory.clone(),
         });
         pool.verify(0, DESCRIPTORS as usize)?;
         // A small pool is known to be whole when it opens. The crash checker's are all read as large ones are.

@@ -121,7 +121,7 @@ fn shutting_down() -> Report {
 
 /// Serves a client until it goes, breaks the protocol, or the server ends.
 pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
-    let Started { socket, registered, role, settings, session } = started;
+    let Started { socket, registered, role, settings, session, memory: _memory } = started;
     let phase = shared.phase.clone();
     let client = Arc::clone(&registered.client);
     let mut connection = Connection {
