@@ -203,6 +203,12 @@ fn a_transaction_beyond_the_memory_budget_fails_and_names_the_consumers() {
     session.execute("BEGIN").unwrap();
     session.execute(&insert(1, 10_000)).unwrap();
     let held = write_set_bytes(&db);
+    let shown = session
+        .query(
+            "SELECT used_bytes FROM entresol.memory WHERE consumer = 'write sets' AND max_bytes = 67108864",
+        )
+        .unwrap();
+    assert_eq!(shown[0].column(0).as_primitive::<Int64Type>().value(0).cast_unsigned(), held);
     assert!(held > 1 << 20, "10,000 rows count as {held} bytes");
     let error = session.execute(&insert(10_001, 1_000_000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");

@@ -3,23 +3,27 @@
 //! | table | rows |
 //! | --- | --- |
 //! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
-//! | `entresol.memory` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
+//! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
+//! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table that keeps its past |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, BooleanArray, Int32Array, StringArray, UInt32Array, UInt64Array};
+use datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
 use datafusion::datasource::MemTable;
+use entresol_memory::budget::ConsumerUsage;
 use entresol_tables::{Catalog, Table};
 
 use crate::past;
 
 /// The names of the system tables.
-pub const TABLES: [&str; 4] = ["database", "history", "memory", "tables"];
+pub const TABLES: [&str; 5] = ["database", "history", "memory", "pool", "tables"];
 
 /// The content of a system table now; `None` if there is none of this name.
 pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
@@ -27,6 +31,7 @@ pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dy
         "database" => database(catalog)?,
         "history" => past::bounds(catalog)?,
         "memory" => memory(catalog)?,
+        "pool" => pool(catalog)?,
         "tables" => tables(catalog)?,
         _ => return Ok(None),
     };
@@ -43,7 +48,25 @@ fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
+/// The consumers of the memory budget; no rows if the pool was opened without one.
 fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let usage = catalog.context().pool().memory().map(|budget| budget.usage());
+    let (max_bytes, lines) = usage.map_or((0, Vec::new()), |usage| (usage.max_bytes, usage.consumers));
+    let number = |of: &dyn Fn(&ConsumerUsage) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(lines.iter().map(|line| of(line).cast_signed())))
+    };
+    let elastic: BooleanArray = lines.iter().map(|line| Some(line.consumer.is_elastic())).collect();
+    let columns: [(&str, ArrayRef); 5] = [
+        ("consumer", Arc::new(StringArray::from_iter_values(lines.iter().map(|line| line.consumer.name())))),
+        ("used_bytes", number(&|line| line.used_bytes)),
+        ("peak_bytes", number(&|line| line.peak_bytes)),
+        ("elastic", Arc::new(elastic)),
+        ("max_bytes", number(&|_| max_bytes)),
+    ];
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let stats = catalog.context().pool().stats();
     let counters = [
         ("pool_bytes", stats.pool_bytes),
