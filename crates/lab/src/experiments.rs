@@ -20,6 +20,8 @@ mod race_kv;
 mod race_trees;
 mod race_tsp;
 mod recovery;
+#[cfg(feature = "database")]
+mod small_memory;
 mod time_travel;
 #[cfg(feature = "database")]
 mod wire_rate;
@@ -65,6 +67,12 @@ pub const ALL: &[Experiment] = &[
         name: "churn",
         about: "rows inserted and deleted for ten minutes: time, memory and space over time, beside SQLite, RocksDB",
         run: churn::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "small-memory",
+        about: "a table of eight times the memory budget: load, scan, random updates and reads, resident memory",
+        run: small_memory::run,
     },
     Experiment {
         name: "allocation",

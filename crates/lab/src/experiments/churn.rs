@@ -20,7 +20,8 @@ use serde_json::json;
 
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use samples::{Sample, Samples, allocated_bytes, resident_bytes};
+pub(super) use samples::resident_bytes;
+use samples::{Sample, Samples, allocated_bytes};
 
 const SESSIONS: u64 = 8;
 /// Rows of one INSERT or DELETE.

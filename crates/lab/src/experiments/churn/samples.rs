@@ -114,7 +114,7 @@ impl Samples {
 }
 
 /// Resident memory of this process, in bytes.
-pub(super) fn resident_bytes() -> Result<u64, Error> {
+pub(in crate::experiments) fn resident_bytes() -> Result<u64, Error> {
     let path = "/proc/self/statm";
     let text =
         std::fs::read_to_string(path).map_err(|error| Error::Io { what: format!("read {path}"), error })?;
