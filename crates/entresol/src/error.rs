@@ -25,6 +25,9 @@ pub enum ErrorKind {
     /// The operating system refused: no space, no permission, a failing disk. Mend that and open the database
     /// again; until then it only reads.
     Io,
+    /// A commit was written, and is neither known to be durable nor known to be lost: open the database again and look
+    /// before the transaction is run again.
+    OutcomeUnknown,
     /// The database was closed: open it again.
     Closed,
     /// The database cannot do this, or not this version of it.
@@ -122,7 +125,8 @@ fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
         E::Busy(_) => ErrorKind::Busy,
         E::NoSuchState(_) | E::NoSuchGroup(_) => ErrorKind::NotFound,
         E::Full { .. } | E::WriteSetFull { .. } | E::OldVersionsFull { .. } => ErrorKind::MemoryLimit,
-        E::OutcomeUnknown { .. } | E::Latched(_) => ErrorKind::Io,
+        E::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
+        E::Latched(_) => ErrorKind::Io,
         E::Corrupt(_) => ErrorKind::Corrupt,
         E::Memory(error) => memory(error),
         E::Structures(error) => structures(error),

@@ -61,7 +61,7 @@ pub use error::{Error, Result};
 pub use layout::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 pub use pool::{AllocationMap, BackupReport, Pool, PoolInfo, PoolOptions};
 pub use ptr::Ptr;
-pub use publication::{PUBLICATION_WORDS_MAX, Publication};
+pub use publication::{PUBLICATION_WORDS_MAX, Publication, ReadyPublication};
 pub use stats::PoolStats;
 
 /// Keeps freed objects from being reused while it lives; see [`Pool::pin`].

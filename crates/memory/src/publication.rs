@@ -220,17 +220,38 @@ impl<'p> Publication<'p> {
     /// Carries out the changes. All flushes that this thread did before are ordered before them, and whatever
     /// it flushes afterwards comes after them.
     #[inline]
-    pub fn publish(mut self) -> Result<()> {
+    pub fn publish(self) -> Result<()> {
+        self.ready()?.publish();
+        Ok(())
+    }
+
+    /// All that can keep it from being carried out is an error now, so that what goes along with it in DRAM can be done
+    /// between this and [`ReadyPublication::publish`], and need not be taken back.
+    #[inline]
+    pub fn ready(mut self) -> Result<ReadyPublication<'p>> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
         self.pool.check_healthy()?;
-        self.pool.domain_publish(&self.parts.flushes, &self.parts.writes, &self.parts.updates);
-        self.parts.reserved.clear();
-        if !self.parts.frees.is_empty() {
-            self.pool.allocator().retire(self.pool, &self.parts.frees);
+        Ok(ReadyPublication(self))
+    }
+}
+
+/// A publication that will be carried out.
+#[must_use = "a publication that is not published changes nothing"]
+pub struct ReadyPublication<'p>(Publication<'p>);
+
+impl ReadyPublication<'_> {
+    /// As [`Publication::publish`]. If the pool fails meanwhile, the changes are made in DRAM and never become durable, as
+    /// those of any publication before the failure was known.
+    #[inline]
+    pub fn publish(mut self) {
+        let Publication { pool, parts, .. } = &mut self.0;
+        pool.domain_publish(&parts.flushes, &parts.writes, &parts.updates);
+        parts.reserved.clear();
+        if !parts.frees.is_empty() {
+            pool.allocator().retire(*pool, &parts.frees);
         }
-        Ok(())
     }
 }
 

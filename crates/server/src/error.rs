@@ -140,6 +140,7 @@ impl From<entresol::Error> for Report {
             ErrorKind::MemoryLimit => "53200",
             ErrorKind::Corrupt => "XX001",
             ErrorKind::Io => "58030",
+            ErrorKind::OutcomeUnknown => "08007",
             ErrorKind::Closed => "57P01",
             ErrorKind::Unsupported => "0A000",
             _ => "XX000",

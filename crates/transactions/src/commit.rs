@@ -174,10 +174,10 @@ fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durabili
     if let Err(source) = context.pool().persist(durability) {
         // The stamp is dropped unfinished: nothing from this commit on becomes visible.
         tracing::error!(cts, %source, "a commit could not be made durable");
-        return Err(Error::OutcomeUnknown { cts, source });
+        return Err(Error::OutcomeUnknown { cts, source: Box::new(source.into()) });
     }
     stamp.finish();
-    context.active.wait_until_visible(cts)
+    context.wait_until_visible(cts)
 }
 
 /// The commit takes its place among those in work, and leaves it whole or declared invalid.
@@ -403,4 +403,53 @@ impl Execution<'_> {
 
 fn unexpected(state: crate::StateId, expected: u64, found: Option<u64>) -> Error {
     Error::Corrupt(format!("the index of {state} holds {found:?} in place of {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+    use entresol_structures::KeyWidth;
+
+    use crate::{Error, StateContext};
+
+    /// An older commit ends in doubt while a younger one, which is whole, waits to become visible.
+    #[test]
+    fn what_an_older_commit_holds_back_has_not_failed() {
+        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+        let pool = Pool::volatile(&options).unwrap();
+        let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+        let group = context.create_group().unwrap();
+        let state = context.create_state(group, KeyWidth::Eight).unwrap();
+        let (slot, _) = context.claim().unwrap();
+        let older = context.active.stamp(slot);
+        let before = context.last_cts(group);
+        let failed = thread::scope(|scope| {
+            let younger = scope.spawn(|| {
+                let writer = context.begin().unwrap();
+                writer.write(&state, &7_u64.to_be_bytes(), Some(b"whole")).unwrap();
+                writer.commit(Durability::Sync).unwrap_err()
+            });
+            while context.last_cts(group) == before {
+                thread::sleep(Duration::from_micros(100));
+            }
+            drop(older);
+            younger.join().unwrap()
+        });
+        let cts = context.last_cts(group);
+        assert!(matches!(failed, Error::OutcomeUnknown { cts: of, .. } if of == cts), "{failed}");
+        assert!(!failed.is_retryable());
+        let refused = context.begin().unwrap();
+        refused.write(&state, &8_u64.to_be_bytes(), Some(b"refused")).unwrap();
+        let refused = refused.commit(Durability::Sync).unwrap_err();
+        assert!(matches!(refused, Error::Latched(_)), "what was not begun has failed: {refused}");
+        assert!(matches!(context.drop_state(state.id()), Err(Error::OutcomeUnknown { .. })));
+        context.active.release(slot);
+        drop((state, context));
+        let context = StateContext::open_or_create(pool).unwrap();
+        assert!(context.states().is_empty(), "it was dropped");
+    }
 }

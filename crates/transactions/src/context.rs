@@ -272,7 +272,7 @@ impl StateContext {
         self.states.write().remove(&id);
         self.dropping.lock().push(Dropping::new(id, state.root, dropped_at, state.is_chained()));
         history.inspect(|history| self.forget_history(&state, history, dropped_at));
-        self.active.wait_until_visible(dropped_at)
+        self.wait_until_visible(dropped_at)
     }
 
     /// Cuts off the writers of a state: transactions that began before, and wrote it, fail with a conflict when they
@@ -361,6 +361,14 @@ impl StateContext {
     pub(crate) fn check_accepts_commits(&self) -> Result<()> {
         self.pool.check_healthy()?;
         self.active.check_not_latched()
+    }
+
+    /// Waits until what is stored with a timestamp, and finished, is visible. If that will never be in this run, because an
+    /// older commit is in doubt, it is there all the same after a restart: it has not failed.
+    pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
+        self.active
+            .wait_until_visible(cts)
+            .map_err(|source| Error::OutcomeUnknown { cts, source: Box::new(source) })
     }
 
     pub(crate) fn check_owns(&self, state: &State) -> Result<()> {

@@ -155,13 +155,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The commit was written but could not be made durable: after a restart it is there whole or not at all.
+    /// The commit was written, but it could not be made durable or visible: after a restart it is there whole or not at
+    /// all. Open the database again and look; do not run the transaction again before.
     #[error("the outcome of the commit at {cts} is unknown until the database is opened again: {source}")]
     OutcomeUnknown {
         /// The timestamp of the commit.
         cts: Timestamp,
-        /// Why it could not be made durable.
-        source: entresol_memory::Error,
+        /// Why it could not be made durable or visible.
+        source: Box<Error>,
     },
     /// An earlier commit failed in a way that only opening the database again can repair. Reads go on.
     #[error("commits are refused since the commit at {0} failed: open the database again")]

@@ -105,19 +105,13 @@ impl<K: TreeKey> FpTree<K> {
             low_leaf.set_low(low, &mut publication);
         }
         K::release(low_before, &mut publication);
+        let publication = publication.ready()?;
         // Unreachable first: what the old separator refers to may be reused once all guards of the publication's moment
         // are gone. Whoever comes by the new one waits for the latches of both leaves.
-        let set_separator = |low| {
-            latch::lock_alone(node.latch());
-            node.set_key(separator, low);
-            latch::unlock(node.latch());
-        };
-        set_separator(low);
-        let published = publication.publish();
-        if published.is_err() {
-            set_separator(low_before);
-        }
-        published?;
+        latch::lock_alone(node.latch());
+        node.set_key(separator, low);
+        latch::unlock(node.latch());
+        publication.publish();
         Ok(true)
     }
 }

@@ -84,20 +84,27 @@ impl<K: TreeKey> FpTree<K> {
         K::release(low, &mut publication);
         publication.free(latched.offset);
         let freed_place = self.release_sparse(&path, &mut publication);
-        // Unreachable first: the memory may be reused once all guards of the publication's moment are gone.
-        self.remove_child(&path);
-        let published = publication.publish();
+        // What cannot be published is found before anything changes.
+        let ready = publication.ready();
+        let released = ready.map(|publication| {
+            // Unreachable first: the memory may be reused once all guards of the publication's moment are gone.
+            self.remove_child(&path);
+            publication.publish();
+        });
         if !shared_stripe {
             latch::unlock(before_latch);
         }
-        published?;
-        freed_place.into_iter().for_each(|place| structure.sparse.is_free(place));
+        released?;
+        if let Some((node, place)) = freed_place {
+            node.set_sparse_place(0);
+            structure.sparse.is_free(place);
+        }
         Ok(())
     }
 
     /// Lets the entry of the sparse index go with the leaf at the end of the path, if it has one: it is the next leaf's
-    /// then, if that is in the same inner node. Returns the entry's place if it is nobody's.
-    fn release_sparse(&self, path: &Path, with: &mut Publication<'_>) -> Option<u64> {
+    /// then, if that is in the same inner node. Returns the inner node and the entry's place if it is nobody's then.
+    fn release_sparse(&self, path: &Path, with: &mut Publication<'_>) -> Option<(Inner<'_, K>, u64)> {
         let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
         let node = self.inner.node(id);
         let place = Some(node.sparse_place()).filter(|place| *place != 0)?;
@@ -112,8 +119,7 @@ impl<K: TreeKey> FpTree<K> {
         if next.is_some() {
             return None;
         }
-        node.set_sparse_place(0);
-        Some(place)
+        Some((node, place))
     }
 
     fn path_to(&self, key: K::Stored) -> Path {

@@ -9,7 +9,7 @@ use crate::key::TreeKey;
 use crate::map_tests::{self, NumberMap};
 use crate::{ByteKey, Error, Inserted, KeyBytes, PairKey, Result, WordKey};
 use entresol_memory::{DomainChoice, DomainKind, Env, Pool, PoolOptions, Publication};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -336,6 +336,63 @@ fn a_damaged_page_is_an_error_of_whoever_comes_to_it_and_of_nobody_else() {
     assert!((0..=left).any(|_| tree.open_more(1).is_err()));
     let scanned = tree.visit(Bound::Unbounded, usize::MAX, |_, _| {});
     assert!(matches!(scanned, Err(Error::Memory(_))), "{scanned:?}");
+}
+
+/// Slabs that are damaged: leaves that become empty cannot be freed. Keys that come back to where they were are found, also
+/// after the tree was opened again.
+#[test]
+fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
+    const EXTENT_BYTES: u64 = 256 << 10;
+    const CHUNK_BYTES: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let options =
+        PoolOptions { domain: DomainChoice::Journal, extent_bytes: EXTENT_BYTES, ..PoolOptions::default() };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    // So that the pool is too large for its maps to be read when it is opened.
+    let beside = (0..40).map(|_| pool.reserve(3 * CHUNK_BYTES as usize).unwrap());
+    beside.for_each(|object| {
+        let mut publication = pool.publication();
+        publication.allocate(object);
+        publication.publish().unwrap();
+    });
+    let root = filled::<WordKey>(&pool, 6_000);
+    pool.close().unwrap();
+    drop(pool);
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    tree.open_more(usize::MAX).unwrap();
+    // A bit that stands for no object, in the last word of the bitmap of each slab of leaves.
+    let gone = || (4_000..6_000).step_by(2);
+    let stray: BTreeSet<u64> = gone()
+        .map(|key| {
+            let chunk = tree.find_leaf(key).unwrap().leaf / CHUNK_BYTES;
+            let in_extent = chunk % (EXTENT_BYTES / CHUNK_BYTES);
+            chunk * CHUNK_BYTES - in_extent * CHUNK_BYTES + 22_528 + in_extent * 128 + 120
+        })
+        .collect();
+    let flip = || stray.iter().for_each(|word| drop(pool.word(*word).fetch_xor(1 << 63, Ordering::Relaxed)));
+    flip();
+    let leaves = tree.stats().leaves;
+    for key in gone() {
+        assert_eq!(tree.remove(key, pool.publication()).unwrap(), Some(key ^ 1));
+    }
+    assert_eq!(tree.stats().leaves, leaves, "none can be freed");
+    for key in gone() {
+        assert_eq!(tree.insert(key, key ^ 1, pool.publication()).unwrap(), Inserted::New);
+    }
+    flip();
+    tree.check(|_| {}).unwrap();
+    let mut tree = Some(tree);
+    for _ in 0..2 {
+        let tree = tree.take().unwrap_or_else(|| opened::<WordKey>(&pool, root).unwrap());
+        let lost = (0..12_000).step_by(2).filter(|key| tree.get(*key).unwrap() != Some(key ^ 1)).count();
+        assert_eq!(lost, 0, "keys that cannot be found");
+        // What could not be freed then can be now.
+        gone().for_each(|key| drop(tree.remove(key, pool.publication()).unwrap()));
+        assert!(tree.stats().leaves < leaves - 15);
+        tree.check(|_| {}).unwrap();
+        gone().for_each(|key| drop(tree.insert(key, key ^ 1, pool.publication()).unwrap()));
+    }
 }
 
 /// The histories of this module with deliberate bugs: each must be found.

@@ -50,7 +50,7 @@ impl StateContext {
         made?;
         self.with_history.lock().push(state);
         self.prune_due_ns.store(0, Ordering::Release);
-        self.active.wait_until_visible(from)
+        self.wait_until_visible(from)
     }
 
     fn make_history(&self, state: &Arc<State>, horizon: Timestamp, kept_ns: u64) -> Result<Arc<History>> {
@@ -89,7 +89,7 @@ impl StateContext {
         self.active.release(slot);
         let dropped_at = dropped_at?;
         self.forget_history(&state, &history, dropped_at);
-        self.active.wait_until_visible(dropped_at)
+        self.wait_until_visible(dropped_at)
     }
 
     /// The history of a state is dropped, and nobody finds it any more.
