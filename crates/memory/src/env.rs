@@ -15,7 +15,7 @@ pub use overlay::OverlayFiles;
 pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +30,8 @@ enum Clock {
 #[derive(Clone)]
 pub struct Env {
     clock: Clock,
+    /// How far the clock is off, in nanoseconds: a test's doing.
+    clock_off_ns: Arc<AtomicI64>,
     random: Arc<AtomicU64>,
     files: Arc<dyn Files>,
 }
@@ -49,6 +51,7 @@ impl Env {
         let start_ns = 1_700_000_000_000_000_000 + (seed % 1_000_000) * 1_000_000_000;
         Env {
             clock: Clock::Simulated(Arc::new(AtomicU64::new(start_ns))),
+            clock_off_ns: Arc::default(),
             random: Arc::new(AtomicU64::new(seed)),
             files: Arc::new(RealFiles),
         }
@@ -60,14 +63,28 @@ impl Env {
         self
     }
 
-    /// Nanoseconds since the Unix epoch.
+    /// Nanoseconds since the Unix epoch, as the clock says. Somebody may set it, forward and back.
     pub fn now_ns(&self) -> u64 {
-        match &self.clock {
+        let now = match &self.clock {
             Clock::Real => SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
             Clock::Simulated(ns) => ns.fetch_add(1_000, Ordering::Relaxed) + 1_000,
+        };
+        now.saturating_add_signed(self.clock_off_ns.load(Ordering::Relaxed))
+    }
+
+    /// Nanoseconds since some moment before the process began, also those in which the machine slept. Nobody sets it.
+    pub fn uptime_ns(&self) -> u64 {
+        match &self.clock {
+            Clock::Real => boot_time_ns(),
+            Clock::Simulated(ns) => ns.load(Ordering::Relaxed),
         }
+    }
+
+    /// Sets the clock of this world, and of its clones, so far from where it is by itself: for tests.
+    pub fn set_clock_off_ns(&self, off_ns: i64) {
+        self.clock_off_ns.store(off_ns, Ordering::Relaxed);
     }
 
     /// Whether clock and randomness come from a seed.
@@ -99,6 +116,14 @@ impl Env {
     }
 }
 
+fn boot_time_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec that lives during the call.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time) };
+    assert_eq!(failed, 0, "every Linux has this clock");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 impl Default for Env {
     fn default() -> Self {
         Env::real()
@@ -127,5 +152,15 @@ mod tests {
         assert_eq!(run(), run());
         let (first, second, a, b) = run();
         assert!(second > first && a != b);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_leaves_the_uptime_alone() {
+        for env in [Env::real(), Env::simulated(3)] {
+            let (now, uptime) = (env.now_ns(), env.uptime_ns());
+            env.clone().set_clock_off_ns(3_600_000_000_000);
+            assert!(env.now_ns() >= now + 3_600_000_000_000);
+            assert!((uptime..uptime + 60_000_000_000).contains(&env.uptime_ns()));
+        }
     }
 }

@@ -193,7 +193,7 @@ impl<'c> Execution<'c> {
         let writes = request.writes;
         // So that what has a history can be asked for by time.
         if self.context.keeps_history() {
-            self.context.active.catch_up(self.pool.env().now_ns());
+            self.context.active.catch_up(self.context.clock.now_ns());
         }
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {

@@ -34,6 +34,7 @@ use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::State;
 use crate::transaction::Transaction;
+use crate::trusted_clock::TrustedClock;
 use crate::vacuum::Dropping;
 use crate::waits::{RunWait, Waits};
 use crate::write_sets::WriteSets;
@@ -48,6 +49,7 @@ pub struct StateContext {
     pub(crate) pool: Arc<Pool>,
     pub(crate) directory: Directory,
     pub(crate) active: ActiveTransactions,
+    pub(crate) clock: TrustedClock,
     pub(crate) old_versions: Arc<OldVersions>,
     pub(crate) locks: LockTable,
     pub(crate) write_sets: WriteSets,
@@ -118,6 +120,7 @@ impl StateContext {
         tracing::debug!(?report, "state context opened");
         let waits = Arc::new(Waits::default());
         Ok(Arc::new(StateContext {
+            clock: TrustedClock::new(pool.env(), next - 1, options.clock_jump_max),
             opening: Opening::start(&pool, states.values()),
             options: ContextOptions { protocol: directory.protocol, ..options },
             directory,

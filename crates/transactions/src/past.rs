@@ -98,6 +98,10 @@ impl StateContext {
             if at > now {
                 return Err(Error::InTheFuture { at: utc(at), now: utc(now.max(newest)) });
             }
+        }
+        // A clock that is not believed says nothing but that it is now.
+        let at = if at > newest { at.min(self.clock.now_ns()).max(newest) } else { at };
+        if at > newest {
             // No commit gets a timestamp up to there any more.
             self.active.catch_up(at);
             self.active.wait_until_visible(at)?;

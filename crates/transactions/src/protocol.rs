@@ -100,12 +100,17 @@ pub struct ContextOptions {
     pub old_version_bytes_max: usize,
     /// How long a writer waits for a lock of another transaction (S2PL) before it is restarted.
     pub lock_wait_max: Duration,
+    /// How far the clock of the machine may jump ahead and still be followed by timestamps, while histories are kept.
+    pub clock_jump_max: Duration,
     /// How many transactions may be active at once; [`Error::Busy`] beyond. Each takes 128 bytes of DRAM.
     pub transactions_max: usize,
 }
 
 /// How many bytes of old versions a context keeps in DRAM if nothing else is asked for.
 pub const OLD_VERSION_BYTES_MAX: usize = 256 << 20;
+
+/// How far the clock may jump ahead if nothing else is said.
+pub const CLOCK_JUMP_MAX: Duration = Duration::from_secs(300);
 
 impl Default for ContextOptions {
     fn default() -> ContextOptions {
@@ -115,6 +120,7 @@ impl Default for ContextOptions {
             version_slots_max: VERSION_SLOTS_MAX,
             old_version_bytes_max: OLD_VERSION_BYTES_MAX,
             lock_wait_max: Duration::from_secs(5),
+            clock_jump_max: CLOCK_JUMP_MAX,
             transactions_max: TRANSACTIONS_MAX,
         }
     }

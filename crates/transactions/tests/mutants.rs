@@ -34,6 +34,7 @@ const OUT_OF_PLACE: ContextOptions = ContextOptions {
     version_slots_max: 64,
     old_version_bytes_max: 1 << 20,
     lock_wait_max: std::time::Duration::ZERO,
+    clock_jump_max: entresol_transactions::CLOCK_JUMP_MAX,
     transactions_max: entresol_transactions::TRANSACTIONS_MAX,
 };
 

@@ -282,6 +282,31 @@ fn moments_of_the_clock() {
 }
 
 #[test]
+fn a_clock_that_jumps_ahead_takes_no_timestamps_with_it() {
+    const YEARS_NS: i64 = 10 * 365 * 86_400 * 1_000_000_000;
+    let context = common::context();
+    let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+    context.keep_history(state.id(), Some(Duration::from_secs(3600))).unwrap();
+    let as_of_now = || get(&context.begin_as_of(now_ns(&context)).unwrap(), &state, 1);
+    put(&context, &state, 1, b"before");
+    let before = now_ns(&context);
+    let horizon = state.past().unwrap().horizon;
+    context.pool().env().set_clock_off_ns(YEARS_NS);
+    for value in [b"meanwhile", b"the last "] {
+        put(&context, &state, 1, value);
+        assert_eq!(as_of_now().unwrap(), value, "now by the clock that is wrong");
+    }
+    context.vacuum().unwrap();
+    assert!(context.newest_commit() < now_ns(&context) - YEARS_NS as u64 / 2, "timestamps went along");
+    context.pool().env().set_clock_off_ns(0);
+    assert_eq!(as_of_now().unwrap(), b"the last ", "now by the clock that is right again");
+    put(&context, &state, 1, b"after");
+    assert_eq!(as_of_now().unwrap(), b"after");
+    assert_eq!(get(&context.begin_as_of(before).unwrap(), &state, 1).unwrap(), b"before");
+    assert!(state.past().unwrap().horizon < horizon + 60_000_000_000, "nothing is pruned before its time");
+}
+
+#[test]
 fn what_cannot_be_asked_for_says_so() {
     let context = common::context();
     let group = context.create_group().unwrap();

@@ -36,7 +36,7 @@ impl StateContext {
         let (from, made) = {
             // No commit into the state is in work: those before had nothing to keep, those after find the history.
             let _writer = state.group.hold();
-            self.active.catch_up(self.pool.env().now_ns());
+            self.active.catch_up(self.clock.now_ns());
             let stamp = self.active.stamp(slot);
             let from = stamp.cts();
             let made = self.make_history(&state, from, kept_ns);

@@ -47,7 +47,7 @@ impl History {
 impl StateContext {
     /// A step of pruning after a commit of `keys` keys, in whichever history is due. Never waits for a lock.
     pub(crate) fn prune_behind(&self, keys: usize) -> Result<()> {
-        let now_ns = self.pool().env().now_ns();
+        let now_ns = self.clock.now_ns();
         if now_ns < self.prune_due_ns.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl StateContext {
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
             let kept_ns = history.kept_ns.load(Ordering::Acquire);
-            let now_ns = self.pool().env().now_ns();
+            let now_ns = self.clock.now_ns();
             history.prune_at_ns.store(now_ns.saturating_add(kept_ns / PRUNE_ROUNDS), Ordering::Release);
             if active("horizon-moved-after-erasing") {
                 self.directory.set_horizon(state.id, horizon);
@@ -126,7 +126,7 @@ impl StateContext {
     /// Moves the horizon to what has to be kept from now on.
     fn begin_round(&self, state: &State, history: &History) {
         let kept_ns = history.kept_ns.load(Ordering::Acquire);
-        let now_ns = self.pool().env().now_ns();
+        let now_ns = self.clock.now_ns();
         let wanted = now_ns.saturating_sub(kept_ns).min(self.active.visible());
         // Who registers later sees the new horizon; who is there already holds it back.
         let horizon = {
