@@ -93,6 +93,7 @@ fn many_checkpoints_and_recycled_slots_lose_nothing() {
         let pool = Pool::open_or_create(dir.path(), &small()).unwrap();
         assert_eq!(list(&pool).len(), total);
         for number in 0..40_000 {
+            pool.wait_for_room();
             push(&pool, number).unwrap();
         }
         total += 40_000;

@@ -86,6 +86,14 @@ impl Domain {
         }
     }
 
+    /// See [`crate::Pool::wait_for_room`].
+    #[inline]
+    pub(crate) fn wait_for_room(&self) {
+        if let Domain::Journal(journal) = self {
+            journal.wait_for_room();
+        }
+    }
+
     #[inline]
     pub(crate) fn flush(&self, mapping: &Mapping, ranges: &[(u64, usize)]) {
         match self {

@@ -44,6 +44,7 @@ impl<K: TreeKey> FpTree<K> {
         changes: &[Change],
         before: &mut Vec<Option<u64>>,
     ) -> Result<()> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         let mut ways = Ways::new();
         go_down(keys, &mut ways, Fetch::Entry);

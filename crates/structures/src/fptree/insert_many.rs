@@ -40,9 +40,10 @@ impl<K: TreeKey> FpTree<K> {
         mut carried: impl FnMut(usize, &mut Publication<'p>) -> u64,
         mut existing: impl FnMut(usize, u64),
     ) -> Result<()> {
-        let _pinned = self.pool.pin();
         let mut done = 0;
         while done < keys.len() {
+            self.pool.wait_for_room();
+            let _pinned = self.pool.pin();
             let ahead = &keys[done..keys.len().min(done + GROUP)];
             done += self.insert_some(ahead, done, &mut carried, &mut existing)?;
         }

@@ -25,7 +25,8 @@
 //!
 //! Concurrency: readers validate versions (optimistic lock coupling) and never write. A writer latches the one
 //! leaf that it changes; splits and releases hold it until the inner nodes say so too, and change inner nodes
-//! one at a time (`structure`). A leaf's version is a latch from a DRAM stripe.
+//! one at a time (`structure`). A leaf's version is a latch from a DRAM stripe. Whoever writes waits for room in the
+//! journal before it takes a latch, so that no reader waits for the device.
 //!
 //! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes 128 KiB a tree.
 
@@ -241,6 +242,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Cost: two flushed ranges and one publication; every 20 inserts or so entries move to
     /// another leaf.
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.insert_at(self.lock_leaf(key)?, key, value, with)
     }
@@ -284,6 +286,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
     /// key, `with` is dropped.
     pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.replace_at(&self.lock_leaf(key)?, key, value, with)
     }
@@ -311,6 +314,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
     /// dropped. A leaf that becomes empty is freed.
     pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
+        self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.remove_at(&self.lock_leaf(key)?, key, with)
     }

@@ -1,8 +1,9 @@
 //! Appending: what a flush and a publication put into the journal, in order, under one short lock.
 //!
 //! Records go into the active buffer. A full one is queued and a free one takes its place, so appenders go on while
-//! the device is busy; only when all buffers are full do they write themselves. Buffers beyond the first two are
-//! made when they are first needed, [`BUFFERS_MAX`] at most.
+//! the device is busy. Buffers beyond the first two are made when they are first needed. Who has not begun waits when
+//! [`BUFFERS_MAX`] are full ([`super::room`]); an appender, who may hold latches, takes more, and writes one itself only
+//! when [`BUFFERS_WITH_RESERVE`] are.
 //!
 //! A flush is noted by its thread and appended with its next fence or publication ([`stage`]).
 
@@ -21,8 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest journal buffer.
 pub(super) const BUFFER_BYTES_MAX: usize = 2 << 20;
-/// The most buffers: what appenders may be ahead of the device.
+/// The most buffers in ordinary use: what appenders may be ahead of the device.
 pub(super) const BUFFERS_MAX: usize = 8;
+/// The most with those of appenders that hold latches. They are given back.
+pub(super) const BUFFERS_WITH_RESERVE: usize = 24;
 
 /// A buffer with the payload of one frame.
 pub(super) struct Filled {
@@ -104,8 +107,34 @@ impl Active {
         self.buffers.full.pop_front()
     }
 
-    pub(super) fn give_back(&mut self, buffer: AlignedBuffer) {
+    /// Takes a buffer back; returns one that is too many, with what was asked for it.
+    pub(super) fn give_back(&mut self, buffer: AlignedBuffer) -> Option<(AlignedBuffer, usize)> {
+        if self.buffers.count > BUFFERS_MAX && !self.buffers.free.is_empty() {
+            self.buffers.count -= 1;
+            return Some((buffer, self.buffer_bytes()));
+        }
         self.buffers.free.push(buffer);
+        None
+    }
+
+    /// Counts a buffer that is about to be made; its bytes, if there may be one more.
+    pub(super) fn add_buffer(&mut self) -> Option<usize> {
+        let may_add = self.buffers.count < BUFFERS_WITH_RESERVE;
+        self.buffers.count += usize::from(may_add);
+        may_add.then(|| self.buffer_bytes())
+    }
+
+    fn buffer_bytes(&self) -> usize {
+        self.buffers.payload_words_max * 8 + FRAME_HEADER_WORDS * 8
+    }
+
+    pub(super) fn take_new(&mut self, buffer: AlignedBuffer) {
+        self.buffers.free.push(buffer);
+    }
+
+    /// As many buffers are full as may be before those who come wait.
+    pub(super) fn is_behind(&self) -> bool {
+        self.buffers.full.len() + 2 >= BUFFERS_MAX
     }
 }
 
@@ -305,7 +334,7 @@ impl Shared {
             "an append of {words} words does not fit the journal's buffer"
         );
         loop {
-            if self.gate() != Gate::Open && !self.pass_gate() {
+            if !matches!(self.gate(), Gate::Open | Gate::Full) && !self.pass_gate() {
                 return false;
             }
             let mut active = self.appender.active.lock();
@@ -329,6 +358,9 @@ impl Shared {
             self.appender.appended.store(after, Ordering::Release);
             let much_to_write = active.payload_words * 2 > active.buffers.payload_words_max
                 || !active.buffers.full.is_empty();
+            if much_to_write && active.is_behind() {
+                self.is_behind.store(true, Ordering::Relaxed);
+            }
             drop(active);
             if much_to_write {
                 self.background.request_write();
@@ -337,48 +369,6 @@ impl Shared {
                 self.consider_checkpoint();
             }
             return true;
-        }
-    }
-
-    /// Adds a buffer, or writes the oldest out if there are as many as there may be.
-    #[cold]
-    fn make_room(&self) -> Result<()> {
-        let bytes = {
-            let buffers = &mut self.appender.active.lock().buffers;
-            let may_add = buffers.count < BUFFERS_MAX;
-            buffers.count += usize::from(may_add);
-            may_add.then_some(buffers.payload_words_max * 8 + FRAME_HEADER_WORDS * 8)
-        };
-        match bytes {
-            Some(bytes) => {
-                let buffer = AlignedBuffer::new(bytes);
-                if let Some(reserved) = &mut *self.buffers.lock() {
-                    reserved.grow_unchecked(bytes as u64);
-                }
-                self.appender.active.lock().give_back(buffer);
-                Ok(())
-            }
-            None => self.write_oldest(),
-        }
-    }
-
-    /// What an appender does when the gate is not open: waits for room, or learns that there is nothing to
-    /// append to.
-    #[cold]
-    fn pass_gate(&self) -> bool {
-        if self.gate() == Gate::Full {
-            self.wait_for_room();
-        }
-        self.gate() != Gate::Shut
-    }
-
-    /// Waits until a checkpoint has made room, or the journal has failed.
-    fn wait_for_room(&self) {
-        let mut held = self.room_lock.lock();
-        while self.gate() == Gate::Full {
-            self.background.request_checkpoint();
-            self.room.wait_for(&mut held, std::time::Duration::from_millis(100));
-            self.set_gate();
         }
     }
 }

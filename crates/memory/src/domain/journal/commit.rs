@@ -213,7 +213,21 @@ impl Shared {
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
         let outcome = writer.log.write_frame(&mut filled.buffer, filled.payload_words, start, durable);
-        self.appender.active.lock().give_back(filled.buffer);
+        let surplus = {
+            let mut active = self.appender.active.lock();
+            let surplus = active.give_back(filled.buffer);
+            if !active.is_behind() {
+                self.is_behind.store(false, Ordering::Relaxed);
+            }
+            surplus
+        };
+        if let Some((buffer, bytes)) = surplus {
+            // Giving memory back takes longer than others are to wait for the lock.
+            drop(buffer);
+            if let Some(reserved) = &mut *self.buffers.lock() {
+                reserved.shrink(bytes as u64);
+            }
+        }
         let needs_slot = outcome.map_err(|error| self.fail(error))?;
         if needs_slot {
             self.background.request_slot();

@@ -30,14 +30,15 @@
 //! checkpoint left in the cache only are all named by the journal since the checkpoint before; replay marks them,
 //! and the next checkpoint writes them again.
 //!
-//! Who waits for what: appenders for the append lock (tens of ns; a checkpoint holds it for a line of marks), and for
-//! the device only when [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum
-//! ([`policy`]). Committers at `sync` wait for at most the sync under way and the next ([`commit`]).
+//! Who waits for what: appenders for the append lock (tens of ns; a checkpoint holds it for a line of marks). They may hold
+//! latches, so those who are about to append wait for the device *before* they take any ([`room`]): when
+//! [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum ([`policy`]). Whoever holds latches finds a
+//! reserve of both beyond. Committers at `sync` wait for at most the sync under way and the next ([`commit`]).
 //!
-//! Memory: two to eight buffers of 2 MiB, one checkpoint buffer of 8 to 10 MiB while one is made, a bit per page of
+//! Memory: two to eight buffers of 2 MiB, up to 24 for those who hold latches, one checkpoint buffer of 8 to 10 MiB while one is made, a bit per page of
 //! the address range that is touched. While recovering: two buffers of a slot, and two bits per page.
-//! The journal file is bounded by [`JournalOptions::journal_bytes_max`] plus the buffers and two slots: appenders wait
-//! for a checkpoint beyond it.
+//! The journal file is bounded by one and a half times [`JournalOptions::journal_bytes_max`] plus the buffers and two slots:
+//! those who come wait for a checkpoint beyond the maximum, all appenders beyond the bound.
 
 mod append;
 mod background;
@@ -54,6 +55,7 @@ mod log;
 mod policy;
 mod read_ahead;
 mod recovery;
+mod room;
 mod slots;
 mod stage;
 
@@ -82,7 +84,7 @@ use recovery::Recovered;
 use slots::SlotSupply;
 use stage::JournalId;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const SLOT_BYTES_MIN: u64 = 64 << 10;
@@ -95,7 +97,8 @@ pub struct JournalOptions {
     pub slot_bytes: u64,
     /// A checkpoint starts at the latest when so many bytes would have to be replayed.
     pub checkpoint_bytes: u64,
-    /// Writers wait for the checkpoint when so many bytes would have to be replayed.
+    /// Writers wait for the checkpoint, before they take latches, when so many bytes would have to be replayed; those who
+    /// hold some, when it is half as many again.
     pub journal_bytes_max: u64,
     /// Slots that are made when the pool is created.
     pub preallocated_slots: usize,
@@ -148,8 +151,10 @@ struct Writer {
 #[repr(u8)]
 enum Gate {
     Open,
-    /// The journal is at its maximum: appenders wait for a checkpoint.
+    /// The journal is at its maximum: who has not begun waits for a checkpoint.
     Full,
+    /// The reserve is used up, too: all appenders wait for a checkpoint.
+    Brimming,
     /// The journal has failed or is closed: nothing is appended any more.
     Shut,
 }
@@ -190,6 +195,8 @@ struct Shared {
     failure: OnceLock<Error>,
     /// A [`Gate`]. Changed under the room lock.
     gate: AtomicU8,
+    /// As many buffers are full as there may be: who has not begun writes one. Changed under the append lock.
+    is_behind: AtomicBool,
     background: Background,
     /// What the buffers take of the budget, if there is one.
     buffers: Mutex<Option<MemoryReservation>>,
@@ -318,6 +325,7 @@ impl Journal {
             append_words_max: (payload_bytes / 16).min(RECORD_WORDS_MAX),
             failure: OnceLock::new(),
             gate: AtomicU8::new(Gate::Open as u8),
+            is_behind: AtomicBool::new(false),
             background: Background::default(),
             buffers: Mutex::new(buffers),
             room: Condvar::new(),
@@ -331,6 +339,12 @@ impl Journal {
         });
         background::start(&shared, env)?;
         Ok(Journal { shared })
+    }
+
+    /// Waits until there is room for what the caller is about to append; see [`room`].
+    #[inline]
+    pub(crate) fn wait_for_room(&self) {
+        self.shared.wait_for_room();
     }
 
     /// Appends the words of the ranges, at the latest with the next fence of this thread.
@@ -485,6 +499,7 @@ impl Shared {
         match self.gate.load(Ordering::Acquire) {
             gate if gate == Gate::Open as u8 => Gate::Open,
             gate if gate == Gate::Full as u8 => Gate::Full,
+            gate if gate == Gate::Brimming as u8 => Gate::Brimming,
             _ => Gate::Shut,
         }
     }

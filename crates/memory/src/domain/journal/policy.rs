@@ -2,8 +2,9 @@
 //! recovery stays short.
 //!
 //! What a recovery will take is predicted from the bytes of journal that it reads and the pages that it touches.
-//! A checkpoint starts when that nears the target; appenders wait when it is twice the target, which leaves the first
-//! half for a checkpoint under way. Both also happen at the bounds in bytes.
+//! A checkpoint starts when that nears the target; writers wait when it is twice the target, which leaves the first
+//! half for a checkpoint under way, and those who hold latches when it is three times the target. All of it also happens
+//! at the bounds in bytes.
 
 use super::dirty::PageCount;
 use super::{Gate, JournalOptions, Shared};
@@ -68,6 +69,19 @@ impl Policy {
     fn is_full(&self, bytes: u64, pages: PageCount) -> bool {
         bytes >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 2.0 * self.target_ns
     }
+
+    /// Half as much again is the reserve of those who hold latches.
+    fn is_brimming(&self, bytes: u64, pages: PageCount) -> bool {
+        bytes / 3 * 2 >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 3.0 * self.target_ns
+    }
+
+    fn gate(&self, bytes: u64, pages: PageCount) -> Gate {
+        match (self.is_full(bytes, pages), self.is_brimming(bytes, pages)) {
+            (_, true) => Gate::Brimming,
+            (true, false) => Gate::Full,
+            (false, false) => Gate::Open,
+        }
+    }
 }
 
 impl Shared {
@@ -109,7 +123,7 @@ impl Shared {
     pub(super) fn set_gate(&self) {
         let (bytes, pages) = self.backlog();
         if self.gate() != Gate::Shut {
-            self.put_gate(if self.policy.is_full(bytes, pages) { Gate::Full } else { Gate::Open });
+            self.put_gate(self.policy.gate(bytes, pages));
         }
     }
 }
@@ -151,6 +165,8 @@ mod tests {
             assert!(policy.wants_checkpoint(bytes, count) && policy.is_full(bytes, count));
         }
         let started = first_bytes(|bytes| policy.wants_checkpoint(bytes, pages(0, 0)));
-        assert!(started < first_bytes(|bytes| policy.is_full(bytes, pages(0, 0))));
+        let full = first_bytes(|bytes| policy.is_full(bytes, pages(0, 0)));
+        let brimming = first_bytes(|bytes| policy.is_brimming(bytes, pages(0, 0)));
+        assert!(started < full && full < brimming && brimming.is_some(), "{started:?} {full:?} {brimming:?}");
     }
 }

@@ -1,0 +1,70 @@
+//! Room in the journal: who waits for the device, and when.
+//!
+//! An appender may hold latches of leaves, for which readers wait that want nothing of the journal. So whoever is about to
+//! change something calls [`Shared::wait_for_room`] before it takes the first latch, and waits there: while the journal is
+//! at its maximum, for a checkpoint; while as many buffers are full as may be, for a write of one, which it makes
+//! itself. Appending takes from a reserve then: half as much journal again, and 16 buffers. What is appended between two
+//! such calls is an operation on an index or a part of a commit, so the reserve lasts unless some hundred threads do that at
+//! once with their largest operations; then appenders wait, too.
+
+use super::append::{BUFFERS_MAX, BUFFERS_WITH_RESERVE};
+use super::buffer::AlignedBuffer;
+use super::{Gate, Shared};
+use crate::error::Result;
+use std::sync::atomic::Ordering;
+
+const _: () = assert!(BUFFERS_MAX < BUFFERS_WITH_RESERVE, "there is a reserve");
+
+impl Shared {
+    /// Waits until there is room for what the caller is about to append; it holds nothing that others wait for. Returns
+    /// also when the journal has failed or is closed.
+    #[inline]
+    pub(super) fn wait_for_room(&self) {
+        if self.is_behind.load(Ordering::Relaxed) || matches!(self.gate(), Gate::Full | Gate::Brimming) {
+            self.wait_for_device();
+        }
+    }
+
+    #[cold]
+    fn wait_for_device(&self) {
+        while self.is_behind.load(Ordering::Relaxed) {
+            if self.write_oldest().is_err() {
+                return;
+            }
+        }
+        self.wait_while(|gate| matches!(gate, Gate::Full | Gate::Brimming));
+    }
+
+    /// What an appender does when the gate is neither open nor full: waits for room, or learns that there is nothing to
+    /// append to.
+    #[cold]
+    pub(super) fn pass_gate(&self) -> bool {
+        self.wait_while(|gate| gate == Gate::Brimming);
+        self.gate() != Gate::Shut
+    }
+
+    /// Waits until a checkpoint has made room, or the journal has failed.
+    fn wait_while(&self, closed: impl Fn(Gate) -> bool) {
+        if !closed(self.gate()) {
+            return;
+        }
+        let mut held = self.room_lock.lock();
+        while closed(self.gate()) {
+            self.background.request_checkpoint();
+            self.room.wait_for(&mut held, std::time::Duration::from_millis(100));
+            self.set_gate();
+        }
+    }
+
+    /// Adds a buffer for an appender, or writes the oldest out if there are as many as there may be.
+    #[cold]
+    pub(super) fn make_room(&self) -> Result<()> {
+        let Some(bytes) = self.appender.active.lock().add_buffer() else { return self.write_oldest() };
+        let buffer = AlignedBuffer::new(bytes);
+        if let Some(reserved) = &mut *self.buffers.lock() {
+            reserved.grow_unchecked(bytes as u64);
+        }
+        self.appender.active.lock().take_new(buffer);
+        Ok(())
+    }
+}
