@@ -101,7 +101,7 @@ impl Index {
     /// True if the transaction may look for rows in the index.
     pub fn is_readable(&self, tx: &Transaction) -> bool {
         // Indexes keep no history.
-        self.state.is_ok() && tx.snapshot() >= self.readable_from() && tx.as_of().is_none()
+        self.state.is_ok() && tx.sees(self.readable_from()) && tx.as_of().is_none()
     }
 
     pub(crate) fn set_readable_from(&self, from: Timestamp) {

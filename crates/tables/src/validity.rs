@@ -58,7 +58,7 @@ impl Validity {
     }
 
     pub(crate) fn check_reader(&self, table: &str, tx: &Transaction) -> Result<()> {
-        if tx.snapshot() < self.read_until.load(Ordering::Acquire) {
+        if !tx.sees(self.read_until.load(Ordering::Acquire)) {
             return Ok(());
         }
         Err(Error::TableChanged { table: table.to_owned() })
@@ -67,10 +67,10 @@ impl Validity {
     /// True if the transaction writes through this definition, false if through a later one.
     fn admits_writer(&self, table: &str, tx: &Transaction) -> Result<bool> {
         // It would get a conflict when it commits: better now.
-        if tx.snapshot() < self.since.load(Ordering::Acquire) {
+        if !tx.sees(self.since.load(Ordering::Acquire)) {
             return Err(Error::TableChanged { table: table.to_owned() });
         }
-        Ok(tx.snapshot() < self.write_until.load(Ordering::Acquire))
+        Ok(!tx.sees(self.write_until.load(Ordering::Acquire)))
     }
 }
 

@@ -3,13 +3,16 @@
 //! ```text
 //! counter ── next commit timestamp          slot 0   snapshot | commit
 //! visible ── every commit <= visible is     slot 1   snapshot | commit
-//!            finished                       ...      (as many as transactions may be active, claimed by CAS)
+//!            finished: of all, of those     ...      (as many as transactions may be active, claimed by CAS)
+//!            that wait for no device
 //! ```
+//! A snapshot is both numbers of `visible` at one moment ([`crate::snapshot`]).
 //!
 //! Invariants (all operations on these words but the release of a slot are SeqCst, so they have one total order):
 //! - A registered snapshot was equal to `visible` *after* it had been stored. A scan reads `visible` (the
 //!   *horizon*) before the slots; a transaction whose final snapshot the scan misses stored it after the scan read
-//!   its slot, and so re-read `visible` after the horizon was read: its snapshot is >= the horizon.
+//!   its slot, and so re-read `visible` after the horizon was read: its snapshot sees all that the horizon sees. So it is
+//!   for each of the two words of a snapshot: a scan that misses the last store of either comes before the re-read.
 //! - A commit stores a lower bound of its timestamp before it draws it. `advance` reads `counter` before it scans
 //!   the commit fields, so each timestamp below what it read is either finished or seen as unfinished.
 //!   Therefore `visible` never passes an unfinished commit, and the last of several commits to finish sees that
@@ -25,6 +28,7 @@ use std::time::Duration;
 use crossbeam_utils::{Backoff, CachePadded};
 use smallvec::SmallVec;
 
+use crate::snapshot::{Class, STEP, Snapshot};
 use crate::{Error, Result, Timestamp, interleave};
 
 /// How many transactions may be active at once if nothing else is said; [`Error::Busy`] beyond.
@@ -43,41 +47,49 @@ thread_local! {
 }
 
 struct Slot {
-    /// The snapshot; `FREE` when nobody owns the slot.
-    snapshot: AtomicU64,
+    /// The snapshot's `whole`; `FREE` when nobody owns the slot.
+    whole: AtomicU64,
+    /// The snapshot's `quick`.
+    quick: AtomicU64,
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
     commit: AtomicU64,
 }
 
-/// The slot array, the timestamp counter and the newest visible timestamp.
+/// The slot array, the timestamp counter and the newest visible timestamps.
 pub(crate) struct ActiveTransactions {
     slots: Box<[CachePadded<Slot>]>,
     /// No slot at or above this was ever claimed; scans stop here.
     slots_used: AtomicUsize,
     counter: CachePadded<AtomicU64>,
-    visible: CachePadded<AtomicU64>,
+    visible: CachePadded<Visible>,
     latched: AtomicU64,
 }
 
-/// Which snapshots are needed: the registered ones, and all that may still be registered (>= `horizon`).
+/// Of commits of all classes, and of quick ones: that grows first.
+struct Visible {
+    whole: AtomicU64,
+    quick: AtomicU64,
+}
+
+/// Which snapshots are needed: the registered ones, and all that may still be registered, which see what `horizon` sees.
 pub(crate) struct Snapshots {
-    horizon: Timestamp,
-    active: SmallVec<[Timestamp; 16]>,
+    horizon: Snapshot,
+    active: SmallVec<[Snapshot; 16]>,
 }
 
 impl Snapshots {
     /// May a transaction, now or later, read a version with these timestamps?
     pub(crate) fn needs(&self, cts: Timestamp, dts: Timestamp) -> bool {
-        if dts > self.horizon {
+        if !self.horizon.sees(dts) {
             return true;
         }
-        let first = self.active.partition_point(|&snapshot| snapshot < cts);
-        self.active.get(first).is_some_and(|&snapshot| snapshot < dts)
+        let first = self.active.partition_point(|snapshot| snapshot.quick < cts);
+        self.active[first..].iter().any(|snapshot| snapshot.sees_version(cts, dts))
     }
 
     /// May a transaction that begins from now on read a version with this deletion timestamp?
     pub(crate) fn is_recent(&self, dts: Timestamp) -> bool {
-        dts > self.horizon
+        !self.horizon.sees(dts)
     }
 
     /// The same without the registered snapshots: for states that nobody reads at a snapshot.
@@ -87,7 +99,7 @@ impl Snapshots {
 
     /// No transaction, now or later, reads at an older snapshot.
     pub(crate) fn oldest(&self) -> Timestamp {
-        self.active.first().copied().unwrap_or(self.horizon).min(self.horizon)
+        self.active.iter().map(|snapshot| snapshot.whole).fold(self.horizon.whole, Timestamp::min)
     }
 }
 
@@ -101,19 +113,20 @@ impl ActiveTransactions {
     /// The same for at most so many transactions.
     pub(crate) fn with(next: Timestamp, transactions_max: usize) -> Self {
         assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
-        let slot =
-            || CachePadded::new(Slot { snapshot: AtomicU64::new(FREE), commit: AtomicU64::new(NO_COMMIT) });
+        let next = next.next_multiple_of(STEP);
+        let word = AtomicU64::new;
+        let slot = || CachePadded::new(Slot { whole: word(FREE), quick: word(0), commit: word(NO_COMMIT) });
         ActiveTransactions {
             slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
             slots_used: AtomicUsize::new(0),
             counter: CachePadded::new(AtomicU64::new(next)),
-            visible: CachePadded::new(AtomicU64::new(next - 1)),
+            visible: CachePadded::new(Visible { whole: word(next - 1), quick: word(next - 1) }),
             latched: AtomicU64::new(NEVER),
         }
     }
 
     /// Registers a transaction at the newest snapshot. Waits a bounded time for a free slot.
-    pub(crate) fn claim(&self) -> Result<(usize, Timestamp)> {
+    pub(crate) fn claim(&self) -> Result<(usize, Snapshot)> {
         for attempt in 0..CLAIM_ATTEMPTS_MAX {
             if let Some(claimed) = self.try_claim() {
                 return Ok(claimed);
@@ -126,7 +139,7 @@ impl ActiveTransactions {
     }
 
     /// The same, if there is a free slot now.
-    pub(crate) fn try_claim(&self) -> Option<(usize, Timestamp)> {
+    pub(crate) fn try_claim(&self) -> Option<(usize, Snapshot)> {
         // The slot that this thread had last lies in its cache; the others' slots are being written.
         let last = LAST_SLOT.get();
         let again = (last < self.slots_used.load(SeqCst)).then(|| self.try_claim_slot(last)).flatten();
@@ -135,32 +148,52 @@ impl ActiveTransactions {
         Some(claimed)
     }
 
-    fn try_claim_slot(&self, index: usize) -> Option<(usize, Timestamp)> {
+    fn try_claim_slot(&self, index: usize) -> Option<(usize, Snapshot)> {
         let slot = &self.slots[index];
-        if slot.snapshot.load(SeqCst) != FREE {
+        if slot.whole.load(SeqCst) != FREE {
             return None;
         }
         // Before the claim, so that a scan that misses the slot comes before the snapshot is stored. It only grows.
         if self.slots_used.load(SeqCst) <= index {
             self.slots_used.fetch_max(index + 1, SeqCst);
         }
-        let snapshot = self.visible.load(SeqCst);
+        let snapshot = self.newest();
         interleave::point();
-        slot.snapshot.compare_exchange(FREE, snapshot, SeqCst, SeqCst).ok()?;
+        slot.whole.compare_exchange(FREE, snapshot.whole, SeqCst, SeqCst).ok()?;
+        interleave::point();
+        slot.quick.store(snapshot.quick, SeqCst);
         Some((index, self.register(index, snapshot)))
     }
 
     /// Moves a snapshot that was stored on to one that was the newest after it had been stored.
-    fn register(&self, slot: usize, mut snapshot: Timestamp) -> Timestamp {
+    fn register(&self, slot: usize, mut snapshot: Snapshot) -> Snapshot {
         loop {
             interleave::point();
-            let now = self.visible.load(SeqCst);
+            let now = self.newest();
             if now == snapshot {
                 return snapshot;
             }
             snapshot = now;
             interleave::point();
-            self.slots[slot].snapshot.store(snapshot, SeqCst);
+            self.slots[slot].quick.store(snapshot.quick, SeqCst);
+            interleave::point();
+            self.slots[slot].whole.store(snapshot.whole, SeqCst);
+        }
+    }
+
+    /// What is visible, at one moment: a quick commit that is seen comes with the slow ones that it has seen.
+    #[inline]
+    pub(crate) fn newest(&self) -> Snapshot {
+        let mut whole = self.visible.whole.load(SeqCst);
+        loop {
+            interleave::point();
+            let quick = self.visible.quick.load(SeqCst);
+            interleave::point();
+            // It ascends: it was this when the other was looked at.
+            match self.visible.whole.load(SeqCst) {
+                same if same == whole => return Snapshot { quick, whole },
+                other => whole = other,
+            }
         }
     }
 
@@ -170,13 +203,13 @@ impl ActiveTransactions {
         assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
         // Only its owner changes a claimed slot. A scan that still sees the snapshot keeps too much for a moment; one
         // that does not comes after all that the owner read.
-        assert_ne!(slot.snapshot.load(Relaxed), FREE, "a slot is released twice");
-        slot.snapshot.store(FREE, Release);
+        assert_ne!(slot.whole.load(Relaxed), FREE, "a slot is released twice");
+        slot.whole.store(FREE, Release);
     }
 
     /// The newest timestamp at which all commits are finished.
     pub(crate) fn visible(&self) -> Timestamp {
-        self.visible.load(SeqCst)
+        self.visible.whole.load(SeqCst)
     }
 
     /// The newest timestamp that was drawn.
@@ -188,29 +221,33 @@ impl ActiveTransactions {
     pub(crate) fn catch_up(&self, at: Timestamp) {
         // Not beyond what timestamps can be, whatever the clock says.
         if at < u64::MAX / 2 {
-            self.counter.fetch_max(at + 1, SeqCst);
+            self.counter.fetch_max((at + 1).next_multiple_of(STEP), SeqCst);
         }
     }
 
     /// The snapshots that versions must be kept for.
     pub(crate) fn snapshots(&self) -> Snapshots {
-        let horizon = self.visible.load(SeqCst);
+        let horizon = self.newest();
         interleave::point();
         let used = self.slots_used.load(SeqCst);
-        let mut active: SmallVec<[Timestamp; 16]> =
-            self.slots[..used].iter().map(|slot| slot.snapshot.load(SeqCst)).filter(|&s| s != FREE).collect();
+        let registered = |slot: &CachePadded<Slot>| {
+            let whole = slot.whole.load(SeqCst);
+            interleave::point();
+            (whole != FREE).then(|| Snapshot { whole, quick: slot.quick.load(SeqCst) })
+        };
+        let mut active: SmallVec<[Snapshot; 16]> = self.slots[..used].iter().filter_map(registered).collect();
         active.sort_unstable();
         active.dedup();
         Snapshots { horizon, active }
     }
 
     /// Draws a commit timestamp for the owner of `slot`. Until the stamp is finished nothing from it on is visible.
-    pub(crate) fn stamp(&self, slot: usize) -> CommitStamp<'_> {
+    pub(crate) fn stamp(&self, slot: usize, class: Class) -> CommitStamp<'_> {
         let commit = &self.slots[slot].commit;
         assert_eq!(commit.load(SeqCst), NO_COMMIT, "one commit per slot at a time");
-        commit.store(self.counter.load(SeqCst), SeqCst);
+        commit.store(class.timestamp(self.counter.load(SeqCst)), SeqCst);
         interleave::point();
-        let cts = self.counter.fetch_add(1, SeqCst);
+        let cts = class.timestamp(self.counter.fetch_add(STEP, SeqCst));
         interleave::point();
         commit.store(cts, SeqCst);
         CommitStamp { active: self, slot, cts, finished: false }
@@ -220,17 +257,37 @@ impl ActiveTransactions {
         let next = self.counter.load(SeqCst);
         interleave::point();
         let used = self.slots_used.load(SeqCst);
-        let unfinished = self.slots[..used].iter().map(|slot| slot.commit.load(SeqCst)).min();
+        let (mut slow, mut quick) = (NO_COMMIT, NO_COMMIT);
+        for slot in &self.slots[..used] {
+            let commit = slot.commit.load(SeqCst);
+            let oldest = if Class::of(commit) == Class::Quick { &mut quick } else { &mut slow };
+            *oldest = commit.min(*oldest);
+        }
         let latched = self.latched.load(SeqCst);
         interleave::point();
-        self.visible.fetch_max(next.min(unfinished.unwrap_or(NO_COMMIT)).min(latched) - 1, SeqCst);
+        quick = quick.min(next).min(latched);
+        self.visible.quick.fetch_max(quick - 1, SeqCst);
+        interleave::point();
+        self.visible.whole.fetch_max(quick.min(slow) - 1, SeqCst);
     }
 
-    /// Waits until the commit at `cts` (finished) and all before it are visible. Every unfinished commit ends
+    /// Waits until the commit at `cts` (finished) and all of its class before it are visible. Every unfinished commit ends
     /// without waiting for others, so this ends too.
     pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
+        match Class::of(cts) {
+            Class::Quick => self.wait_until_passed(&self.visible.quick, cts),
+            Class::Slow => self.wait_until_all_visible(cts),
+        }
+    }
+
+    /// Waits until all commits up to here are visible.
+    pub(crate) fn wait_until_all_visible(&self, at: Timestamp) -> Result<()> {
+        self.wait_until_passed(&self.visible.whole, at)
+    }
+
+    fn wait_until_passed(&self, visible: &AtomicU64, cts: Timestamp) -> Result<()> {
         let backoff = Backoff::new();
-        while self.visible.load(SeqCst) < cts {
+        while visible.load(SeqCst) < cts {
             let latched = self.latched.load(SeqCst);
             if latched <= cts {
                 return Err(Error::Latched(latched));
@@ -304,26 +361,54 @@ mod tests {
     fn visible_waits_for_the_oldest_unfinished_commit() {
         let active = ActiveTransactions::new(100);
         let (a, snapshot) = active.claim().unwrap();
-        assert_eq!(snapshot, 99);
+        assert_eq!(snapshot, Snapshot::at(99));
         let (b, _) = active.claim().unwrap();
-        let first = active.stamp(a);
-        let second = active.stamp(b);
-        assert_eq!((first.cts(), second.cts()), (100, 101));
+        let first = active.stamp(a, Class::Slow);
+        let second = active.stamp(b, Class::Slow);
+        assert_eq!((first.cts(), second.cts()), (101, 103));
         second.finish();
-        assert_eq!(active.visible(), 99);
+        assert_eq!(active.visible(), 100);
         first.finish();
-        assert_eq!(active.visible(), 101);
-        active.wait_until_visible(101).unwrap();
+        assert_eq!(active.visible(), 103);
+        active.wait_until_visible(103).unwrap();
+    }
+
+    #[test]
+    fn a_quick_commit_waits_for_no_slow_one() {
+        let active = ActiveTransactions::new(100);
+        let [a, b, c] = [(); 3].map(|()| active.claim().unwrap().0);
+        let slow = active.stamp(a, Class::Slow);
+        let quick = active.stamp(b, Class::Quick);
+        let later = active.stamp(c, Class::Quick);
+        assert_eq!([slow.cts(), quick.cts(), later.cts()], [101, 102, 104]);
+        later.finish();
+        assert_eq!(
+            active.newest(),
+            Snapshot { quick: 101, whole: 100 },
+            "not before an older one of its class"
+        );
+        quick.finish();
+        active.wait_until_visible(104).unwrap();
+        let seen = active.claim().unwrap().1;
+        assert_eq!(seen, Snapshot { quick: 105, whole: 100 });
+        assert!(seen.sees(102) && seen.sees(104) && !seen.sees(101));
+        // What the quick ones ended nobody needs, what the slow one ended somebody may.
+        let snapshots = active.snapshots();
+        [a, b, c].iter().for_each(|slot| assert!(*slot < 3));
+        assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(102));
+        slow.finish();
+        assert_eq!(active.newest(), Snapshot::at(105));
+        active.wait_until_all_visible(105).unwrap();
     }
 
     #[test]
     fn a_dropped_stamp_latches() {
         let active = ActiveTransactions::new(100);
         let (a, _) = active.claim().unwrap();
-        drop(active.stamp(a));
-        active.stamp(a).finish();
-        assert_eq!(active.visible(), 99);
-        assert!(matches!(active.wait_until_visible(101), Err(Error::Latched(100))));
+        drop(active.stamp(a, Class::Slow));
+        active.stamp(a, Class::Quick).finish();
+        assert_eq!(active.newest(), Snapshot::at(100), "nothing behind it, of any class");
+        assert!(matches!(active.wait_until_visible(102), Err(Error::Latched(101))));
         assert!(active.check_not_latched().is_err());
     }
 
@@ -331,10 +416,10 @@ mod tests {
     fn only_versions_that_a_snapshot_can_see_are_needed() {
         let active = ActiveTransactions::new(10);
         let (reader, snapshot) = active.claim().unwrap();
-        assert_eq!(snapshot, 9);
+        assert_eq!(snapshot, Snapshot::at(9));
         let (writer, _) = active.claim().unwrap();
-        for _ in 10..20 {
-            active.stamp(writer).finish();
+        for _ in 5..10 {
+            active.stamp(writer, Class::Quick).finish();
         }
         active.release(writer);
         let snapshots = active.snapshots();

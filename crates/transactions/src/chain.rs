@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
 use crate::object::VALUE_BYTES_MAX;
+use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
 
@@ -207,13 +208,13 @@ impl<'p> Chain<'p> {
     #[inline]
     pub(crate) fn copy_visible(
         self,
-        snapshot: Timestamp,
+        snapshot: Snapshot,
         invalid: &InvalidRanges,
         value: &mut ValueBuffer,
     ) -> Result<bool, u64> {
         for version in self.walk() {
             let version = version?;
-            if version.cts() <= snapshot && version.counts(invalid) {
+            if snapshot.sees(version.cts()) && version.counts(invalid) {
                 if version.length() == TOMBSTONE {
                     return Ok(false);
                 }
@@ -263,9 +264,9 @@ impl<'p> Chain<'p> {
     }
 
     /// May the key be dead, as far as this snapshot can tell?
-    pub(crate) fn seems_dead(self, snapshot: Timestamp, invalid: &InvalidRanges) -> bool {
+    pub(crate) fn seems_dead(self, snapshot: Snapshot, invalid: &InvalidRanges) -> bool {
         let newest = self.walk().flatten().find(|version| version.counts(invalid));
-        newest.is_none_or(|version| version.length() == TOMBSTONE && version.cts() <= snapshot)
+        newest.is_none_or(|version| version.length() == TOMBSTONE && snapshot.sees(version.cts()))
     }
 
     /// Sorts the versions by who needs them. What nobody needs behind the first is to be taken out, some at a time.

@@ -42,6 +42,7 @@ use crate::in_work::Entry;
 use crate::object::VersionedObject;
 use crate::plan::{Step, Steps, plan};
 use crate::reads::ReadSet;
+use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
 use crate::write_set::WriteSet;
 use crate::write_sets::ValidatedReads;
@@ -52,6 +53,9 @@ pub const GROUPS_PER_COMMIT_MAX: usize = 56;
 
 /// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
+
+/// After how many keys a commit looks whether the journal has room.
+const STEPS_BETWEEN_WAITS: usize = 64;
 
 /// A commit that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +96,7 @@ fn each_once<'g>(all: impl Iterator<Item = &'g Group>) -> Groups<'g> {
 pub(crate) struct Request<'t> {
     /// Its place among the active ones.
     pub(crate) slot: usize,
-    pub(crate) snapshot: Timestamp,
+    pub(crate) snapshot: Snapshot,
     /// Not empty.
     pub(crate) writes: &'t WriteSet,
     /// What a serializable transaction read at its snapshot, and must still be so.
@@ -117,6 +121,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         if attempt > 0 {
             context.wait(|| std::thread::sleep(Duration::from_millis(1)));
         }
+        context.pool().wait_for_room();
         let held = Held::acquire(groups_touched, writes, reads);
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
@@ -130,20 +135,20 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         let stamp = Execution { context, pool: context.pool(), groups: &groups }.run(slot, steps, request)?;
         drop(held);
         let cts = stamp.cts();
-        assert!(cts > snapshot, "commit timestamps are drawn above every snapshot");
+        assert!(cts > snapshot.quick, "commit timestamps are drawn above every snapshot");
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in work need every version that a key can have"))
 }
 
 /// The place in the order of commits of one that found nothing to change.
-fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Timestamp) -> Result<Timestamp> {
+fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapshot) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
-        return Ok(snapshot);
+        return Ok(snapshot.whole);
     };
     // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet.
-    context.active.wait_until_visible(last.min(context.active.drawn()))?;
+    context.active.wait_until_all_visible(last.min(context.active.drawn()))?;
     Ok(context.active.visible())
 }
 
@@ -195,6 +200,7 @@ impl<'c> Execution<'c> {
         if self.context.keeps_history() {
             self.context.active.catch_up(self.context.clock.now_ns());
         }
+        let class = self.class(request.durability);
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
@@ -202,11 +208,11 @@ impl<'c> Execution<'c> {
         };
         let (entry, stamp) = match self.groups {
             [group] => {
-                let (entry, stamp) = group.in_work.enter(|| self.draw(slot));
+                let (entry, stamp) = group.in_work.enter(|| self.draw(slot, class));
                 (Some(entry), stamp)
             }
             // Held exclusively: none is in work.
-            _ => (None, self.draw(slot).1),
+            _ => (None, self.draw(slot, class).1),
         };
         let cts = stamp.cts();
         if let Some(turn) = turn {
@@ -228,13 +234,23 @@ impl<'c> Execution<'c> {
         Ok(stamp)
     }
 
+    /// What is not waited for is not visible before what is; and in the order of timestamps, where commits need not have seen
+    /// what they overwrite.
+    fn class(&self, durability: Durability) -> Class {
+        let waits = durability == Durability::Sync;
+        match waits || self.groups.iter().any(|group| !group.protocol.reads_snapshots()) {
+            true => Class::Slow,
+            false => Class::Quick,
+        }
+    }
+
     fn is_validated(&self, request: &Request<'_>) -> bool {
         !request.validated.is_empty() || self.groups.iter().any(|group| group.protocol == Protocol::Bocc)
     }
 
     /// A timestamp, announced in all groups: timestamps of a group are announced in their order.
-    fn draw(&self, slot: usize) -> (Timestamp, CommitStamp<'c>) {
-        let stamp = self.context.active.stamp(slot);
+    fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
+        let stamp = self.context.active.stamp(slot, class);
         for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
             self.context.directory.announce(group.id, stamp.cts());
         }
@@ -300,7 +316,10 @@ impl<'c> Execution<'c> {
 
     /// Phase 2.
     fn write(&self, cts: Timestamp, steps: &Steps<'_, '_>) {
-        for step in &steps.keys {
+        for (number, step) in steps.keys.iter().enumerate() {
+            if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 {
+                self.pool.wait_for_room();
+            }
             match step {
                 Step::Update { object, slot, superseded, value, .. } => {
                     object.write(*slot, cts, value, *superseded);
@@ -414,6 +433,7 @@ mod tests {
     use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
     use entresol_structures::KeyWidth;
 
+    use crate::snapshot::Class;
     use crate::{Error, StateContext};
 
     /// An older commit ends in doubt while a younger one, which is whole, waits to become visible.
@@ -425,7 +445,7 @@ mod tests {
         let group = context.create_group().unwrap();
         let state = context.create_state(group, KeyWidth::Eight).unwrap();
         let (slot, _) = context.claim().unwrap();
-        let older = context.active.stamp(slot);
+        let older = context.active.stamp(slot, Class::Slow);
         let before = context.last_cts(group);
         let failed = thread::scope(|scope| {
             let younger = scope.spawn(|| {

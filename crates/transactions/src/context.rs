@@ -32,6 +32,7 @@ use crate::opening::{Opening, OpeningProgress};
 use crate::past::PastReaders;
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
+use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
 use crate::transaction::Transaction;
 use crate::trusted_clock::TrustedClock;
@@ -158,7 +159,7 @@ impl StateContext {
     }
 
     /// Registers a transaction at the newest snapshot. Waits a bounded time for a free slot.
-    pub(crate) fn claim(&self) -> Result<(usize, Timestamp)> {
+    pub(crate) fn claim(&self) -> Result<(usize, Snapshot)> {
         match self.active.try_claim() {
             Some(claimed) => Ok(claimed),
             None => self.waits.run(|| self.active.claim()),
@@ -263,7 +264,7 @@ impl StateContext {
             let _writer = state.group.hold();
             self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {
                 state.set_history(None);
-                let stamp = self.active.stamp(slot);
+                let stamp = self.active.stamp(slot, Class::Slow);
                 let dropped_at = stamp.cts();
                 state.set_dropped(dropped_at);
                 stamp.finish();
@@ -287,7 +288,7 @@ impl StateContext {
         let (slot, _) = self.claim()?;
         let from = {
             let _writer = state.group.hold();
-            let stamp = self.active.stamp(slot);
+            let stamp = self.active.stamp(slot, Class::Slow);
             let from = stamp.cts();
             state.set_writers_from(from);
             at(from);

@@ -60,9 +60,10 @@ mod tests {
         let moved = read(from).div_ceil(1 + random.random_u64() % 3);
         write(to, read(to) + moved);
         write(from, read(from) - moved);
-        match transaction.commit(Durability::None) {
+        let durability = [Durability::None, Durability::Sync][(random.random_u64() % 2) as usize];
+        match transaction.commit(durability) {
             Ok(commit) => {
-                assert!(context.begin().unwrap().snapshot() >= commit.cts, "a commit is seen at once")
+                assert!(context.begin().unwrap().sees(commit.cts), "a commit is seen at once")
             }
             Err(error) => assert!(matches!(error, Error::Conflict { .. }), "{error}"),
         }

@@ -78,6 +78,7 @@ mod protocol;
 mod reads;
 mod recovery;
 mod scan;
+mod snapshot;
 mod state;
 mod timestamp;
 mod transaction;

@@ -11,6 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::active::ActiveTransactions;
 use crate::object::VersionedObject;
+use crate::snapshot::Snapshot;
 use crate::state::{Found, State};
 use crate::value_buffer::ValueBuffer;
 use crate::{Result, Timestamp};
@@ -58,9 +59,9 @@ impl State {
         let Some(object) = VersionedObject::try_open(self.pool(), offset) else {
             return Some(Found::Damaged);
         };
-        let Some(slot) = object.visible(now, &self.group.invalid) else {
+        let Some(slot) = object.visible(Snapshot::at(now), &self.group.invalid) else {
             fence(Ordering::Acquire);
-            let dead = object.seems_dead(now, &self.group.invalid);
+            let dead = object.seems_dead(Snapshot::at(now), &self.group.invalid);
             return (active.visible() == now).then_some(Found::Nothing { dead });
         };
         // A slot that was rewritten since has a CTS that is not visible yet.

@@ -32,6 +32,7 @@ use entresol_memory::{OBJECT_BYTES_MAX, Pool, STREAM_BYTES_MIN};
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
 use crate::protocol::VERSION_SLOTS_MIN;
+use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{INFINITY, Timestamp, interleave};
 
@@ -242,10 +243,10 @@ impl<'p> VersionedObject<'p> {
 
     /// The slot of the version that the snapshot sees.
     #[inline]
-    pub(crate) fn visible(&self, snapshot: Timestamp, invalid: &InvalidRanges) -> Option<usize> {
+    pub(crate) fn visible(&self, snapshot: Snapshot, invalid: &InvalidRanges) -> Option<usize> {
         slots(self.bitmap()).find(|&slot| {
             let (cts, dts) = self.header(slot);
-            cts <= snapshot && (snapshot < dts || invalid.contains(dts)) && !invalid.contains(cts)
+            snapshot.sees(cts) && (!snapshot.sees(dts) || invalid.contains(dts)) && !invalid.contains(cts)
         })
     }
 
@@ -346,10 +347,10 @@ impl<'p> VersionedObject<'p> {
     }
 
     /// May the key be dead, as far as this snapshot can tell?
-    pub(crate) fn seems_dead(&self, snapshot: Timestamp, invalid: &InvalidRanges) -> bool {
+    pub(crate) fn seems_dead(&self, snapshot: Snapshot, invalid: &InvalidRanges) -> bool {
         slots(self.bitmap()).all(|slot| {
             let (cts, dts) = self.header(slot);
-            invalid.contains(cts) || (dts <= snapshot && !invalid.contains(dts))
+            invalid.contains(cts) || (snapshot.sees(dts) && !invalid.contains(dts))
         })
     }
 

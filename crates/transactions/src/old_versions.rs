@@ -19,6 +19,7 @@ use entresol_structures::KeyBytes;
 use parking_lot::RwLock;
 
 use crate::active::Snapshots;
+use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{Error, Result, StateId, Timestamp};
 
@@ -102,17 +103,17 @@ impl OldVersions {
         &self,
         state: StateId,
         key: &[u8],
-        snapshot: Timestamp,
+        snapshot: Snapshot,
         value: &mut ValueBuffer,
     ) -> bool {
         self.bytes() != 0 && self.search(state, key, snapshot, value)
     }
 
     #[cold]
-    fn search(&self, state: StateId, key: &[u8], snapshot: Timestamp, value: &mut ValueBuffer) -> bool {
+    fn search(&self, state: StateId, key: &[u8], snapshot: Snapshot, value: &mut ValueBuffer) -> bool {
         let versions = self.versions.read();
         let kept = versions.get(&(state, KeyBytes::from_slice(key)));
-        let seen = kept.and_then(|kept| kept.iter().find(|v| v.cts <= snapshot && snapshot < v.dts));
+        let seen = kept.and_then(|kept| kept.iter().find(|v| snapshot.sees_version(v.cts, v.dts)));
         if let Some(seen) = seen {
             value.set(&seen.value);
         }
@@ -121,8 +122,8 @@ impl OldVersions {
 
     /// May a transaction with this snapshot have needed any of them?
     #[inline]
-    pub(crate) fn may_serve(&self, snapshot: Timestamp) -> bool {
-        self.bytes() != 0 && snapshot < self.newest.load(Ordering::Acquire)
+    pub(crate) fn may_serve(&self, snapshot: Snapshot) -> bool {
+        self.bytes() != 0 && snapshot.whole < self.newest.load(Ordering::Acquire)
     }
 
     /// Drops what no snapshot needs. Cost: all of them are looked at.
@@ -150,6 +151,7 @@ impl OldVersions {
 mod tests {
     use super::*;
     use crate::active::ActiveTransactions;
+    use crate::snapshot::Class;
 
     fn value(bytes: &[u8]) -> ValueBuffer {
         ValueBuffer::from_slice(bytes)
@@ -160,7 +162,7 @@ mod tests {
         let active = ActiveTransactions::new(10);
         let (reader, snapshot) = active.claim().unwrap();
         let (writer, _) = active.claim().unwrap();
-        (10..20).for_each(|_| active.stamp(writer).finish());
+        (5..10).for_each(|_| active.stamp(writer, Class::Quick).finish());
         active.release(writer);
         let old = OldVersions::new(1000);
         let copies = || [(5, 12, value(b"seen")), (12, 15, value(b"not"))].into_iter();
@@ -171,8 +173,8 @@ mod tests {
         let mut found = ValueBuffer::new();
         assert!(old.copy_visible(StateId(1), b"key", snapshot, &mut found) && found.as_slice() == b"seen");
         assert!(!old.copy_visible(StateId(2), b"key", snapshot, &mut found));
-        assert!(!old.copy_visible(StateId(1), b"key", 15, &mut found));
-        assert!(old.may_serve(snapshot) && !old.may_serve(15));
+        assert!(!old.copy_visible(StateId(1), b"key", Snapshot::at(15), &mut found));
+        assert!(old.may_serve(snapshot) && !old.may_serve(Snapshot::at(15)));
         old.prune(&active.snapshots());
         assert_eq!(old.count(), 1);
         active.release(reader);

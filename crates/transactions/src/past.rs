@@ -34,6 +34,7 @@ use crate::context::StateContext;
 use crate::history::{History, Known, Record, Wanted, utc};
 use crate::object::VersionedObject;
 use crate::scan::{KeyRange, PREFETCH_OBJECTS};
+use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::transaction::Transaction;
 use crate::value_buffer::ValueBuffer;
@@ -95,25 +96,25 @@ impl StateContext {
         let newest = self.active.visible();
         if at > newest {
             let now = self.pool().env().now_ns();
-            if at > now {
+            if at > now.max(self.newest_commit()) {
                 return Err(Error::InTheFuture { at: utc(at), now: utc(now.max(newest)) });
             }
         }
         // A clock that is not believed says nothing but that it is now.
-        let at = if at > newest { at.min(self.clock.now_ns()).max(newest) } else { at };
+        let at = if at > newest { at.min(self.clock.now_ns().max(self.newest_commit())) } else { at };
         if at > newest {
             // No commit gets a timestamp up to there any more.
             self.active.catch_up(at);
-            self.active.wait_until_visible(at)?;
+            self.active.wait_until_all_visible(at)?;
         }
         let past = Past::register(self, at);
         let transaction = self.begin_at(Isolation::Snapshot)?;
         Ok(transaction.in_the_past(past))
     }
 
-    /// The newest commit that everybody sees: a moment to come back to.
+    /// The newest commit that somebody sees: a moment to come back to.
     pub fn newest_commit(&self) -> Timestamp {
-        self.active.visible()
+        self.active.newest().quick
     }
 }
 
@@ -283,7 +284,9 @@ impl State {
             });
         }
         let object = VersionedObject::try_open(self.pool(), offset).ok_or_else(damaged)?;
-        let Some(slot) = object.visible(at, &self.group.invalid) else { return Ok(AtMoment::Ended) };
+        let Some(slot) = object.visible(Snapshot::at(at), &self.group.invalid) else {
+            return Ok(AtMoment::Ended);
+        };
         let cts = object.cts(slot);
         let whole = object.copy_value(slot, value);
         interleave::point();

@@ -16,6 +16,7 @@ use crate::chain::{self, Chain, Pruned};
 use crate::history::{Ending, History, Superseded};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
 use crate::protocol::ContextOptions;
+use crate::snapshot::Snapshot;
 use crate::state::{LINE_BYTES, State};
 use crate::write_set::{StateWrites, WriteSet};
 use crate::{Error, Protocol, Result, Timestamp};
@@ -81,7 +82,7 @@ type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 /// about to end it.
 pub(crate) fn plan<'a, 'p>(
     pool: &'p Pool,
-    snapshot: Timestamp,
+    snapshot: Snapshot,
     writes: &'a WriteSet,
     snapshots: &Snapshots,
     options: &ContextOptions,
@@ -100,7 +101,7 @@ pub(crate) fn plan<'a, 'p>(
 
 struct Planner<'s, 'p> {
     pool: &'p Pool,
-    snapshot: Timestamp,
+    snapshot: Snapshot,
     snapshots: &'s Snapshots,
     /// Of states that nobody reads at a snapshot.
     newest_only: Snapshots,
@@ -229,13 +230,13 @@ impl<'p> Planner<'_, 'p> {
 
     /// At a snapshot; elsewhere locks or validation see to it that the last one to commit knew what it overwrote.
     fn first_committer_wins(&self, state: &State, key: &[u8], newest: Timestamp) -> Result<()> {
-        if newest <= self.snapshot || !state.protocol().reads_snapshots() {
+        if self.snapshot.sees(newest) || !state.protocol().reads_snapshots() {
             return Ok(());
         }
         Err(Error::Conflict {
             state: state.id,
             key: KeyBytes::from_slice(key),
-            snapshot: self.snapshot,
+            snapshot: self.snapshot.whole,
             committed: newest,
         })
     }

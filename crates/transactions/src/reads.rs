@@ -16,8 +16,9 @@ use std::sync::Arc;
 use entresol_structures::KeyBytes;
 
 use crate::group::Group;
+use crate::snapshot::Snapshot;
 use crate::state::State;
-use crate::{Error, KeyRange, Result, StateId, Timestamp};
+use crate::{Error, KeyRange, Result, StateId};
 
 /// How many keys and ranges of one state are remembered one by one.
 pub const READS_MAX: usize = 16_384;
@@ -105,7 +106,7 @@ impl ReadSet {
 
     /// An error if something that was read has been written after the snapshot. The caller holds the keys, or the
     /// groups. Cost: each key and range is read again.
-    pub(crate) fn validate(&self, snapshot: Timestamp) -> Result<()> {
+    pub(crate) fn validate(&self, snapshot: Snapshot) -> Result<()> {
         self.states.values().try_for_each(|reads| reads.validate(snapshot))
     }
 }
@@ -128,7 +129,7 @@ impl StateReads {
         }
     }
 
-    fn validate(&self, snapshot: Timestamp) -> Result<()> {
+    fn validate(&self, snapshot: Snapshot) -> Result<()> {
         if self.state.is_dropped() {
             return Err(Error::NoSuchState(self.state.id));
         }
@@ -148,7 +149,7 @@ impl StateReads {
         self.ranges.iter().try_for_each(|range| self.validate_range(range, snapshot))
     }
 
-    fn validate_range(&self, range: &KeyRange, snapshot: Timestamp) -> Result<()> {
+    fn validate_range(&self, range: &KeyRange, snapshot: Snapshot) -> Result<()> {
         let mut entries = Vec::new();
         let mut lower = range.lower.clone();
         loop {
@@ -167,12 +168,12 @@ impl StateReads {
         }
     }
 
-    fn check(&self, key: &[u8], offset: u64, snapshot: Timestamp) -> Result<()> {
+    fn check(&self, key: &[u8], offset: u64, snapshot: Snapshot) -> Result<()> {
         match self.state.newest_at(key, offset)? {
-            newest if newest > snapshot => Err(Error::ReadConflict {
+            newest if !snapshot.sees(newest) => Err(Error::ReadConflict {
                 state: self.state.id,
                 key: KeyBytes::from_slice(key),
-                snapshot,
+                snapshot: snapshot.whole,
                 committed: newest,
             }),
             _ => Ok(()),

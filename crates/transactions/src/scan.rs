@@ -15,7 +15,7 @@ use crate::state::{Found, State};
 use crate::transaction::Transaction;
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::is_empty_range;
-use crate::{Result, Timestamp, interleave};
+use crate::{Result, interleave};
 
 /// How many of the transaction's own writes one batch may merge in; the window ends before the next one.
 const OWN_WRITES_PER_BATCH: usize = 1024;
@@ -127,7 +127,7 @@ impl Transaction {
         f: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
         let pool = self.context().pool();
-        let snapshot: Timestamp = self.snapshot();
+        let snapshot = self.seen();
         let mut value = ValueBuffer::new();
         let mut own = own.iter().peekable();
         entries.iter().take(PREFETCH_OBJECTS).for_each(|&(_, offset)| pool.prefetch(offset));

@@ -19,6 +19,7 @@ use crate::group::Group;
 use crate::history::{History, HistoryBounds};
 use crate::object::VersionedObject;
 use crate::old_versions::OldVersions;
+use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
 use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
 
@@ -209,12 +210,12 @@ impl State {
     }
 
     /// A conflict if writers with this snapshot were cut off; `key` is one that was written.
-    pub(crate) fn check_writer(&self, snapshot: Timestamp, key: &KeyBytes) -> Result<()> {
+    pub(crate) fn check_writer(&self, snapshot: Snapshot, key: &KeyBytes) -> Result<()> {
         let committed = self.writers_from.load(Ordering::SeqCst);
-        if snapshot >= committed {
+        if snapshot.sees(committed) {
             return Ok(());
         }
-        Err(Error::Conflict { state: self.id, key: key.clone(), snapshot, committed })
+        Err(Error::Conflict { state: self.id, key: key.clone(), snapshot: snapshot.whole, committed })
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -222,8 +223,8 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn check_exists(&self, snapshot: Timestamp) -> Result<()> {
-        if snapshot < self.dropped_at.load(Ordering::Acquire) {
+    pub(crate) fn check_exists(&self, snapshot: Snapshot) -> Result<()> {
+        if !snapshot.sees(self.dropped_at.load(Ordering::Acquire)) {
             Ok(())
         } else {
             Err(Error::NoSuchState(self.id))
@@ -262,7 +263,7 @@ impl State {
         &self,
         key: &[u8],
         offset: u64,
-        snapshot: Timestamp,
+        snapshot: Snapshot,
         value: &mut ValueBuffer,
     ) -> Found {
         if self.is_chained() {
@@ -280,7 +281,7 @@ impl State {
         }
     }
 
-    fn copy_from_chain(&self, offset: u64, snapshot: Timestamp, value: &mut ValueBuffer) -> Found {
+    fn copy_from_chain(&self, offset: u64, snapshot: Snapshot, value: &mut ValueBuffer) -> Found {
         let chain = Chain::at(&self.pool, offset);
         match chain.copy_visible(snapshot, &self.group.invalid, value) {
             Ok(true) => Found::Value,
@@ -289,7 +290,7 @@ impl State {
         }
     }
 
-    fn copy_old_version(&self, key: &[u8], snapshot: Timestamp, value: &mut ValueBuffer) -> bool {
+    fn copy_old_version(&self, key: &[u8], snapshot: Snapshot, value: &mut ValueBuffer) -> bool {
         self.old_versions.bytes() != 0
             && self
                 .normalise(key)

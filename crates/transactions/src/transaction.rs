@@ -27,6 +27,7 @@ use crate::object::VALUE_BYTES_MAX;
 use crate::past::Past;
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
+use crate::snapshot::Snapshot;
 use crate::state::{Found, State};
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::{Mark, WriteSet};
@@ -61,7 +62,7 @@ pub struct Transaction {
     context: Arc<StateContext>,
     slot: usize,
     id: Timestamp,
-    snapshot: Timestamp,
+    snapshot: Snapshot,
     open: AtomicBool,
     has_writes: AtomicBool,
     isolation: Isolation,
@@ -89,7 +90,7 @@ impl Transaction {
         context: &Arc<StateContext>,
         slot: usize,
         id: Timestamp,
-        snapshot: Timestamp,
+        snapshot: Snapshot,
         isolation: Isolation,
         age: Timestamp,
     ) -> Transaction {
@@ -142,7 +143,7 @@ impl Transaction {
     /// Notes what has to be validated, before it is read.
     fn validated(&self, note: impl FnOnce(&mut ReadSet)) {
         let mut validated = self.validated.lock();
-        note(validated.note(self.snapshot));
+        note(validated.note(self.snapshot.whole));
         self.has_validated.store(true, Ordering::Release);
     }
 
@@ -161,8 +162,18 @@ impl Transaction {
         self.id
     }
 
-    /// The newest commit that the transaction sees; of one in the past, that was visible when it began.
+    /// The transaction sees all commits up to here, and of later ones those that waited for no device. Of a transaction in
+    /// the past, what was visible when it began.
     pub fn snapshot(&self) -> Timestamp {
+        self.snapshot.whole
+    }
+
+    /// Whether it sees the commit with this timestamp.
+    pub fn sees(&self, commit: Timestamp) -> bool {
+        self.snapshot.sees(commit)
+    }
+
+    pub(crate) fn seen(&self) -> Snapshot {
         self.snapshot
     }
 
@@ -205,10 +216,15 @@ impl Transaction {
     fn check_not_committed_since(&self, state: &Arc<State>, key: &KeyBytes) -> Result<()> {
         let _guard = self.context.pool().pin();
         let Some(newest) = state.newest(key)? else { return Ok(()) };
-        if newest <= self.snapshot {
+        if self.snapshot.sees(newest) {
             return Ok(());
         }
-        Err(Error::Conflict { state: state.id, key: key.clone(), snapshot: self.snapshot, committed: newest })
+        Err(Error::Conflict {
+            state: state.id,
+            key: key.clone(),
+            snapshot: self.snapshot.whole,
+            committed: newest,
+        })
     }
 
     pub(crate) fn note_range(&self, state: &Arc<State>, range: impl FnOnce() -> KeyRange) {
@@ -520,7 +536,8 @@ impl Transaction {
     fn commit_reads(&self) -> Result<Commit> {
         self.check_validated()?;
         // What is locked is as it is now; what was validated as it was at the snapshot, too.
-        let cts = if self.locks.get().is_some() { self.context.active.visible() } else { self.snapshot };
+        let cts =
+            if self.locks.get().is_some() { self.context.active.visible() } else { self.snapshot.whole };
         Ok(Commit { cts, states: 0, keys: 0 })
     }
 
@@ -575,6 +592,6 @@ impl Drop for Transaction {
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot, self.is_open())
+        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot.whole, self.is_open())
     }
 }

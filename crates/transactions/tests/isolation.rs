@@ -362,7 +362,7 @@ fn serializable_histories_replay_in_commit_order() {
                             .unwrap();
                         match transaction.commit(Durability::None) {
                             Ok(Commit { cts, .. }) => {
-                                let changed = cts > transaction.snapshot();
+                                let changed = !transaction.sees(cts);
                                 history.push(Committed {
                                     cts,
                                     changed,
@@ -421,7 +421,7 @@ fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
         let from = bench.context.cut_off_writers(bench.state.id(), |from| told = from).unwrap();
         assert_eq!(told, from);
         let later = bench.begin(level);
-        assert!(later.snapshot() >= from && cut.snapshot() < from);
+        assert!(later.sees(from) && !cut.sees(from));
         bench.put(&later, 2, 21);
         commit(&later).unwrap();
         if level == Isolation::ReadCommitted {

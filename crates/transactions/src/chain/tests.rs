@@ -4,6 +4,7 @@ use entresol_memory::{DomainChoice, PoolOptions};
 
 use super::*;
 use crate::active::ActiveTransactions;
+use crate::snapshot::Class;
 
 fn pool() -> Arc<Pool> {
     Pool::volatile(&PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() }).unwrap()
@@ -23,7 +24,7 @@ fn chain(pool: &Pool, versions: &[(Timestamp, Option<&[u8]>)]) -> u64 {
 
 fn seen(chain: Chain<'_>, snapshot: Timestamp, invalid: &InvalidRanges) -> Option<Vec<u8>> {
     let mut value = ValueBuffer::new();
-    chain.copy_visible(snapshot, invalid, &mut value).unwrap().then(|| value.to_vec())
+    chain.copy_visible(Snapshot::at(snapshot), invalid, &mut value).unwrap().then(|| value.to_vec())
 }
 
 #[test]
@@ -45,10 +46,10 @@ fn a_snapshot_sees_the_version_of_its_time() {
         assert_eq!(seen(chain, snapshot, &invalid).as_deref(), expected, "at {snapshot}");
     }
     assert_eq!(chain.newest(&invalid), Ok(40));
-    assert!(!chain.seems_dead(50, &invalid));
+    assert!(!chain.seems_dead(Snapshot::at(50), &invalid));
     assert!(invalid.add(35, 45));
     assert_eq!(seen(chain, 50, &invalid), None);
-    assert!(chain.seems_dead(30, &invalid) && !chain.seems_dead(29, &invalid));
+    assert!(chain.seems_dead(Snapshot::at(30), &invalid) && !chain.seems_dead(Snapshot::at(29), &invalid));
     assert!(chain.scrub(&invalid) && !chain.scrub(&invalid), "idempotent");
     assert_eq!(chain.newest(&InvalidRanges::new()), Ok(30));
 }
@@ -59,10 +60,10 @@ fn only_what_nobody_needs_is_taken_out() {
     let invalid = InvalidRanges::new();
     let active = ActiveTransactions::new(26);
     let (_reader, snapshot) = active.claim().unwrap();
-    assert_eq!(snapshot, 25);
+    assert_eq!(snapshot, Snapshot::at(25));
     let (writer, _) = active.claim().unwrap();
     while active.visible() < 60 {
-        active.stamp(writer).finish();
+        active.stamp(writer, Class::Quick).finish();
     }
     active.release(writer);
     let versions: Vec<(Timestamp, Option<&[u8]>)> =
@@ -108,7 +109,7 @@ fn damage_ends_a_walk() {
     let chain = Chain::at(&pool, head);
     pool.word(head).store(head, Ordering::Relaxed);
     assert_eq!(chain.offsets().count(), 1, "no circle");
-    assert!(chain.copy_visible(15, &InvalidRanges::new(), &mut ValueBuffer::new()).is_err());
+    assert!(chain.copy_visible(Snapshot::at(15), &InvalidRanges::new(), &mut ValueBuffer::new()).is_err());
     assert!(chain.check(&mut |_, _| Ok(())).is_err());
     assert!(Chain::at(&pool, 3).newest(&InvalidRanges::new()).is_err());
 }

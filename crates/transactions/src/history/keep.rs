@@ -12,6 +12,7 @@ use entresol_structures::OrderedIndex;
 use super::{History, HistoryKeys};
 use crate::context::StateContext;
 use crate::directory::{HistoryEntry, StateEntry};
+use crate::snapshot::Class;
 use crate::state::State;
 use crate::vacuum::Dropping;
 use crate::{Error, Result, StateId, Timestamp};
@@ -37,7 +38,7 @@ impl StateContext {
             // No commit into the state is in work: those before had nothing to keep, those after find the history.
             let _writer = state.group.hold();
             self.active.catch_up(self.clock.now_ns());
-            let stamp = self.active.stamp(slot);
+            let stamp = self.active.stamp(slot, Class::Slow);
             let from = stamp.cts();
             let made = self.make_history(&state, from, kept_ns);
             if let Ok(history) = &made {
@@ -80,7 +81,7 @@ impl StateContext {
             let _writer = state.group.hold();
             self.directory.drop_history(id, history.id).map(|()| {
                 state.set_history(None);
-                let stamp = self.active.stamp(slot);
+                let stamp = self.active.stamp(slot, Class::Slow);
                 let dropped_at = stamp.cts();
                 stamp.finish();
                 dropped_at

@@ -21,7 +21,7 @@ fn object(pool: &Pool, value: &[u8], cts: Timestamp) -> u64 {
 
 fn seen(object: &VersionedObject<'_>, snapshot: Timestamp, invalid: &InvalidRanges) -> Option<Vec<u8>> {
     let mut value = ValueBuffer::new();
-    let slot = object.visible(snapshot, invalid)?;
+    let slot = object.visible(Snapshot::at(snapshot), invalid)?;
     assert!(object.copy_value(slot, &mut value));
     Some(value.to_vec())
 }
@@ -53,7 +53,7 @@ fn a_snapshot_sees_the_version_of_its_time() {
     object.end(1, 30);
     assert_eq!(seen(&object, 29, &invalid).unwrap(), b"second");
     assert_eq!(seen(&object, 30, &invalid), None);
-    assert!(object.seems_dead(30, &invalid) && !object.seems_dead(29, &invalid));
+    assert!(object.seems_dead(Snapshot::at(30), &invalid) && !object.seems_dead(Snapshot::at(29), &invalid));
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn what_an_invalid_commit_did_never_counts() {
 fn a_bigger_object_keeps_what_snapshots_need() {
     let pool = pool();
     let invalid = InvalidRanges::new();
-    let active = ActiveTransactions::new(11);
+    let active = ActiveTransactions::new(12);
     let (_, snapshot) = active.claim().unwrap();
-    assert_eq!(snapshot, 10);
+    assert_eq!(snapshot, Snapshot::at(11));
     let old = VersionedObject::open(&pool, object(&pool, b"first", 10));
     old.write(1, 20, b"second", Some(0));
     old.activate(1);
