@@ -17,12 +17,15 @@
 //!   the commit fields, so each timestamp below what it read is either finished or seen as unfinished.
 //!   Therefore `visible` never passes an unfinished commit, and the last of several commits to finish sees that
 //!   the others did.
+//! - Scans stop at `used`, below which all slots are that are not closed. A slot is opened after `used` was raised above it,
+//!   and `used` is lowered only over slots that were closed for it, by an exchange that fails if one was opened meanwhile. So
+//!   the cost of a commit does not grow with a past burst of transactions.
 //! - Nothing at or above `latched` (a commit whose outcome is unknown) ever becomes visible.
 //!
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_utils::{Backoff, CachePadded};
@@ -38,6 +41,10 @@ pub const TRANSACTIONS_MAX: usize = 256;
 const CLAIM_ATTEMPTS_MAX: u32 = 500;
 
 const FREE: u64 = u64::MAX;
+/// Of a slot that nobody may claim before it is opened.
+const CLOSED: u64 = u64::MAX - 1;
+/// So many slots at the end are closed together, once all of them are free; the first so many never.
+const CLOSED_TOGETHER: usize = 16;
 const NO_COMMIT: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
 
@@ -47,7 +54,7 @@ thread_local! {
 }
 
 struct Slot {
-    /// The snapshot's `whole`; `FREE` when nobody owns the slot.
+    /// The snapshot's `whole`; `FREE` or `CLOSED` when nobody owns the slot.
     whole: AtomicU64,
     /// The snapshot's `quick`.
     quick: AtomicU64,
@@ -58,8 +65,8 @@ struct Slot {
 /// The slot array, the timestamp counter and the newest visible timestamps.
 pub(crate) struct ActiveTransactions {
     slots: Box<[CachePadded<Slot>]>,
-    /// No slot at or above this was ever claimed; scans stop here.
-    slots_used: AtomicUsize,
+    /// How many slots are looked at, and above, how often that was changed.
+    used: AtomicU64,
     counter: CachePadded<AtomicU64>,
     visible: CachePadded<Visible>,
     latched: AtomicU64,
@@ -115,10 +122,10 @@ impl ActiveTransactions {
         assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
         let next = next.next_multiple_of(STEP);
         let word = AtomicU64::new;
-        let slot = || CachePadded::new(Slot { whole: word(FREE), quick: word(0), commit: word(NO_COMMIT) });
+        let slot = || CachePadded::new(Slot { whole: word(CLOSED), quick: word(0), commit: word(NO_COMMIT) });
         ActiveTransactions {
             slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
-            slots_used: AtomicUsize::new(0),
+            used: AtomicU64::new(0),
             counter: CachePadded::new(AtomicU64::new(next)),
             visible: CachePadded::new(Visible { whole: word(next - 1), quick: word(next - 1) }),
             latched: AtomicU64::new(NEVER),
@@ -142,24 +149,33 @@ impl ActiveTransactions {
     pub(crate) fn try_claim(&self) -> Option<(usize, Snapshot)> {
         // The slot that this thread had last lies in its cache; the others' slots are being written.
         let last = LAST_SLOT.get();
-        let again = (last < self.slots_used.load(SeqCst)).then(|| self.try_claim_slot(last)).flatten();
-        let claimed = again.or_else(|| (0..self.slots.len()).find_map(|slot| self.try_claim_slot(slot)))?;
+        let again = (last < self.slots.len()).then(|| self.try_claim_slot(last, FREE)).flatten();
+        let claimed =
+            again.or_else(|| (0..self.slots.len()).find_map(|slot| self.try_claim_or_open(slot)))?;
         LAST_SLOT.set(claimed.0);
         Some(claimed)
     }
 
-    fn try_claim_slot(&self, index: usize) -> Option<(usize, Snapshot)> {
-        let slot = &self.slots[index];
-        if slot.whole.load(SeqCst) != FREE {
-            return None;
+    fn try_claim_or_open(&self, index: usize) -> Option<(usize, Snapshot)> {
+        if self.slots[index].whole.load(SeqCst) != CLOSED {
+            return self.try_claim_slot(index, FREE);
         }
-        // Before the claim, so that a scan that misses the slot comes before the snapshot is stored. It only grows.
-        if self.slots_used.load(SeqCst) <= index {
-            self.slots_used.fetch_max(index + 1, SeqCst);
+        // Before the claim, so that a scan that misses the slot comes before the snapshot is stored.
+        let raised = |used: u64| Some(changed(used, count(used).max(index + 1)));
+        self.used.fetch_update(SeqCst, SeqCst, raised).ok()?;
+        interleave::point();
+        self.try_claim_slot(index, CLOSED)
+    }
+
+    /// Claims a slot that is free, or closed and about to be opened.
+    fn try_claim_slot(&self, index: usize, unclaimed: u64) -> Option<(usize, Snapshot)> {
+        let slot = &self.slots[index];
+        if slot.whole.load(SeqCst) != unclaimed {
+            return None;
         }
         let snapshot = self.newest();
         interleave::point();
-        slot.whole.compare_exchange(FREE, snapshot.whole, SeqCst, SeqCst).ok()?;
+        slot.whole.compare_exchange(unclaimed, snapshot.whole, SeqCst, SeqCst).ok()?;
         interleave::point();
         slot.quick.store(snapshot.quick, SeqCst);
         Some((index, self.register(index, snapshot)))
@@ -198,13 +214,43 @@ impl ActiveTransactions {
     }
 
     /// Ends the registration of `claim`.
-    pub(crate) fn release(&self, slot: usize) {
-        let slot = &self.slots[slot];
+    pub(crate) fn release(&self, index: usize) {
+        let slot = &self.slots[index];
         assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
         // Only its owner changes a claimed slot. A scan that still sees the snapshot keeps too much for a moment; one
         // that does not comes after all that the owner read.
         assert_ne!(slot.whole.load(Relaxed), FREE, "a slot is released twice");
         slot.whole.store(FREE, Release);
+        // The last of those at the end to be free.
+        if index >= CLOSED_TOGETHER && index + CLOSED_TOGETHER >= count(self.used.load(Relaxed)) {
+            self.close_free_slots();
+        }
+    }
+
+    /// Closes the free slots at the end, if they are many.
+    #[cold]
+    fn close_free_slots(&self) {
+        let before = self.used.load(SeqCst);
+        let end = count(before);
+        let is_free = |slot: &CachePadded<Slot>| slot.whole.load(SeqCst) == FREE;
+        if end < 2 * CLOSED_TOGETHER || !self.slots[end - CLOSED_TOGETHER..end].iter().all(is_free) {
+            return;
+        }
+        let close = |slot: &Slot| slot.whole.compare_exchange(FREE, CLOSED, SeqCst, SeqCst).is_ok();
+        let closed = self.slots[CLOSED_TOGETHER..end].iter().rev().take_while(|slot| close(slot)).count();
+        interleave::point();
+        let lowered = self.used.compare_exchange(before, changed(before, end - closed), SeqCst, SeqCst);
+        if lowered.is_err() {
+            // One was opened meanwhile, perhaps of these: then it is claimed.
+            for slot in &self.slots[end - closed..end] {
+                let _ = slot.whole.compare_exchange(CLOSED, FREE, SeqCst, SeqCst);
+            }
+        }
+    }
+
+    /// The slots that may be claimed.
+    fn used_slots(&self) -> &[CachePadded<Slot>] {
+        &self.slots[..count(self.used.load(SeqCst))]
     }
 
     /// The newest timestamp at which all commits are finished.
@@ -229,13 +275,12 @@ impl ActiveTransactions {
     pub(crate) fn snapshots(&self) -> Snapshots {
         let horizon = self.newest();
         interleave::point();
-        let used = self.slots_used.load(SeqCst);
         let registered = |slot: &CachePadded<Slot>| {
             let whole = slot.whole.load(SeqCst);
             interleave::point();
-            (whole != FREE).then(|| Snapshot { whole, quick: slot.quick.load(SeqCst) })
+            (whole < CLOSED).then(|| Snapshot { whole, quick: slot.quick.load(SeqCst) })
         };
-        let mut active: SmallVec<[Snapshot; 16]> = self.slots[..used].iter().filter_map(registered).collect();
+        let mut active: SmallVec<[Snapshot; 16]> = self.used_slots().iter().filter_map(registered).collect();
         active.sort_unstable();
         active.dedup();
         Snapshots { horizon, active }
@@ -256,9 +301,8 @@ impl ActiveTransactions {
     fn advance(&self) {
         let next = self.counter.load(SeqCst);
         interleave::point();
-        let used = self.slots_used.load(SeqCst);
         let (mut slow, mut quick) = (NO_COMMIT, NO_COMMIT);
-        for slot in &self.slots[..used] {
+        for slot in self.used_slots() {
             let commit = slot.commit.load(SeqCst);
             let oldest = if Class::of(commit) == Class::Quick { &mut quick } else { &mut slow };
             *oldest = commit.min(*oldest);
@@ -342,9 +386,66 @@ impl Drop for CommitStamp<'_> {
     }
 }
 
+/// How many slots a value of `used` stands for.
+fn count(used: u64) -> usize {
+    (used & u64::from(u32::MAX)) as usize
+}
+
+/// The next value of `used`.
+fn changed(used: u64, count: usize) -> u64 {
+    ((used >> 32).wrapping_add(1) << 32) | count as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_of_a_burst_are_closed_when_it_is_over() {
+        let active = ActiveTransactions::with(100, 4096);
+        let claimed: Vec<_> = (0..3000).map(|_| active.claim().unwrap().0).collect();
+        assert_eq!(active.used_slots().len(), 3000);
+        let (kept, burst) = claimed.split_at(3);
+        burst.iter().for_each(|slot| active.release(*slot));
+        assert!(active.used_slots().len() < 2 * CLOSED_TOGETHER, "{}", active.used_slots().len());
+        let again: Vec<_> = (0..100).map(|_| active.claim().unwrap().0).collect();
+        again.iter().rev().for_each(|slot| active.release(*slot));
+        kept.iter().for_each(|slot| active.release(*slot));
+        assert!(active.used_slots().len() < 2 * CLOSED_TOGETHER);
+    }
+
+    /// Slots are opened and closed all the time; whoever has one is seen by every scan.
+    #[test]
+    fn whoever_is_registered_is_seen_while_slots_are_closed() {
+        const THREADS: u64 = 4;
+        let active = ActiveTransactions::with(100, 256);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (active, stop) = (&active, &stop);
+                scope.spawn(move || {
+                    interleave::pause_from_now_on(thread + 1);
+                    let random = entresol_memory::Env::simulated(thread);
+                    while !stop.load(Relaxed) {
+                        let mine: Vec<_> =
+                            (0..random.random_u64() % 60).map(|_| active.claim().unwrap()).collect();
+                        if let Some((slot, _)) = mine.first() {
+                            active.stamp(*slot, Class::Quick).finish();
+                        }
+                        let oldest = active.snapshots().oldest();
+                        assert!(
+                            mine.iter().all(|(_, snapshot)| oldest <= snapshot.whole),
+                            "a scan missed it"
+                        );
+                        mine.iter().rev().for_each(|(slot, _)| active.release(*slot));
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            stop.store(true, Relaxed);
+        });
+        assert!(count(active.used.load(SeqCst)) <= 256 && active.used.load(SeqCst) >> 32 > 100);
+    }
 
     #[test]
     fn there_are_as_many_slots_as_were_asked_for() {

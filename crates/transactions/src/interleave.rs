@@ -7,7 +7,7 @@
 pub(crate) fn point() {}
 
 #[cfg(test)]
-pub(crate) use tests::point;
+pub(crate) use tests::{pause_from_now_on, point};
 
 #[cfg(test)]
 mod tests {
@@ -25,6 +25,11 @@ mod tests {
     thread_local! {
         /// Random numbers of a thread that wants to pause; None: it does not.
         static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// The thread pauses, by random numbers from this one, which is not 0.
+    pub(crate) fn pause_from_now_on(random: u64) {
+        PAUSES.set(Some(0x9E37_79B9_7F4A_7C15 ^ random));
     }
 
     pub(crate) fn point() {
@@ -134,7 +139,7 @@ mod tests {
             for thread in 0..6_u64 {
                 let (context, states, stop, checks) = (&context, &states, &stop, &checks);
                 scope.spawn(move || {
-                    PAUSES.set(Some(0x9E37_79B9_7F4A_7C15 ^ thread));
+                    pause_from_now_on(thread);
                     let random = Env::simulated(thread);
                     while !stop.load(Relaxed) {
                         match thread {
