@@ -10,7 +10,7 @@ use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::execution::context::SessionState;
-use datafusion::sql::sqlparser::ast::{Expr, Ident, visit_expressions, visit_expressions_mut};
+use datafusion::sql::sqlparser::ast::{Expr, Ident};
 use entresol_tables::{Check, Column, Row, ScanRange, Schema, Table};
 use entresol_transactions::Transaction;
 
@@ -19,6 +19,7 @@ use crate::expressions::{self, Computed, Scope, check_boolean};
 use crate::rows;
 use crate::syntax::identifier;
 use crate::types::visible_schema;
+use crate::walk::{visit_expressions, visit_expressions_mut};
 use crate::zones::Zone;
 
 /// Rows that are looked at together when a check is added.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     ColumnOption, DataType as SqlType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, GeneratedAs,
-    Insert, ObjectName, SelectItem, SetExpr, Value as Literal, VisitMut, visit_expressions,
-    visit_expressions_mut,
+    Insert, ObjectName, SelectItem, SetExpr, Value as Literal, VisitMut,
 };
+
+use crate::walk::{visit_expressions, visit_expressions_mut};
 use entresol_tables::{Catalog, DataType, Identity, NewSequence, RelationKind, SequenceType, Table};
 
 use crate::drawing::relation_name;

@@ -88,6 +88,7 @@ pub mod system;
 mod types;
 mod view_definition;
 mod views;
+pub mod walk;
 mod words;
 mod write;
 mod zones;

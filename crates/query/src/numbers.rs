@@ -25,11 +25,12 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, cast,
 };
+
+use crate::walk::visit_expressions_mut;
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal, VisitMut,
-    visit_expressions_mut,
 };
 
 use crate::rewriting::rewritten;

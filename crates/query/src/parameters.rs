@@ -24,9 +24,10 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr as PlanExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values};
 use datafusion::sql::sqlparser::ast::{
     Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem,
-    SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut, visit_expressions,
-    visit_expressions_mut,
+    SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut,
 };
+
+use crate::walk::{visit_expressions, visit_expressions_mut};
 use entresol_tables::{Column, DataType, Value};
 
 use crate::error::{Error, Result};

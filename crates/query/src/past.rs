@@ -25,8 +25,10 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, SetExpr, SqlOption, Statement, TableAlias, TableFactor,
-    TableVersion, Value as Literal, VisitMut, VisitorMut,
+    TableVersion, Value as Literal, VisitorMut,
 };
+
+use crate::walk::walk_mut;
 use entresol_tables::{Catalog, Kept};
 use entresol_transactions::Timestamp;
 
@@ -111,7 +113,7 @@ fn moments_of(
             None => moment,
         });
     });
-    let _ = statement.visit(&mut visitor);
+    let _ = walk_mut(statement, &mut visitor);
     moments
 }
 

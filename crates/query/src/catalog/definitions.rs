@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, visit_expressions};
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use entresol_tables::Table;
@@ -11,6 +11,7 @@ use super::relations::Constraint;
 use super::view::IndexView;
 use crate::schemas::SCHEMA;
 use crate::syntax::identifier;
+use crate::walk::visit_expressions;
 
 /// CREATE INDEX of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {

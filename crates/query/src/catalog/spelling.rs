@@ -33,8 +33,10 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, VisitMut, VisitorMut,
+    Subscript, TableFactor, VisitorMut,
 };
+
+use crate::walk::walk_mut;
 
 use self::build::{call, cast_to, null, number, sum, text};
 use self::from::table;
@@ -59,7 +61,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
-            let visited = statement.visit(&mut Spelling);
+            let visited = walk_mut(statement, &mut Spelling);
             debug_assert!(visited.is_continue());
         }
         EngineStatement::Explain(explain) => translate(&mut explain.statement),
@@ -69,7 +71,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
 
 /// Translates an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
-    let visited = expr.visit(&mut Spelling);
+    let visited = walk_mut(expr, &mut Spelling);
     debug_assert!(visited.is_continue());
 }
 

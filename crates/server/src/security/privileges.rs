@@ -18,10 +18,10 @@ use entresol::query::datafusion::sql::parser::{DFParserBuilder, Statement as Eng
 use entresol::query::datafusion::sql::sqlparser::ast::{
     Assignment, Expr as SqlExpr, FromTable, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName,
     OnConflictAction, OnInsert, SetExpr, Statement, TableFactor, TableObject, TableWithJoins, Value,
-    visit_expressions, visit_relations,
 };
 use entresol::query::datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use entresol::query::datafusion::sql::sqlparser::parser::Parser;
+use entresol::query::walk::{visit_expressions, visit_relations};
 
 use super::relations;
 use super::roles::Role;

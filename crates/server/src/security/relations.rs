@@ -11,8 +11,9 @@ use entresol::query::datafusion::error::{DataFusionError, Result};
 use entresol::query::datafusion::sql::parser::Statement as EngineStatement;
 use entresol::query::datafusion::sql::planner::object_name_to_table_reference;
 use entresol::query::datafusion::sql::sqlparser::ast::{
-    Cte, ObjectName, Query, SetExpr, TableFactor, Visit, Visitor,
+    Cte, ObjectName, Query, SetExpr, TableFactor, Visitor,
 };
+use entresol::query::walk::walk;
 
 /// The tables that a statement names, those that it writes included.
 pub(super) fn named(statement: &EngineStatement) -> Result<BTreeSet<TableReference>> {
@@ -24,7 +25,7 @@ pub(super) fn named(statement: &EngineStatement) -> Result<BTreeSet<TableReferen
     let EngineStatement::Statement(statement) = statement else {
         return Err(DataFusionError::Plan(format!("{statement} is not looked into")));
     };
-    match statement.visit(&mut named) {
+    match walk(statement, &mut named) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(named.tables),
     }
@@ -46,7 +47,7 @@ impl Named {
         if recursive && let SetExpr::SetOperation { left, .. } = *anchor.body {
             anchor.body = left;
         }
-        anchor.visit(self)
+        walk(&anchor, self)
     }
 }
 

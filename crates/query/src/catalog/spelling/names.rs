@@ -8,8 +8,10 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
-    SelectItem, SetExpr, TimezoneInfo, TrimWhereField, Value as Literal, visit_expressions,
+    SelectItem, SetExpr, TimezoneInfo, TrimWhereField, Value as Literal,
 };
+
+use crate::walk::visit_expressions;
 
 use super::build::{null, number};
 use super::lists::column_of;

@@ -1,0 +1,186 @@
+//! Visits of syntax trees, with one compiled copy of the visiting code.
+//!
+//! sqlparser's `visit` is generic: for each type of visitor, and so for each closure, the compiler makes some 430
+//! functions, one or two for each kind of node. Here visitors are behind a pointer, so there is one such copy for those
+//! that look and one for those that change, whatever the number of visitors. Cost: an indirect call for a node that
+//! visitors are told of.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut, Visitor,
+    VisitorMut,
+};
+
+/// Visits a tree; what the visitor breaks with is returned.
+pub fn walk<V: Visitor>(tree: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
+    let mut stopping = Stopping { visitor, broke: None };
+    let _ = tree.visit(&mut Dynamic(&mut stopping));
+    stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
+}
+
+/// As [`walk`] for a visitor that changes the tree.
+pub fn walk_mut<V: VisitorMut>(tree: &mut impl VisitMut, visitor: &mut V) -> ControlFlow<V::Break> {
+    let mut stopping = Stopping { visitor, broke: None };
+    let _ = tree.visit(&mut DynamicMut(&mut stopping));
+    stopping.broke.map_or(ControlFlow::Continue(()), ControlFlow::Break)
+}
+
+/// Calls `f` with each expression, outer ones before those in them.
+pub fn visit_expressions<B>(tree: &impl Visit, f: impl FnMut(&Expr) -> ControlFlow<B>) -> ControlFlow<B> {
+    walk(tree, &mut OnExpression(f))
+}
+
+/// Calls `f` with each expression to change it, inner ones before those around them.
+pub fn visit_expressions_mut<B>(
+    tree: &mut impl VisitMut,
+    f: impl FnMut(&mut Expr) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    walk_mut(tree, &mut OnExpression(f))
+}
+
+/// Calls `f` with the name of each relation.
+pub fn visit_relations<B>(tree: &impl Visit, f: impl FnMut(&ObjectName) -> ControlFlow<B>) -> ControlFlow<B> {
+    walk(tree, &mut OnRelation(f))
+}
+
+struct OnExpression<F>(F);
+
+impl<B, F: FnMut(&Expr) -> ControlFlow<B>> Visitor for OnExpression<F> {
+    type Break = B;
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<B> {
+        (self.0)(expr)
+    }
+}
+
+impl<B, F: FnMut(&mut Expr) -> ControlFlow<B>> VisitorMut for OnExpression<F> {
+    type Break = B;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<B> {
+        (self.0)(expr)
+    }
+}
+
+struct OnRelation<F>(F);
+
+impl<B, F: FnMut(&ObjectName) -> ControlFlow<B>> Visitor for OnRelation<F> {
+    type Break = B;
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<B> {
+        (self.0)(relation)
+    }
+}
+
+/// A visitor whose break is kept here, so that all of them are visitors of one kind.
+struct Stopping<'v, V, B> {
+    visitor: &'v mut V,
+    broke: Option<B>,
+}
+
+impl<V, B> Stopping<'_, V, B> {
+    fn note(&mut self, flow: ControlFlow<B>) -> ControlFlow<()> {
+        flow.map_break(|broke| self.broke = Some(broke))
+    }
+}
+
+/// The types that the visiting code is compiled for.
+struct Dynamic<'v>(&'v mut dyn Visitor<Break = ()>);
+struct DynamicMut<'v>(&'v mut dyn VisitorMut<Break = ()>);
+
+/// Forwards every method of a visitor.
+macro_rules! forward {
+    ($($method:ident: $node:ty),* $(,)?) => {
+        impl<V: Visitor> Visitor for Stopping<'_, V, V::Break> {
+            type Break = ();
+            $(fn $method(&mut self, node: &$node) -> ControlFlow<()> {
+                let flow = self.visitor.$method(node);
+                self.note(flow)
+            })*
+        }
+
+        impl<V: VisitorMut> VisitorMut for Stopping<'_, V, V::Break> {
+            type Break = ();
+            $(fn $method(&mut self, node: &mut $node) -> ControlFlow<()> {
+                let flow = self.visitor.$method(node);
+                self.note(flow)
+            })*
+        }
+
+        impl Visitor for Dynamic<'_> {
+            type Break = ();
+            $(fn $method(&mut self, node: &$node) -> ControlFlow<()> {
+                self.0.$method(node)
+            })*
+        }
+
+        impl VisitorMut for DynamicMut<'_> {
+            type Break = ();
+            $(fn $method(&mut self, node: &mut $node) -> ControlFlow<()> {
+                self.0.$method(node)
+            })*
+        }
+    };
+}
+
+forward! {
+    pre_visit_query: Query,
+    post_visit_query: Query,
+    pre_visit_select: Select,
+    post_visit_select: Select,
+    pre_visit_relation: ObjectName,
+    post_visit_relation: ObjectName,
+    pre_visit_table_factor: TableFactor,
+    post_visit_table_factor: TableFactor,
+    pre_visit_expr: Expr,
+    post_visit_expr: Expr,
+    pre_visit_statement: Statement,
+    post_visit_statement: Statement,
+    pre_visit_value: ValueWithSpan,
+    post_visit_value: ValueWithSpan,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    fn parsed(sql: &str) -> Statement {
+        Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0)
+    }
+
+    #[test]
+    fn expressions_come_outer_first_and_a_break_ends_the_visit() {
+        let statement = parsed("SELECT a + b FROM t WHERE EXISTS (SELECT c FROM u)");
+        let mut seen = Vec::new();
+        let end: ControlFlow<String> = visit_expressions(&statement, |expr| {
+            seen.push(expr.to_string());
+            if seen.len() == 4 { ControlFlow::Break(expr.to_string()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(seen, ["a + b", "a", "b", "EXISTS (SELECT c FROM u)"]);
+        assert_eq!(end, ControlFlow::Break("EXISTS (SELECT c FROM u)".to_string()));
+        let mut tables = Vec::new();
+        let end: ControlFlow<()> = visit_relations(&statement, |name| {
+            tables.push(name.to_string());
+            ControlFlow::Continue(())
+        });
+        assert_eq!((tables, end), (vec!["t".to_string(), "u".to_string()], ControlFlow::Continue(())));
+    }
+
+    #[test]
+    fn expressions_are_changed_inner_first() {
+        let mut statement = parsed("SELECT f(a)");
+        let mut seen = Vec::new();
+        let end: ControlFlow<()> = visit_expressions_mut(&mut statement, |expr| {
+            seen.push(expr.to_string());
+            if let Expr::Identifier(name) = expr {
+                name.value = "b".to_string();
+            }
+            ControlFlow::Continue(())
+        });
+        assert_eq!((seen, end), (vec!["a".to_string(), "f(b)".to_string()], ControlFlow::Continue(())));
+        assert_eq!(statement.to_string(), "SELECT f(b)");
+    }
+}
