@@ -54,6 +54,9 @@ pub const GROUPS_PER_COMMIT_MAX: usize = 56;
 /// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
 
+/// A commit of more keys takes longer than a sync: others do not wait for it, and it may wait for theirs.
+const QUICK_KEYS_MAX: usize = 4096;
+
 /// After how many keys a commit looks whether the journal has room.
 const STEPS_BETWEEN_WAITS: usize = 64;
 
@@ -200,7 +203,7 @@ impl<'c> Execution<'c> {
         if self.context.keeps_history() {
             self.context.active.catch_up(self.context.clock.now_ns());
         }
-        let class = self.class(request.durability);
+        let class = self.class(request);
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
@@ -236,8 +239,8 @@ impl<'c> Execution<'c> {
 
     /// What is not waited for is not visible before what is; and in the order of timestamps, where commits need not have seen
     /// what they overwrite.
-    fn class(&self, durability: Durability) -> Class {
-        let waits = durability == Durability::Sync;
+    fn class(&self, request: &Request<'_>) -> Class {
+        let waits = request.durability == Durability::Sync || request.writes.keys() > QUICK_KEYS_MAX;
         match waits || self.groups.iter().any(|group| !group.protocol.reads_snapshots()) {
             true => Class::Slow,
             false => Class::Quick,
@@ -433,8 +436,9 @@ mod tests {
     use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
     use entresol_structures::KeyWidth;
 
+    use super::QUICK_KEYS_MAX;
     use crate::snapshot::Class;
-    use crate::{Error, StateContext};
+    use crate::{Error, Protocol, StateContext};
 
     /// An older commit ends in doubt while a younger one, which is whole, waits to become visible.
     #[test]
@@ -471,5 +475,28 @@ mod tests {
         drop((state, context));
         let context = StateContext::open_or_create(pool).unwrap();
         assert!(context.states().is_empty(), "it was dropped");
+    }
+
+    #[test]
+    fn commits_that_take_long_are_slow() {
+        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+        let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+        let state = |protocol| {
+            let group = context.create_group_with(protocol).unwrap();
+            context.create_state(group, KeyWidth::Eight).unwrap()
+        };
+        let [own, locked] = [Protocol::MvccInPlace, Protocol::S2pl].map(state);
+        let class = |state, keys: usize, durability| {
+            let writer = context.begin().unwrap();
+            (0..keys as u64).for_each(|key| writer.write(state, &key.to_be_bytes(), Some(b"1")).unwrap());
+            Class::of(writer.commit(durability).unwrap().cts)
+        };
+        for durability in [Durability::None, Durability::Group { interval_ms: 10 }] {
+            assert_eq!(class(&own, 1, durability), Class::Quick);
+            assert_eq!(class(&own, QUICK_KEYS_MAX, durability), Class::Quick);
+            assert_eq!(class(&own, QUICK_KEYS_MAX + 1, durability), Class::Slow);
+            assert_eq!(class(&locked, 1, durability), Class::Slow);
+        }
+        assert_eq!(class(&own, 1, Durability::Sync), Class::Slow);
     }
 }
