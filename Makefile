@@ -27,6 +27,8 @@ demo: setup ## Set up, build and run the smart metering demo.
 .PHONY: test
 test: setup ## Set up, build and run all tests.
 	$(CARGO) test --workspace
+	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-memory
+	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-transactions --test bank --test stress
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
 	$(CARGO) test -p entresol-structures --features mutants --test btree every_seeded

@@ -271,6 +271,14 @@ impl MemoryBudget {
         self.max_bytes().saturating_sub(firm).max(self.elastic_floor())
     }
 
+    /// The part of [`MemoryBudget::elastic_target`] of an owner that has so much: what the others leave, or an equal share.
+    pub fn elastic_target_of(&self, has_bytes: u64) -> u64 {
+        let target = self.elastic_target();
+        let all = self.account(MemoryConsumer::PoolPages).used.load(Ordering::Acquire);
+        let owners = self.shrinks.lock().iter().filter(|owner| owner.strong_count() > 0).count() as u64;
+        target.saturating_sub(all.saturating_sub(has_bytes)).max(target / owners.max(1))
+    }
+
     /// Bytes that firm consumers can have.
     pub fn free_bytes(&self) -> u64 {
         let firm = self.firm.load(Ordering::Acquire);

@@ -26,8 +26,8 @@
 //!                                 └── crashing  DRAM + the image that a power failure would leave
 //! ```
 //!
-//! Memory: the pool's pages that were written since open stay in DRAM on `journal` (at most the pool's size),
-//! two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
+//! Memory: on `journal` pages that were read or written stay in DRAM, within a [`MemoryBudget`] if the pool has one (else up
+//! to the pool's size); two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
 
 mod allocator;
 pub mod budget;
@@ -36,6 +36,7 @@ mod domain;
 mod durability;
 pub mod env;
 mod error;
+mod fault;
 mod layout;
 mod lock;
 mod mapping;

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Extents start at multiples of this, so that huge pages fit.
 const ALIGNMENT: usize = 2 * 1024 * 1024;
 
+/// Words of a page of 4 KiB.
+const COPIED_WORDS: usize = 512;
+
 /// How an extent is backed.
 pub(crate) enum Backing<'f> {
     /// Zeroed DRAM.
@@ -23,6 +26,17 @@ pub(crate) enum Backing<'f> {
     Shared(BorrowedFd<'f>),
     /// The persistent memory behind the file; a flushed line is durable. Fails if the file has none.
     SharedSync(BorrowedFd<'f>),
+}
+
+/// Who may use a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nobody.
+    None,
+    /// Whoever does not store.
+    Readers,
+    /// Everybody.
+    All,
 }
 
 /// Who wants to know what is touched; see [`crate::domain::modelled`].
@@ -316,6 +330,75 @@ impl Mapping {
         // Only a hint: pages that stay do no harm.
         // SAFETY: inside our own mapping (asserted), which is seen as atomics only and stays mapped.
         unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
+    }
+
+    /// The addresses that pool offsets can have.
+    pub(crate) fn addresses(&self) -> std::ops::Range<usize> {
+        let start = self.base.addr();
+        start..start + self.capacity_bytes as usize
+    }
+
+    /// Says who may use a page-aligned range from now on.
+    pub(crate) fn set_access(&self, offset: u64, bytes: u64, access: Access) -> io::Result<()> {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        let protection = match access {
+            Access::None => libc::PROT_NONE,
+            Access::Readers => libc::PROT_READ,
+            Access::All => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: inside our own mapping (asserted). An access that is not allowed waits in the handler of its fault.
+        match unsafe { libc::mprotect(address, bytes as usize, protection) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Puts the file's bytes in the place of zeroed DRAM, but for the pages at some offsets, which stay as they are. At any
+    /// moment a reader sees the one or the other, whole. The range must be read-only, and is writable afterwards; all
+    /// its other pages must have the content that the file has.
+    pub(crate) fn back_by_file(
+        &self,
+        offset: u64,
+        bytes: u64,
+        file: BorrowedFd<'_>,
+        kept: &[u64],
+    ) -> io::Result<()> {
+        self.assert_mapped(offset, (bytes / 8) as usize);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        // SAFETY: asks for a fresh range, touches no existing mapping.
+        let fresh = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes as usize,
+                protection,
+                flags,
+                file.as_raw_fd(),
+                offset.cast_signed(),
+            )
+        };
+        if fresh == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        for page in kept {
+            let from = self.base.wrapping_add(*page as usize).cast::<u64>();
+            let to = fresh.cast::<u8>().wrapping_add((page - offset) as usize).cast::<u64>();
+            // SAFETY: a page of our mapping, which nobody can store to now, and one of the fresh range, which only we know.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, COPIED_WORDS) };
+        }
+        let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
+        let moving = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: moves the fresh range over a part of our mapping (asserted), in one step of the kernel; both have the same
+        // content, and ours is only seen as atomics.
+        let moved = unsafe { libc::mremap(fresh, bytes as usize, bytes as usize, moving, address) };
+        if moved == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // SAFETY: the fresh range, which is still where it was, and which only we know.
+            unsafe { libc::munmap(fresh, bytes as usize) };
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Asks the processor to fetch the cache line.

@@ -32,7 +32,7 @@ pub const fn active(_name: &str) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-pub use selected::{active, select};
+pub use selected::{active, alone, select};
 
 #[cfg(feature = "mutants")]
 mod selected {
@@ -44,6 +44,12 @@ mod selected {
 
     /// Its place in the catalogue, from 1; 0: none.
     static SELECTED: AtomicUsize = AtomicUsize::new(UNKNOWN);
+
+    /// Keeps other tests of this process from selecting mutants while the guard lives.
+    pub fn alone() -> parking_lot::MutexGuard<'static, ()> {
+        static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        ALONE.lock()
+    }
 
     /// Whether a mutant is selected.
     pub fn active(name: &str) -> bool {

@@ -17,6 +17,7 @@ mod space;
 pub use allocation_map::AllocationMap;
 pub use backup::BackupReport;
 pub use inspection::PoolInfo;
+pub(crate) use lifecycle::short_memory_is_asked;
 
 use crate::allocator::{Allocator, Reservation};
 use crate::budget::MemoryBudget;
@@ -438,6 +439,16 @@ impl Pool {
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn drop_clean_pages(&self) -> u64 {
+        if let Domain::Journal(journal) = &self.domain { journal.drop_clean_pages() } else { 0 }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stored_pages(&self) -> u64 {
+        if let Domain::Journal(journal) = &self.domain { journal.stored_pages() } else { 0 }
     }
 
     fn set_clean(&self, clean: bool) {

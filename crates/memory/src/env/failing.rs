@@ -194,6 +194,10 @@ impl StorageFile for FailingFile {
         self.file.len()
     }
 
+    fn is_what_is_mapped(&self) -> bool {
+        self.file.is_what_is_mapped()
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
     }

@@ -111,6 +111,10 @@ impl StorageFile for FaultyFile {
         self.file.len()
     }
 
+    fn is_what_is_mapped(&self) -> bool {
+        self.file.is_what_is_mapped()
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
     }

@@ -166,6 +166,10 @@ impl StorageFile for OverlayFile {
         Ok(self.written.lock().bytes)
     }
 
+    fn is_what_is_mapped(&self) -> bool {
+        false
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
     }

@@ -24,6 +24,8 @@ pub enum CaughtBy {
     Machine,
     /// Simulated files: the journal's own tests.
     Files,
+    /// Pages that are given back beside stores and checkpoints: `journal/residency/tests.rs`.
+    Residency,
     /// Histories of the generic tree: `crates/structures/tests/btree/bugs.rs`.
     Trees,
     /// Histories of the sparse index of the FPTree: `crates/structures/src/fptree/tests.rs`.
@@ -688,6 +690,27 @@ pub const CATALOGUE: &[Mutant] = &[
         "directory not synced (ALICE)",
     )
     .by(CaughtBy::Files),
+    mutant(
+        "evicted-though-changed",
+        "memory/domain/journal/residency/sweep.rs",
+        "a page with changes that the file lacks is given back: they are lost at once, without a crash",
+        "a buffer pool that drops a dirty frame",
+    )
+    .by(CaughtBy::Residency),
+    mutant(
+        "evicted-without-window",
+        "memory/domain/journal/residency/sweep.rs",
+        "a store between the last look at a page and its giving back is lost",
+        "a frame that is evicted while it is pinned",
+    )
+    .by(CaughtBy::Residency),
+    mutant(
+        "evicted-before-pool-sync",
+        "memory/domain/journal/dirty.rs",
+        "a page is given back that the file has only in the device's cache: after a failed sync readers see an old one",
+        "a frame that is evicted before its write is durable",
+    )
+    .by(CaughtBy::Residency),
     // The generic tree and its node layouts.
     mutant(
         "fast-erase-not-flushed",

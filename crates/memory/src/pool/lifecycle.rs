@@ -6,6 +6,7 @@
 
 use super::{Files, Pool, PoolOptions};
 use crate::allocator::Allocator;
+use crate::budget::MemoryBudget;
 use crate::crash::Observer;
 use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
@@ -349,6 +350,16 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
     Ok(())
 }
 
+/// Whether every pool without a budget is to have one in which nothing fits: so all tests show that pages may be given
+/// back at any moment. Only in builds for tests.
+pub(crate) fn short_memory_is_asked() -> bool {
+    cfg!(debug_assertions) && std::env::var_os("ENTRESOL_SHORT_MEMORY").is_some()
+}
+
+fn short_memory() -> Option<Arc<MemoryBudget>> {
+    short_memory_is_asked().then(|| MemoryBudget::tiny(1 << 20))
+}
+
 /// Maps the file and starts the domain that was asked for, or that fits.
 fn open_domain(
     dir: &Path,
@@ -396,7 +407,8 @@ fn open_domain(
         pool_file: file.clone(),
         pool_path: path.to_path_buf(),
         options: options.journal.clone(),
-        memory: options.memory.clone(),
+        memory: options.memory.clone().or_else(short_memory),
+        extent_bytes: header.extent_bytes,
     };
     let journal = if has_journal {
         Journal::open(parts, &journal_path, header.uuid, &options.env)?

@@ -66,6 +66,11 @@ impl Pool {
     fn release(&self, files: &Files, free: &HeldSpace<'_>) -> Result<u64> {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
+            // What the file has there changes without a store.
+            let _still = match &self.domain {
+                Domain::Journal(journal) => journal.hold_pages(),
+                _ => None,
+            };
             files
                 .pool
                 .release(offset, bytes)

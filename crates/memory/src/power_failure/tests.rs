@@ -380,7 +380,8 @@ fn no_power_failure_loses_what_was_acknowledged() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_on_the_level_of_files_is_caught() {
-    use crate::mutants::{CATALOGUE, CaughtBy, select};
+    use crate::mutants::{CATALOGUE, CaughtBy, alone, select};
+    let _alone = alone();
     let mut missed = Vec::new();
     let of_files: Vec<_> = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Files).collect();
     for mutant in &of_files {

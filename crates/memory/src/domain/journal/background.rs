@@ -1,4 +1,5 @@
-//! The journal's threads: one writes and syncs what commits left to it, one makes checkpoints, one makes slots ahead.
+//! The journal's threads: one writes and syncs what commits left to it, one makes checkpoints, one makes slots ahead, and
+//! where there is a budget one keeps the pages of the pool within it.
 //!
 //! They sleep until asked. Requests are flags, so asking twice costs a load. A thread that panics latches the
 //! journal: what it had under way is lost, and nobody would do its work.
@@ -7,6 +8,7 @@
 //! world starts each when it is first asked: a checker opens a hundred thousand pools, which ask few.
 
 use super::Shared;
+use super::residency::keeper;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -31,6 +33,8 @@ pub(super) struct Background {
     flusher: Worker,
     checkpointer: Worker,
     supplier: Worker,
+    keeper: Worker,
+    keeper_now: AtomicBool,
 }
 
 /// One of the threads.
@@ -143,10 +147,36 @@ impl Background {
         self.supplier.wake();
     }
 
+    /// Has the keeper look whether memory is short.
+    pub(super) fn wake_keeper(&self) {
+        if self.keeper_now.load(Ordering::Relaxed) || self.keeper_now.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        drop(self.due.lock());
+        self.keeper.wakes.notify_one();
+    }
+
+    /// Sleeps for so long, or until the keeper is woken; false to stop.
+    pub(super) fn rest(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        let mut due = self.due.lock();
+        while !due.stop && !self.keeper_now.swap(false, Ordering::SeqCst) {
+            if self.keeper.wakes.wait_until(&mut due, until).timed_out() {
+                break;
+            }
+        }
+        !due.stop
+    }
+
+    /// Whether the threads are about to end.
+    pub(super) fn stops(&self) -> bool {
+        self.due.lock().stop
+    }
+
     /// Ends the threads, and waits for them.
     pub(super) fn stop(&self) {
         self.due.lock().stop = true;
-        let workers = [&self.flusher, &self.checkpointer, &self.supplier];
+        let workers = [&self.flusher, &self.checkpointer, &self.supplier, &self.keeper];
         for worker in workers {
             worker.wakes.notify_one();
         }
@@ -200,12 +230,14 @@ impl Background {
 pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
     let background = &shared.background;
     type Work = fn(&Shared);
-    let workers: [(&Worker, &'static str, Work); 3] = [
+    let workers: [(&Worker, &'static str, Work); 4] = [
         (&background.flusher, "entresol-flush", flusher),
         (&background.checkpointer, "entresol-checkpoint", checkpointer),
         (&background.supplier, "entresol-slots", supplier),
+        (&background.keeper, "entresol-pages", keeper),
     ];
-    for (worker, name, work) in workers {
+    let count = if shared.residency.is_some() { workers.len() } else { workers.len() - 1 };
+    for (worker, name, work) in workers.into_iter().take(count) {
         let start = Start { name, work, shared: Arc::downgrade(shared), env: env.clone() };
         if env.is_simulated() {
             *worker.to_start.lock() = Some(start);

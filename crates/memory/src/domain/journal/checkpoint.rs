@@ -21,6 +21,7 @@ use super::Shared;
 use super::buffer::AlignedBuffer;
 use super::dirty::PAGE_BYTES;
 use super::hook::{self, Place};
+use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
 use crate::mutants::intact;
 use std::sync::atomic::Ordering;
@@ -43,8 +44,12 @@ impl Shared {
         self.groups_taken.store(0, Ordering::Relaxed);
         match outcome {
             Ok(()) => {
+                self.dirty.settle(self.mapping.mapped_bytes());
                 self.stored_from.store(stored, Ordering::Release);
                 self.checkpoints.fetch_add(1, Ordering::Relaxed);
+                if self.residency.is_some() {
+                    self.background.wake_keeper();
+                }
                 let _held = self.room_lock.lock();
                 self.set_gate();
                 self.room.notify_all();
@@ -59,6 +64,7 @@ impl Shared {
         let end_bytes = self.mapping.mapped_bytes();
         let pages_min = BATCH_BYTES / PAGE_BYTES as usize;
         let mut buffer = AlignedBuffer::new(0);
+        let mut reserved = self.memory.as_ref().map(|memory| memory.empty(MemoryConsumer::JournalBuffers));
         let mut from = 0;
         loop {
             let pages = self.dirty.take(&mut from, end_bytes, pages_min, |work| {
@@ -76,6 +82,10 @@ impl Shared {
                 buffer = AlignedBuffer::new(
                     pages.len().next_power_of_two().min(BATCH_PAGES_MAX) * PAGE_BYTES as usize,
                 );
+                if let Some(reserved) = &mut reserved {
+                    reserved.clear();
+                    reserved.grow_unchecked(buffer.bytes().len() as u64);
+                }
             }
             self.copy_batch(&pages, &mut buffer);
             let appended = {

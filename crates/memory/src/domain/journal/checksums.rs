@@ -71,6 +71,17 @@ fn entry_of(page: &[u8]) -> u32 {
     }
 }
 
+/// A content beside what the last checkpoint wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Same,
+    Other,
+    /// No checkpoint has written the page, or its blocks were given back.
+    Never,
+    /// The entries are in use.
+    NotKnown,
+}
+
 /// What looking at all pages of a pool file found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PagesReport {
@@ -276,6 +287,29 @@ impl Checksums {
         }
         word.fetch_or(bit, Ordering::AcqRel);
         Ok(true)
+    }
+
+    /// Has the entries of pages in memory.
+    pub(super) fn load(&self, pages: Range<u64>) -> Result<()> {
+        let mut entries = self.entries.lock();
+        for page in pages.step_by(ENTRIES_PER_BLOCK) {
+            self.entry(&mut entries, page)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `look` with a function that tells of a content whether it is what the last checkpoint wrote to a page. Does not
+    /// wait: while the entries are in use, every content is another.
+    pub(super) fn try_compare(&self, look: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> Written)) {
+        let mut entries = self.entries.try_lock();
+        look(&mut |page, content| {
+            let Some(entries) = &mut entries else { return Written::NotKnown };
+            match self.entry(entries, page) {
+                Ok(UNKNOWN) => Written::Never,
+                Ok(entry) if entry == entry_of(content) => Written::Same,
+                _ => Written::Other,
+            }
+        });
     }
 
     /// A checkpoint is about to write these pages: what the file has is verified for the last time.

@@ -4,6 +4,7 @@
 //! are either both before a take, and then in the copied page, or both after it, and then marked still.
 
 use crate::mapping::{Backing, Mapping};
+use crate::mutants::intact;
 use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,8 @@ const WORDS_PER_PIECE: usize = 8;
 /// no memory and no time.
 pub(super) struct DirtyPages {
     bits: Mapping,
+    /// Pages whose marks were taken and that are not in the file for sure, if anybody wants to know.
+    taken: Option<Mapping>,
     counts: CachePadded<Counts>,
 }
 
@@ -37,10 +40,32 @@ pub(super) struct PageCount {
 
 impl DirtyPages {
     pub(super) fn new(capacity_bytes: u64) -> io::Result<DirtyPages> {
-        let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
-        let bits = Mapping::reserve(bytes)?;
-        bits.grow(bytes, &Backing::Sparse)?;
-        Ok(DirtyPages { bits, counts: CachePadded::default() })
+        Ok(DirtyPages { bits: bits_for(capacity_bytes)?, taken: None, counts: CachePadded::default() })
+    }
+
+    /// As [`DirtyPages::new`], for [`DirtyPages::is_clean`].
+    pub(super) fn with_taken(capacity_bytes: u64) -> io::Result<DirtyPages> {
+        Ok(DirtyPages { taken: Some(bits_for(capacity_bytes)?), ..DirtyPages::new(capacity_bytes)? })
+    }
+
+    /// Whether a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
+    pub(super) fn is_clean(&self, page: u64) -> bool {
+        let bit = 1 << (page % 64);
+        let set = |bits: &Mapping| bits.words(page / 64 * 8, 1)[0].load(Ordering::Acquire) & bit != 0;
+        // In this order: who finds a mark taken finds it among the taken ones.
+        let marked = set(&self.bits);
+        let taken = self.taken.as_ref().is_none_or(set) && intact("evicted-before-pool-sync");
+        !marked && !taken
+    }
+
+    /// The pages below `end_bytes` whose marks were taken are in the file now, durably.
+    pub(super) fn settle(&self, end_bytes: u64) {
+        let Some(taken) = &self.taken else { return };
+        for word in taken.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize) {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Release);
+            }
+        }
     }
 
     /// How many pages are marked.
@@ -98,8 +123,8 @@ impl DirtyPages {
                 break;
             }
             if words.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
-                let taken = self.take_piece(words, &locked);
                 let first = (piece * WORDS_PER_PIECE) as u32;
+                let taken = self.take_piece(words, u64::from(first), &locked);
                 for (mut bits, index) in taken.into_iter().zip(first..) {
                     while bits != 0 {
                         pages.push(index * 64 + bits.trailing_zeros());
@@ -113,12 +138,21 @@ impl DirtyPages {
         pages
     }
 
-    fn take_piece(&self, words: &[AtomicU64], locked: impl Fn(&mut dyn FnMut())) -> [u64; WORDS_PER_PIECE] {
+    fn take_piece(
+        &self,
+        words: &[AtomicU64],
+        first: u64,
+        locked: impl Fn(&mut dyn FnMut()),
+    ) -> [u64; WORDS_PER_PIECE] {
+        let kept = self.taken.as_ref().map(|taken| taken.words(first * 8, words.len()));
         let mut taken = [0; WORDS_PER_PIECE];
         locked(&mut || {
             let (mut pages, mut groups) = (0u64, 0u64);
-            for (word, to) in words.iter().zip(&mut taken) {
+            for (index, (word, to)) in words.iter().zip(&mut taken).enumerate() {
                 *to = word.load(Ordering::Acquire);
+                if let Some(kept) = kept {
+                    kept[index].fetch_or(*to, Ordering::Release);
+                }
                 word.store(0, Ordering::Release);
                 pages += u64::from(to.count_ones());
                 groups += u64::from(*to != 0);
@@ -128,6 +162,13 @@ impl DirtyPages {
         });
         taken
     }
+}
+
+fn bits_for(capacity_bytes: u64) -> io::Result<Mapping> {
+    let bytes = (capacity_bytes.div_ceil(PAGE_BYTES * 64) * 8).next_multiple_of(PAGE_BYTES);
+    let bits = Mapping::reserve(bytes)?;
+    bits.grow(bytes, &Backing::Sparse)?;
+    Ok(bits)
 }
 
 /// Under the append lock, where a locked instruction is not needed.
@@ -151,6 +192,21 @@ mod tests {
         assert_eq!(dirty.take(&mut from, 1 << 20, 100, |work| work()), [0, 1, 70]);
         assert_eq!(dirty.count(), PageCount::default());
         assert_eq!(dirty.take(&mut 0, 1 << 20, 100, |work| work()), [0u32; 0]);
+    }
+
+    #[test]
+    fn a_page_is_clean_when_its_mark_was_taken_and_settled() {
+        let dirty = DirtyPages::with_taken(1 << 26).unwrap();
+        dirty.mark(700 * PAGE_BYTES, 8);
+        assert!(!dirty.is_clean(700) && dirty.is_clean(701));
+        assert_eq!(dirty.take(&mut 0, 1 << 26, 100, |work| work()), [700]);
+        assert!(!dirty.is_clean(700), "it is on its way to the file");
+        dirty.mark(700 * PAGE_BYTES, 8);
+        dirty.settle(1 << 26);
+        assert!(!dirty.is_clean(700), "it was changed again");
+        assert_eq!(dirty.take(&mut 0, 1 << 26, 100, |work| work()), [700]);
+        dirty.settle(1 << 26);
+        assert!(dirty.is_clean(700));
     }
 
     #[test]

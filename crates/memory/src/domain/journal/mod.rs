@@ -55,11 +55,12 @@ mod log;
 mod policy;
 mod read_ahead;
 mod recovery;
+mod residency;
 mod room;
 mod slots;
 mod stage;
 
-use crate::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
+use crate::budget::{MemoryBudget, MemoryConsumer, MemoryReservation, Shrink};
 use crate::durability::Durability;
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -81,11 +82,12 @@ use log::Log;
 use parking_lot::{Condvar, Mutex};
 use policy::{Measured, Policy};
 use recovery::Recovered;
+use residency::Residency;
 use slots::SlotSupply;
 use stage::JournalId;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 const SLOT_BYTES_MIN: u64 = 64 << 10;
 const SLOT_BYTES_MAX: u64 = 1 << 30;
@@ -198,6 +200,9 @@ struct Shared {
     /// As many buffers are full as there may be: who has not begun writes one. Changed under the append lock.
     is_behind: AtomicBool,
     background: Background,
+    /// What keeps the pool's pages within the budget, if there is one.
+    residency: Option<Residency>,
+    memory: Option<Arc<MemoryBudget>>,
     /// What the buffers take of the budget, if there is one.
     buffers: Mutex<Option<MemoryReservation>>,
     /// Signalled when a checkpoint has moved `replay_from`, or the journal has failed.
@@ -223,6 +228,7 @@ pub(crate) struct JournalParts {
     pub(crate) pool_path: PathBuf,
     pub(crate) options: JournalOptions,
     pub(crate) memory: Option<Arc<MemoryBudget>>,
+    pub(crate) extent_bytes: u64,
 }
 
 impl Journal {
@@ -295,6 +301,10 @@ impl Journal {
             let bytes = 2 * (payload_bytes + FRAME_HEADER_WORDS * 8) as u64;
             memory.reserve_unchecked(MemoryConsumer::JournalBuffers, bytes)
         });
+        let may_drop = pages_file.is_what_is_mapped() && !env.is_simulated();
+        let residency = parts.memory.as_ref().filter(|_| may_drop).and_then(|memory| {
+            Residency::new(memory.clone(), &parts.mapping, parts.extent_bytes, &parts.pool_path)
+        });
         let end_lsn = recovered.end_lsn;
         let replayed =
             Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
@@ -327,6 +337,8 @@ impl Journal {
             gate: AtomicU8::new(Gate::Open as u8),
             is_behind: AtomicBool::new(false),
             background: Background::default(),
+            residency,
+            memory: parts.memory.clone(),
             buffers: Mutex::new(buffers),
             room: Condvar::new(),
             room_lock: Mutex::new(()),
@@ -337,6 +349,10 @@ impl Journal {
             replayed,
             replayed_bytes: recovered.replayed_bytes,
         });
+        if let (Some(memory), Some(_)) = (&parts.memory, &shared.residency) {
+            let owner: Weak<dyn Shrink> = Arc::downgrade(&(shared.clone() as Arc<dyn Shrink>));
+            memory.register(owner);
+        }
         background::start(&shared, env)?;
         Ok(Journal { shared })
     }
@@ -421,6 +437,9 @@ impl Journal {
 
     /// The pool file is about to have so many bytes.
     pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
+        if self.shared.residency.is_some() {
+            self.shared.background.wake_keeper();
+        }
         self.shared.checksums.make_room(pool_bytes)
     }
 
@@ -446,6 +465,23 @@ impl Journal {
         self.shared.checksums.forget(ranges, self.shared.replay_from.load(Ordering::Acquire))
     }
 
+    /// Has no page given back while the guard lives.
+    pub(crate) fn hold_pages(&self) -> Option<impl Drop + '_> {
+        self.shared.residency.as_ref().map(Residency::hold)
+    }
+
+    /// Gives back all clean pages; returns how many.
+    #[cfg(test)]
+    pub(crate) fn drop_clean_pages(&self) -> u64 {
+        self.shared.residency.as_ref().map_or(0, |residency| residency.drop_all_clean(&self.shared))
+    }
+
+    /// How many pages are in memory because they were stored to.
+    #[cfg(test)]
+    pub(crate) fn stored_pages(&self) -> u64 {
+        self.shared.residency.as_ref().map_or(0, |residency| residency.stored_pages(&self.shared))
+    }
+
     pub(crate) fn add_stats(&self, stats: &mut PoolStats) {
         let shared = &self.shared;
         let appended = shared.appender.appended.load(Ordering::Relaxed);
@@ -467,7 +503,8 @@ impl Journal {
 }
 
 fn dirty_pages(parts: &JournalParts) -> Result<DirtyPages> {
-    DirtyPages::new(parts.mapping.capacity_bytes())
+    let make = if parts.memory.is_some() { DirtyPages::with_taken } else { DirtyPages::new };
+    make(parts.mapping.capacity_bytes())
         .map_err(|e| Error::OutOfSpace { what: format!("map the marks of changed pages: {e}") })
 }
 

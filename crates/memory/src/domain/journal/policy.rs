@@ -7,6 +7,7 @@
 //! at the bounds in bytes.
 
 use super::dirty::PageCount;
+use super::residency::Residency;
 use super::{Gate, JournalOptions, Shared};
 use std::sync::atomic::Ordering;
 
@@ -108,11 +109,11 @@ impl Shared {
     /// Asks for a checkpoint if it is time, and makes appenders wait if it is more than time.
     pub(super) fn consider_checkpoint(&self) {
         let (bytes, pages) = self.backlog();
-        if !self.policy.wants_checkpoint(bytes, pages) {
+        if !self.policy.wants_checkpoint(bytes, pages) && pages.pages < self.changed_pages_max() {
             return;
         }
         self.background.request_checkpoint();
-        if self.policy.is_full(bytes, pages) {
+        if self.gate_for(bytes, pages) != Gate::Open {
             let _held = self.room_lock.lock();
             self.set_gate();
         }
@@ -123,7 +124,22 @@ impl Shared {
     pub(super) fn set_gate(&self) {
         let (bytes, pages) = self.backlog();
         if self.gate() != Gate::Shut {
-            self.put_gate(self.policy.gate(bytes, pages));
+            self.put_gate(self.gate_for(bytes, pages));
+        }
+    }
+
+    /// Changed pages for which a checkpoint starts whatever a recovery would take: they cannot leave memory before.
+    fn changed_pages_max(&self) -> u64 {
+        self.residency.as_ref().map_or(u64::MAX, Residency::changed_pages_max)
+    }
+
+    /// What the policy says, or more if too many pages have changed to stay within the budget.
+    fn gate_for(&self, bytes: u64, pages: PageCount) -> Gate {
+        let pages_max = self.changed_pages_max();
+        match self.policy.gate(bytes, pages) {
+            _ if pages.pages / 3 >= pages_max => Gate::Brimming,
+            Gate::Open if pages.pages / 2 >= pages_max => Gate::Full,
+            gate => gate,
         }
     }
 }

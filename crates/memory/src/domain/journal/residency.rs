@@ -1,0 +1,177 @@
+//! Pages that go back to the system: what a pool holds in DRAM stays within its budget, whatever was written or read.
+//!
+//! The pool file is mapped privately. A page that was read is a page of the file's cache, a page that was stored to is a
+//! copy in DRAM, new extents are DRAM from the beginning. A *clean* page has the content that the file has: giving
+//! it back changes nothing but the time of the next access, which reads it from the file. The keeper, a thread of the journal,
+//! does that while the pool has more pages than its part of the budget ([`MemoryBudget::elastic_target`]), in slices of 2 MiB
+//! ([`sweep`]). A pool that is not larger than its part costs nothing.
+//!
+//! Invariants:
+//! 1. *Nothing is lost.* A page is given back only if it has no dirty mark, its last copy is in the file and synced, its
+//!    content has the checksum of that copy, and nobody can store to it between these looks and the giving back
+//!    ([`crate::fault::Window`]). The checksum makes it safe beside stores that no mark tells of: those that are not
+//!    flushed yet, or never. Pages of the file's cache were never stored to and need no checksum.
+//! 2. *What cannot go becomes what can.* A stored-to page without a mark that differs from the file is marked when it is met
+//!    twice, so that a checkpoint writes it.
+//! 3. *Changed pages are bounded.* Checkpoints start when they are a quarter of the budget's part, appenders wait when they are
+//!    half of it ([`super::policy`]).
+//!
+//! What is resident is estimated by what the process has ([`pages::ProcessMemory`]) since the pages were counted; each turn of
+//! the hand counts them again.
+//!
+//! Memory: a byte for each page of a pool that is larger than its part of the budget.
+
+pub(super) mod pages;
+mod replacement;
+mod sweep;
+
+use super::Shared;
+use super::dirty::PAGE_BYTES;
+use crate::budget::{MemoryBudget, MemoryConsumer, Shrink};
+use crate::fault::Watched;
+use crate::mapping::Mapping;
+use pages::{PageMap, ProcessMemory};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use sweep::Sweeper;
+
+/// How long the keeper sleeps while all fits, if nobody wakes it.
+const IDLE: Duration = Duration::from_millis(200);
+/// How fast pages may come, in bytes a millisecond: how often the keeper looks follows from it.
+const FASTEST_BYTES_PER_MS: u64 = 4 << 20;
+/// The longest time between two looks at a pool that is larger than its part.
+const LOOK_MS_MAX: u64 = 3;
+/// How long the keeper sleeps after nothing more could go.
+const WAIT_MS: u64 = 10;
+/// For how long the room should do that a sweep makes: others may have the processors meanwhile.
+const ROOM_MS: u64 = 50;
+/// Changed pages that a checkpoint does not start for.
+const CHANGED_PAGES_MIN: u64 = 256;
+
+/// What is known of a pool's pages in DRAM.
+pub(super) struct Residency {
+    memory: Arc<MemoryBudget>,
+    /// Bytes that the budget was told of.
+    observed: AtomicU64,
+    /// Changed pages for which a checkpoint starts.
+    changed_pages_max: AtomicU64,
+    sweeper: Mutex<Sweeper>,
+    _watched: Watched,
+}
+
+impl Residency {
+    /// Of a pool whose mapping is backed by its file as far as it is mapped now. `None`, with a warning, where the system does
+    /// not let us.
+    pub(super) fn new(
+        memory: Arc<MemoryBudget>,
+        mapping: &Mapping,
+        extent_bytes: u64,
+        file: &Path,
+    ) -> Option<Residency> {
+        let watched = Watched::new(&mapping.addresses(), file);
+        let seen = PageMap::open().and_then(|map| Ok((map, ProcessMemory::open()?)));
+        match (watched, seen) {
+            (Some(watched), Ok((map, process))) => Some(Residency {
+                memory,
+                observed: AtomicU64::new(0),
+                changed_pages_max: AtomicU64::new(u64::MAX),
+                sweeper: Mutex::new(Sweeper::new(map, process, mapping, extent_bytes)),
+                _watched: watched,
+            }),
+            (watched, seen) => {
+                let why = seen.err().map_or_else(
+                    || format!("signals cannot be taken ({} pools at most)", watched.iter().len()),
+                    |error| error.to_string(),
+                );
+                tracing::warn!(file = %file.display(), why, "pages of the pool stay in memory whatever the budget");
+                None
+            }
+        }
+    }
+
+    /// Changed pages for which a checkpoint starts. Appenders wait at twice as many.
+    pub(super) fn changed_pages_max(&self) -> u64 {
+        self.changed_pages_max.load(Ordering::Relaxed)
+    }
+
+    /// Has no page given back while the guard lives.
+    pub(super) fn hold(&self) -> impl Drop + '_ {
+        self.sweeper.lock()
+    }
+
+    fn observe(&self, bytes: u64) {
+        let before = self.observed.swap(bytes, Ordering::AcqRel);
+        self.memory.observe(MemoryConsumer::PoolPages, before, bytes);
+    }
+
+    /// Brings the pool down to its part of the budget, if it is above; returns when to look again.
+    fn look(&self, shared: &Shared) -> Duration {
+        let mapped = shared.mapping.mapped_bytes();
+        let target = self.memory.elastic_target_of(self.observed.load(Ordering::Relaxed));
+        // Early enough that not all has changed when the pool reaches its part.
+        let changed = if mapped <= target / 2 { u64::MAX } else { target / 4 / PAGE_BYTES };
+        self.changed_pages_max.store(changed.max(CHANGED_PAGES_MIN), Ordering::Relaxed);
+        if mapped <= target {
+            self.observe(self.sweeper.lock().estimate_idle(&shared.mapping));
+            return IDLE;
+        }
+        let mut sweeper = self.sweeper.lock();
+        let mut resident = sweeper.estimate(&shared.mapping);
+        let room = (sweeper.growth_per_ms(resident) * ROOM_MS).clamp(target / 5, target / 2);
+        let (high, low) = (target - room / 2, target - room);
+        if resident > high {
+            resident = sweeper.sweep(shared, low, target);
+            if resident > high && shared.dirty.count().pages > 0 {
+                // What is left has changed: it can go when a checkpoint has written it.
+                shared.background.request_checkpoint();
+            }
+        }
+        sweeper.left_with(resident);
+        self.observe(resident);
+        let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;
+        // If nothing more can go, a checkpoint wakes the keeper when it is done.
+        let pause_ms = if resident > high { WAIT_MS } else { headroom.clamp(1, LOOK_MS_MAX) };
+        Duration::from_millis(pause_ms)
+    }
+
+    /// Gives back whatever is clean, of the whole pool; for tests of what may be given back.
+    #[cfg(test)]
+    pub(super) fn drop_all_clean(&self, shared: &Shared) -> u64 {
+        self.sweeper.lock().drop_all_clean(shared)
+    }
+
+    #[cfg(test)]
+    pub(super) fn stored_pages(&self, shared: &Shared) -> u64 {
+        self.sweeper.lock().stored_pages(&shared.mapping)
+    }
+}
+
+impl Drop for Residency {
+    fn drop(&mut self) {
+        self.observe(0);
+    }
+}
+
+impl Shrink for Shared {
+    fn shrink(&self) {
+        self.background.wake_keeper();
+    }
+}
+
+/// The thread that keeps the pool within its budget.
+pub(super) fn keeper(shared: &Shared) {
+    let Some(residency) = &shared.residency else { return };
+    // If pages come faster than they go, the budget is exceeded: before others, where the system allows it.
+    // SAFETY: sets the priority of this thread alone.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+    let mut pause = Duration::ZERO;
+    while shared.background.rest(pause) {
+        pause = residency.look(shared);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,449 @@
+//! The hand: goes over the pool slice by slice and gives clean pages back.
+//!
+//! A slice is looked at without any lock. If some of its pages may go, a window is opened ([`Window`]): the slice is read-only
+//! for some 100 us, whoever stores to it waits; every page is looked at again, and goes. Within the window nothing waits for
+//! a lock or for the disk, and nothing takes memory from the heap, since whoever is stopped may hold anything.
+//!
+//! A slice of zeroed memory (extents that are new since the pool was opened) cannot be given back page by page: it would
+//! read as zeros. As a whole it is replaced by the file's bytes; pages that are not clean are copied over
+//! ([`Mapping::back_by_file`](crate::mapping::Mapping::back_by_file)). From then on it is like others.
+
+use super::super::Shared;
+use super::super::buffer::AlignedBuffer;
+use super::super::checksums::Written;
+use super::super::dirty::PAGE_BYTES;
+use super::pages::{Page, PageMap, ProcessMemory};
+use super::replacement::SecondChance;
+use crate::fault::{self, Window};
+use crate::mapping::{Access, Mapping};
+use crate::mutants::active;
+use crate::pool::short_memory_is_asked;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Bytes that are given back together: those of a huge page, or of an extent where that is less.
+const SLICE_BYTES_MAX: u64 = 2 << 20;
+const SLICE_PAGES_MAX: usize = (SLICE_BYTES_MAX / PAGE_BYTES) as usize;
+/// Slices between two looks at the process.
+const SLICES_AT_ONCE: usize = 8;
+/// Turns of the hand after which a sweep gives up.
+const TURNS_MAX: usize = 3;
+/// How many pages of a slice tests compare with the file when they go.
+const COMPARED_PAGES: usize = 2;
+
+/// The hand, and what it knows.
+pub(super) struct Sweeper {
+    map: PageMap,
+    process: ProcessMemory,
+    policy: SecondChance,
+    slice_bytes: u64,
+    /// Bytes from the front that were mapped from the file when the pool was opened.
+    opened_bytes: u64,
+    /// Slices behind them that the file backs by now, a bit each.
+    replaced: Vec<u64>,
+    /// The slice that is next.
+    hand: usize,
+    /// Bytes of the pool that were there, and of the process, when they were known last.
+    known: Option<(u64, u64)>,
+    /// Bytes of the pool after the last look, and when that was.
+    left: (u64, Instant),
+    pages: Vec<Page>,
+    chosen: Vec<u16>,
+    strays: Vec<u16>,
+    kept: Vec<u64>,
+    content: AlignedBuffer,
+    warned: bool,
+    /// Whether pages are compared with the file before they go: a read for each.
+    compares: bool,
+}
+
+/// Pages that not everybody may use, until it is dropped.
+struct Closed<'m> {
+    mapping: &'m Mapping,
+    range: Range<u64>,
+}
+
+impl<'m> Closed<'m> {
+    fn to(mapping: &'m Mapping, range: &Range<u64>, open: Access) -> Option<Closed<'m>> {
+        if !active("evicted-without-window") {
+            mapping.set_access(range.start, range.end - range.start, open).ok()?;
+        }
+        Some(Closed { mapping, range: range.clone() })
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let Range { start, end } = self.range;
+        if self.mapping.set_access(start, end - start, Access::All).is_err() {
+            // Others would wait for ever; a crash is what everything is made for.
+            tracing::error!(start, "pages of the pool cannot be opened again; the process ends");
+            std::process::abort();
+        }
+    }
+}
+
+impl Sweeper {
+    pub(super) fn new(map: PageMap, process: ProcessMemory, mapping: &Mapping, extent_bytes: u64) -> Sweeper {
+        Sweeper {
+            // Never across the end of what is mapped.
+            slice_bytes: SLICE_BYTES_MAX.min(extent_bytes),
+            opened_bytes: mapping.mapped_bytes(),
+            map,
+            process,
+            policy: SecondChance::default(),
+            replaced: Vec::new(),
+            hand: 0,
+            known: None,
+            left: (0, Instant::now()),
+            // As much as is ever needed.
+            pages: Vec::with_capacity(SLICE_PAGES_MAX),
+            chosen: Vec::with_capacity(SLICE_PAGES_MAX),
+            strays: Vec::with_capacity(SLICE_PAGES_MAX),
+            kept: Vec::with_capacity(SLICE_PAGES_MAX),
+            content: AlignedBuffer::new(PAGE_BYTES as usize),
+            warned: false,
+            compares: cfg!(test) || short_memory_is_asked(),
+        }
+    }
+
+    /// Bytes of the pool that are in memory, about: what was counted, and all that the process has more since.
+    pub(super) fn estimate(&mut self, mapping: &Mapping) -> u64 {
+        let process = self.process.resident_bytes().unwrap_or(0);
+        let (pool, before) = match self.known {
+            Some(known) => known,
+            None => (self.count(mapping), process),
+        };
+        self.known = Some((pool, before));
+        (pool + process).saturating_sub(before).min(mapping.mapped_bytes())
+    }
+
+    /// As [`Sweeper::estimate`]; counts again if much seems to have changed since the last time.
+    pub(super) fn estimate_idle(&mut self, mapping: &Mapping) -> u64 {
+        let estimate = self.estimate(mapping);
+        let counted = self.known.map_or(0, |(pool, _)| pool);
+        if estimate.abs_diff(counted) > mapping.mapped_bytes() / 8 {
+            self.known = None;
+            return self.estimate(mapping);
+        }
+        estimate
+    }
+
+    /// How many bytes have come in a millisecond since the last look.
+    pub(super) fn growth_per_ms(&self, resident: u64) -> u64 {
+        let (before, at) = self.left;
+        let elapsed_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        resident.saturating_sub(before) / elapsed_ms
+    }
+
+    /// A look is over.
+    pub(super) fn left_with(&mut self, resident: u64) {
+        self.left = (resident, Instant::now());
+    }
+
+    fn count(&mut self, mapping: &Mapping) -> u64 {
+        let mut pages = 0;
+        for slice in 0..self.slices(mapping) {
+            pages += self.read(mapping, &self.range(slice)) as u64;
+        }
+        pages * PAGE_BYTES
+    }
+
+    /// Reads which pages of a slice are there; returns how many.
+    fn read(&mut self, mapping: &Mapping, slice: &Range<u64>) -> usize {
+        let address = mapping.addresses().start + slice.start as usize;
+        let count = ((slice.end - slice.start) / PAGE_BYTES) as usize;
+        if self.map.read(address, count, &mut self.pages).is_err() {
+            self.pages.clear();
+        }
+        self.pages.iter().filter(|page| **page != Page::Absent).count()
+    }
+
+    /// Gives pages back until the pool has at most `low` bytes, or nothing more can go; returns what it has then. While it
+    /// has more than `target`, no page stays for its turns.
+    pub(super) fn sweep(&mut self, shared: &Shared, low: u64, target: u64) -> u64 {
+        let mapping = &shared.mapping;
+        let slices = self.slices(mapping);
+        let mut resident = self.estimate(mapping);
+        let mut urgent_visits = 0;
+        for visited in 0..slices * TURNS_MAX {
+            if visited.is_multiple_of(SLICES_AT_ONCE) {
+                resident = self.estimate(mapping);
+                if resident > target {
+                    resident = self.drop_pages_of_file(mapping, low);
+                }
+                // After an urgent turn nothing is left that can go.
+                if resident <= low || urgent_visits >= slices || shared.background.stops() {
+                    break;
+                }
+            }
+            if self.hand >= slices {
+                self.hand = 0;
+                // Pages came back behind the hand: it is time to count again.
+                self.known = None;
+                resident = self.estimate(mapping);
+            }
+            let urgent = resident > target;
+            urgent_visits += usize::from(urgent);
+            self.visit(shared, self.hand, urgent);
+            self.hand += 1;
+        }
+        self.estimate(mapping)
+    }
+
+    /// Gives back pages of the file's cache while nobody uses the pool, until it has at most `low` bytes; returns what it has
+    /// then. For when pages come faster than they go: one fault maps all its neighbours that are in the cache, so readers
+    /// would win. They wait for some 10 ms. Such pages were never stored to, so nothing has to be known of them.
+    fn drop_pages_of_file(&mut self, mapping: &Mapping, low: u64) -> u64 {
+        let slices = self.slices(mapping);
+        let all = 0..slices as u64 * self.slice_bytes;
+        if slices == 0 || !self.may_open_windows() {
+            return self.estimate(mapping);
+        }
+        let Some(_window) = Window::open(&self.addresses(mapping, &all)) else {
+            return self.estimate(mapping);
+        };
+        let Some(_closed) = Closed::to(mapping, &all, Access::None) else { return self.estimate(mapping) };
+        let mut resident = self.estimate(mapping);
+        for _ in 0..slices {
+            if resident <= low {
+                break;
+            }
+            self.hand = if self.hand >= slices { 0 } else { self.hand };
+            let range = self.range(self.hand);
+            self.hand += 1;
+            if self.read(mapping, &range) == 0 || !self.is_of_file(&range) {
+                continue;
+            }
+            let mut at = range.start;
+            for run in self.pages.chunk_by(|page, next| page == next) {
+                let bytes = run.len() as u64 * PAGE_BYTES;
+                if run[0] == Page::OfFile {
+                    mapping.forget(at, bytes);
+                    resident = resident.saturating_sub(bytes);
+                }
+                at += bytes;
+            }
+        }
+        self.estimate(mapping)
+    }
+
+    #[cfg(test)]
+    pub(super) fn drop_all_clean(&mut self, shared: &Shared) -> u64 {
+        let slices = 0..self.slices(&shared.mapping);
+        slices.map(|slice| self.visit(shared, slice, true) as u64).sum()
+    }
+
+    /// How many pages were stored to and are still there, in slices of the file.
+    #[cfg(test)]
+    pub(super) fn stored_pages(&mut self, mapping: &Mapping) -> u64 {
+        let mut stored = 0;
+        for slice in 0..self.slices(mapping) {
+            let range = self.range(slice);
+            self.read(mapping, &range);
+            let own = self.pages.iter().filter(|page| **page == Page::Own).count() as u64;
+            stored += if self.is_of_file(&range) { own } else { 0 };
+        }
+        stored
+    }
+
+    /// Gives back what may go of a slice; returns how many pages.
+    fn visit(&mut self, shared: &Shared, slice: usize, urgent: bool) -> usize {
+        let mapping = &*shared.mapping;
+        let range = self.range(slice);
+        let present = self.read(mapping, &range);
+        if present == 0 || !self.may_open_windows() {
+            return 0;
+        }
+        let first = range.start / PAGE_BYTES;
+        let of_file = self.is_of_file(&range);
+        self.choose(shared, first, of_file, urgent);
+        let last = first + self.pages.len() as u64;
+        if self.chosen.is_empty() || shared.checksums.load(first..last).is_err() {
+            return 0;
+        }
+        let dropped = if of_file { self.give_back(shared, &range) } else { self.replace(shared, &range) };
+        self.note_strays(shared, first);
+        dropped
+    }
+
+    /// The pages that may go, by what is known without a window.
+    fn choose(&mut self, shared: &Shared, first: u64, of_file: bool, urgent: bool) {
+        self.chosen.clear();
+        self.strays.clear();
+        if !of_file {
+            // All of it or nothing: the slice has the state of its first page.
+            if self.policy.may_go(first as usize, urgent) {
+                self.chosen.extend(0..self.pages.len() as u16);
+            }
+            return;
+        }
+        for (index, page) in self.pages.iter().enumerate() {
+            let number = first + index as u64;
+            if *page != Page::Absent
+                && self.policy.may_go(number as usize, urgent)
+                && (shared.dirty.is_clean(number) || active("evicted-though-changed"))
+            {
+                self.chosen.push(index as u16);
+            }
+        }
+    }
+
+    /// Gives back the chosen pages of a slice of the file that are clean within a window.
+    fn give_back(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
+        let mapping = &*shared.mapping;
+        let first = range.start / PAGE_BYTES;
+        let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
+        let Some(_closed) = Closed::to(mapping, range, Access::Readers) else { return 0 };
+        self.read(mapping, range);
+        let Sweeper { pages, chosen, strays, content, .. } = self;
+        shared.checksums.try_compare(|compare| {
+            chosen.retain(|index| {
+                let page = first + u64::from(*index);
+                match pages.get(usize::from(*index)) {
+                    _ if active("evicted-though-changed") => true,
+                    Some(Page::OfFile) => shared.dirty.is_clean(page),
+                    Some(Page::Own) if shared.dirty.is_clean(page) => {
+                        let found = compare(page, copied(mapping, page, content));
+                        if matches!(found, Written::Other | Written::Never) {
+                            strays.push(*index);
+                        }
+                        found == Written::Same
+                    }
+                    _ => false,
+                }
+            });
+        });
+        if self.compares {
+            compare_with_file(shared, first, pages, chosen, content);
+        }
+        for run in chosen.chunk_by(|page, next| page + 1 == *next) {
+            mapping.forget(range.start + u64::from(run[0]) * PAGE_BYTES, run.len() as u64 * PAGE_BYTES);
+        }
+        chosen.iter().for_each(|index| self.policy.gone((first + u64::from(*index)) as usize));
+        self.chosen.len()
+    }
+
+    /// Puts the file in the place of a slice of zeroed memory, if at least half of its pages are clean.
+    fn replace(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
+        let mapping = &*shared.mapping;
+        let first = range.start / PAGE_BYTES;
+        let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
+        let Some(_closed) = Closed::to(mapping, range, Access::Readers) else { return 0 };
+        let present = self.read(mapping, range);
+        let Sweeper { pages, strays, kept, content, .. } = self;
+        kept.clear();
+        shared.checksums.try_compare(|compare| {
+            for (index, page) in pages.iter().enumerate() {
+                let number = first + index as u64;
+                let clean = match page {
+                    // New extents are zeros in the file as well.
+                    Page::Absent => true,
+                    _ if active("evicted-though-changed") => true,
+                    _ if !shared.dirty.is_clean(number) => false,
+                    _ => {
+                        let content = copied(mapping, number, content);
+                        let found = compare(number, content);
+                        let clean = match found {
+                            Written::Same => true,
+                            // The file has zeros there still, or again.
+                            Written::Never => content.iter().all(|byte| *byte == 0),
+                            Written::Other | Written::NotKnown => false,
+                        };
+                        if !clean && found != Written::NotKnown {
+                            strays.push(index as u16);
+                        }
+                        clean
+                    }
+                };
+                if !clean {
+                    kept.push(number * PAGE_BYTES);
+                }
+            }
+        });
+        if kept.len() * 2 > pages.len() {
+            return 0;
+        }
+        let file = shared.pages_file.descriptor();
+        if mapping.back_by_file(range.start, range.end - range.start, file, kept).is_err() {
+            return 0;
+        }
+        let slice = (range.start / self.slice_bytes) as usize;
+        if self.replaced.len() <= slice / 64 {
+            // Not within the window of anybody who allocates: only of those who store to the pool.
+            self.replaced.resize(slice / 64 + 1, 0);
+        }
+        self.replaced[slice / 64] |= 1 << (slice % 64);
+        present.saturating_sub(self.kept.len())
+    }
+
+    fn slices(&self, mapping: &Mapping) -> usize {
+        (mapping.mapped_bytes() / self.slice_bytes) as usize
+    }
+
+    fn range(&self, slice: usize) -> Range<u64> {
+        let start = slice as u64 * self.slice_bytes;
+        start..start + self.slice_bytes
+    }
+
+    fn may_open_windows(&mut self) -> bool {
+        let may = fault::is_installed();
+        if !may && !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                "somebody has taken SIGSEGV: pages of the pool stay in memory whatever the budget"
+            );
+        }
+        may
+    }
+
+    fn addresses(&self, mapping: &Mapping, range: &Range<u64>) -> Range<usize> {
+        let base = mapping.addresses().start;
+        base + range.start as usize..base + range.end as usize
+    }
+
+    fn is_of_file(&self, range: &Range<u64>) -> bool {
+        let slice = (range.start / self.slice_bytes) as usize;
+        let replaced = self.replaced.get(slice / 64).is_some_and(|bits| bits & 1 << (slice % 64) != 0);
+        replaced || range.end <= self.opened_bytes
+    }
+
+    /// Marks pages that differ from the file without a mark, when they do so for the second time.
+    fn note_strays(&mut self, shared: &Shared, first: u64) {
+        for index in &self.strays {
+            let page = first + u64::from(*index);
+            if self.policy.is_stray_again(page as usize) {
+                let _held = shared.appender.active.lock();
+                shared.dirty.mark(page * PAGE_BYTES, PAGE_BYTES);
+            }
+        }
+    }
+}
+
+/// The content of a page, copied.
+fn copied<'b>(mapping: &Mapping, page: u64, to: &'b mut AlignedBuffer) -> &'b [u8] {
+    let words = mapping.view(page * PAGE_BYTES, PAGE_BYTES as usize / 8);
+    for (to, word) in to.words_mut().iter_mut().zip(words) {
+        *to = word.load(Ordering::Relaxed);
+    }
+    to.bytes()
+}
+
+/// Panics if a page that is about to go is not what the file has: a store would be lost.
+fn compare_with_file(
+    shared: &Shared,
+    first: u64,
+    pages: &[Page],
+    chosen: &[u16],
+    content: &mut AlignedBuffer,
+) {
+    let mut in_file = AlignedBuffer::new(PAGE_BYTES as usize);
+    let stored = chosen.iter().filter(|index| pages.get(usize::from(**index)) == Some(&Page::Own));
+    for index in stored.take(COMPARED_PAGES) {
+        let page = first + u64::from(*index);
+        if shared.pages_file.read_at(in_file.bytes_mut(), page * PAGE_BYTES).is_ok() {
+            let same = copied(&shared.mapping, page, content) == in_file.bytes();
+            assert!(same, "page {page} is given back, and the file has another content");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Pages go and come back with what was written; what may not go stays; and the bugs that this must find.
+
+#![allow(clippy::unwrap_used)]
+
+use super::super::hook::Place;
+use super::super::hook::tests::watch;
+use crate::budget::{MemoryBudget, MemoryConsumer};
+use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PAGE_WORDS: u64 = 512;
+const OBJECT_BYTES: u64 = 64 << 10;
+
+fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
+    PoolOptions {
+        domain: DomainChoice::Journal,
+        extent_bytes: 1 << 20,
+        journal: JournalOptions { slot_bytes: 1 << 20, ..JournalOptions::default() },
+        memory: Some(memory),
+        ..PoolOptions::default()
+    }
+}
+
+/// Objects of 64 KiB.
+fn make_objects(pool: &Pool, count: u64) -> Vec<u64> {
+    let make = |_| {
+        let object = pool.reserve(OBJECT_BYTES as usize).unwrap();
+        let at = object.offset();
+        pool.words(at, (OBJECT_BYTES / 8) as usize).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let mut publication = pool.publication();
+        publication.flush(at, OBJECT_BYTES as usize);
+        let at = publication.allocate(object);
+        publication.publish().unwrap();
+        at
+    };
+    (0..count).map(make).collect()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// A thread that stores to words of its own and finds there what it stored last. A third of the stores are never
+/// flushed. Returns what it flushed.
+fn store_and_look(
+    pool: &Pool,
+    objects: &[u64],
+    thread: u64,
+    stop: &AtomicBool,
+    steps: &AtomicU64,
+) -> Result<Vec<(u64, u64)>, String> {
+    let pages = objects.len() as u64 * OBJECT_BYTES / 4096;
+    let mut random = Random(thread + 1);
+    let mut expected = vec![0u64; pages as usize * 2];
+    let at = |page: u64, kind: u64| {
+        let object = objects[(page / (OBJECT_BYTES / 4096)) as usize];
+        let word = (page * 37 % (PAGE_WORDS / 8)) * 8 + thread * 2 + kind;
+        object + page % (OBJECT_BYTES / 4096) * 4096 + word * 8
+    };
+    for step in 1.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (page, kind) = (random.below(pages), u64::from(random.below(3) == 0));
+        let (offset, known) = (at(page, kind), &mut expected[(page * 2 + kind) as usize]);
+        let word = pool.word(offset);
+        let found = word.load(Ordering::Relaxed);
+        if found != *known {
+            return Err(format!(
+                "thread {thread} stored {known} at {offset:#x} (kind {kind}) and finds {found}"
+            ));
+        }
+        word.store(step, Ordering::Relaxed);
+        *known = step;
+        if kind == 0 {
+            pool.flush(offset, 8);
+            if random.below(8) == 0 {
+                pool.fence();
+            }
+        }
+        steps.fetch_add(1, Ordering::Relaxed);
+    }
+    pool.fence();
+    let flushed = (0..pages).map(|page| (at(page, 0), expected[page as usize * 2]));
+    Ok(flushed.collect())
+}
+
+/// Threads store while everything clean is given back, again and again.
+fn storm(steps_min: u64) -> Result<(), String> {
+    let dir = TempDir::new().unwrap();
+    let memory = MemoryBudget::new(256 << 20).unwrap();
+    let pool = Pool::create(dir.path(), &options(memory.clone())).unwrap();
+    let objects = make_objects(&pool, 64);
+    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (flushed, dropped) = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|thread| {
+            let (pool, objects, stop, steps) = (&pool, &objects, &stop, &steps);
+            scope.spawn(move || store_and_look(pool, objects, thread, stop, steps))
+        });
+        let (mut dropped, began) = (0, Instant::now());
+        let mut outcome = Ok(());
+        while outcome.is_ok()
+            && (steps.load(Ordering::Relaxed) < steps_min || dropped < 2_000)
+            && threads.iter().all(|thread| !thread.is_finished())
+        {
+            outcome = pool.checkpoint().map_err(|error| error.to_string());
+            let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                (0..4).map(|_| pool.drop_clean_pages()).sum::<u64>()
+            }));
+            match again {
+                Ok(count) => dropped += count,
+                Err(_) => outcome = Err("giving back panicked".to_string()),
+            }
+            if began.elapsed() > Duration::from_secs(120) {
+                outcome = Err(format!("only {dropped} pages went, {steps:?} steps"));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let flushed = threads.map(|thread| thread.join().unwrap());
+        outcome.map(|()| (flushed, dropped))
+    })?;
+    println!("{dropped} pages were given back beside {steps:?} stores");
+    pool.close().map_err(|error| error.to_string())?;
+    drop(pool);
+    let pool = Pool::open(dir.path(), &options(memory)).unwrap();
+    for flushed in flushed {
+        for (offset, value) in flushed? {
+            let found = pool.word(offset).load(Ordering::Relaxed);
+            if found != value {
+                return Err(format!("{value} was flushed at {offset:#x}, and the file has {found}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pages that a checkpoint has written and not synced yet may not go.
+fn while_a_checkpoint_is_under_way() -> Result<(), String> {
+    let dir = TempDir::new().unwrap();
+    let pool = Pool::create(dir.path(), &options(MemoryBudget::new(256 << 20).unwrap())).unwrap();
+    let objects = make_objects(&pool, 16);
+    pool.checkpoint().unwrap();
+    if pool.drop_clean_pages() == 0 {
+        return Err("nothing was given back after a checkpoint".to_string());
+    }
+    for object in &objects {
+        pool.word(*object).store(7, Ordering::Relaxed);
+        pool.flush(*object, 8);
+    }
+    pool.fence();
+    let gone = Arc::new(AtomicU64::new(0));
+    let (hooked, counted) = (pool.clone(), gone.clone());
+    watch(move |place| {
+        if place == Place::PagesWritten {
+            let before = hooked.stored_pages();
+            hooked.drop_clean_pages();
+            counted.fetch_add(before - hooked.stored_pages(), Ordering::Relaxed);
+        }
+    });
+    let outcome = pool.checkpoint();
+    watch(|_| {});
+    outcome.map_err(|error| error.to_string())?;
+    if gone.load(Ordering::Relaxed) > 0 {
+        return Err(format!("{gone:?} pages went before the file had them for sure"));
+    }
+    pool.drop_clean_pages();
+    match pool.stored_pages() {
+        0 => Ok(()),
+        left => Err(format!("{left} pages stay after the checkpoint")),
+    }
+}
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn no_store_is_lost_beside_pages_that_are_given_back() {
+    storm(if crate::crash::soak_factor().is_some() { 50_000_000 } else { 200_000 }).unwrap();
+}
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn pages_stay_until_a_checkpoint_is_whole() {
+    while_a_checkpoint_is_under_way().unwrap();
+}
+
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
+    let dir = TempDir::new().unwrap();
+    let memory = MemoryBudget::tiny(16 << 20);
+    let pool = Pool::create(dir.path(), &options(memory.clone())).unwrap();
+    let objects = make_objects(&pool, 1024);
+    for (number, object) in (1..).zip(&objects) {
+        (0..16).for_each(|page| pool.word(object + page * 4096).store(number, Ordering::Relaxed));
+        pool.flush(*object, OBJECT_BYTES as usize);
+    }
+    pool.fence();
+    let pages = || memory.usage().consumers[MemoryConsumer::PoolPages as usize].used_bytes;
+    let began = Instant::now();
+    while pages() > memory.elastic_target() || pool.stored_pages() > 3_000 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} of {}", pages(), memory.elastic_target());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for (number, object) in (1..).zip(&objects) {
+        (0..16).for_each(|page| {
+            assert_eq!(pool.word(object + page * 4096).load(Ordering::Relaxed), number);
+        });
+    }
+    pool.close().unwrap();
+    drop(pool);
+    assert_eq!(memory.usage().used_bytes(), 0);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_mutant_of_residency_is_caught() {
+    use crate::mutants::{CATALOGUE, CaughtBy, alone, select};
+    let _alone = alone();
+    storm(100_000).unwrap();
+    while_a_checkpoint_is_under_way().unwrap();
+    for mutant in CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::Residency) {
+        select(Some(mutant.name));
+        let outcome = while_a_checkpoint_is_under_way().and_then(|()| storm(1_000_000));
+        select(None);
+        println!("{:30} {outcome:?}", mutant.name);
+        assert!(outcome.is_err(), "{} is not caught", mutant.name);
+    }
+}
