@@ -42,6 +42,13 @@ pub(crate) struct OnConflict {
     update: Option<Assignments>,
 }
 
+/// The rows that a DO UPDATE changes: their old keys, what they become, and which of the rows that were met they are.
+struct Changes {
+    keys: Vec<Row>,
+    changed: Vec<Row>,
+    chosen: Vec<usize>,
+}
+
 /// DO UPDATE.
 struct Assignments {
     assigned: Vec<usize>,
@@ -108,26 +115,35 @@ impl OnConflict {
             }
         }
         let (mut new, mut old, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
-        for ((row, met), skipped) in rows.into_iter().zip(met).zip(skipped) {
+        let (mut new_places, mut old_places) = (Vec::new(), Vec::new());
+        for (at, ((row, met), skipped)) in rows.into_iter().zip(met).zip(skipped).enumerate() {
             match met {
                 Some(met) => {
                     old.push(met);
                     excluded.push(row);
+                    old_places.push(at);
                 }
                 None if skipped => {}
-                None => new.push(row),
+                None => {
+                    new.push(row);
+                    new_places.push(at);
+                }
             }
         }
-        if let Some(update) = &self.update {
-            let (old_keys, changed) = update.apply(table, old, &excluded)?;
-            checks.check(&changed)?;
-            table.update_many(tx, &old_keys, &changed)?;
+        let Some(update) = &self.update else {
             table.insert_many(tx, &new)?;
-            new.extend(changed);
             return Ok(new);
-        }
+        };
+        let Changes { keys, changed, chosen } = update.apply(table, old, &excluded)?;
+        checks.check(&changed)?;
+        table.update_many(tx, &keys, &changed)?;
         table.insert_many(tx, &new)?;
-        Ok(new)
+        // In the order of the rows that were given.
+        let changed_places = chosen.into_iter().map(|at| old_places[at]);
+        let mut written: Vec<(usize, Row)> =
+            new_places.into_iter().zip(new).chain(changed_places.zip(changed)).collect();
+        written.sort_unstable_by_key(|(place, _)| *place);
+        Ok(written.into_iter().map(|(_, row)| row).collect())
     }
 }
 
@@ -170,8 +186,7 @@ impl Assignments {
         })
     }
 
-    /// The keys and the new values of the rows that are changed.
-    fn apply(&self, table: &Table, old: Vec<Row>, excluded: &[Row]) -> Result<(Vec<Row>, Vec<Row>)> {
+    fn apply(&self, table: &Table, old: Vec<Row>, excluded: &[Row]) -> Result<Changes> {
         let visible = table.schema().visible_columns().len();
         let both: Vec<Row> = old
             .iter()
@@ -192,17 +207,18 @@ impl Assignments {
         let arrays: Result<Vec<_>> = self.values.iter().map(|value| value.evaluate(&batch)).collect();
         let values = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays?)?;
         let new = assignment::rows(table, &self.assigned, &values, &self.zone)?;
-        let (mut keys, mut changed) = (Vec::new(), Vec::new());
-        for ((mut row, mut values), chosen) in old.into_iter().zip(new).zip(chosen) {
+        let mut changes = Changes { keys: Vec::new(), changed: Vec::new(), chosen: Vec::new() };
+        for (at, ((mut row, mut values), chosen)) in old.into_iter().zip(new).zip(chosen).enumerate() {
             if chosen {
-                keys.push(table.key_of(&row));
+                changes.keys.push(table.key_of(&row));
                 for &column in &self.assigned {
                     row[column] = std::mem::replace(&mut values[column], Value::Null);
                 }
-                changed.push(row);
+                changes.changed.push(row);
+                changes.chosen.push(at);
             }
         }
-        Ok((keys, changed))
+        Ok(changes)
     }
 }
 

@@ -7,6 +7,7 @@
 //! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::sequence_text
 //! ... AS IDENTITY (options)                                           put in the order that the parser knows
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::cursor_text
+//! TABLE t, FROM t a FOR SYSTEM_TIME AS OF moment                      in other words: crate::respelled
 //! ```
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 
 use crate::cursor_text::{self, CursorMotion};
 use crate::error::{Error, Result};
+use crate::respelled::respelled;
 use crate::sequence_text::{self, SequenceStatement};
 use crate::statement::has_word;
 
@@ -37,7 +39,8 @@ pub(crate) enum Part {
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 8] = ["backup", "system", "transaction", "reset", "sequence", "fetch", "move", IDENTITY];
+const WORDS: [&str; 9] =
+    ["backup", "system", "transaction", "reset", "sequence", "fetch", "move", "table", IDENTITY];
 const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
@@ -64,7 +67,11 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
             _ if cursor_text::is_motion(&tokens) => Some(Part::Motion(cursor_text::parse(&tokens)?)),
             _ if sequence_text::is_sequence(&tokens) => Some(Part::Sequence(sequence_text::parse(&tokens)?)),
             _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {
-                None => identity_ordered(sql, start..end, &words)?.map(Part::Sql),
+                None => match identity_ordered(sql, start..end, &words)? {
+                    None => respelled(sql, start..end, &words, |word| byte_at(sql, word.span.start)),
+                    ordered => ordered,
+                }
+                .map(Part::Sql),
                 other => other,
             },
         };

@@ -30,17 +30,21 @@ use crate::catalog::view::Source;
 use crate::cooperation::JoinsGiveWay;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
+use crate::multisets::Multisets;
 use crate::numbers::{self, DoubleBesideDecimal};
-use crate::overflow::{CheckedArithmetic, CheckedSums};
+use crate::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::result::{Collected, StatementResult};
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
 use crate::session::{Session, SessionOptions, blocking, commit};
+use crate::single_rows::SingleRows;
 use crate::source::{self, ChangeSource, InsertSource};
+use crate::subqueries::{LiftedSubqueries, Membership};
 use crate::syntax::table_name;
+use crate::truth_tests::TruthTests;
 use crate::views::Views;
 use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
-use crate::{assignment, definition, explain, literals, modify, past, write};
+use crate::{assignment, definition, explain, limits, literals, merged, modify, past, ranks, typing, write};
 
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionContext {
@@ -63,8 +67,13 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
     analyzer.insert(0, Arc::new(DatesBesideMoments));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
+    analyzer.insert(0, Arc::new(Membership));
+    analyzer.insert(0, Arc::new(LiftedSubqueries));
+    analyzer.insert(0, Arc::new(Multisets));
     analyzer.push(Arc::new(LocalTimes));
-    analyzer.push(Arc::new(CheckedSums));
+    analyzer.push(Arc::new(CheckedConstants));
+    analyzer.push(Arc::new(TruthTests));
+    analyzer.push(Arc::new(SingleRows));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
@@ -76,6 +85,8 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
     let context = SessionContext::new_with_state(builder.build());
+    context.register_udf(merged::function());
+    ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
     zones::functions().into_iter().for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(views.clone());
@@ -108,9 +119,10 @@ pub(crate) async fn logical_plan(
     spelling::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     past::resolve(state, &session.catalog, &mut statement).await?;
+    limits::resolve(state, &mut statement).await?;
     let plan = state.statement_to_plan(statement).await?;
     check_reads(&plan)?;
-    Ok(plan)
+    Ok(typing::typed(merged::merged(plan)?)?)
 }
 
 /// Refuses plans that would do anything but read.

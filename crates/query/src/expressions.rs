@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use crate::catalog::spelling;
 use crate::error::{Error, Result};
 use crate::syntax::identifier;
-use crate::{numbers, overflow};
+use crate::{numbers, overflow, typing};
 
 /// What the names in expressions mean.
 pub(crate) struct Scope {
@@ -115,6 +115,7 @@ impl Scope {
         let numbered =
             exprs.into_iter().enumerate().map(|(at, expr)| expr.unalias().alias(format!("value{at}")));
         let plan = LogicalPlanBuilder::from(rows).project(numbered.collect::<Vec<_>>())?.build()?;
+        let plan = typing::typed(plan)?;
         let options = self.state.config_options();
         let plan = self.state.analyzer().execute_and_check(plan, options, |_, _| {})?;
         let LogicalPlan::Projection(projection) = plan else {

@@ -1,24 +1,30 @@
 //! Integer arithmetic that fails (22003) instead of wrapping.
 //!
-//! DataFusion's `+`, `-`, `*`, unary minus and SUM wrap around; `UPDATE t SET n = n + 1` would then store nonsense, and
+//! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store nonsense, and
 //! `WHERE n + 1 > 0` choose the wrong rows.
 //!
 //! - [`CheckedArithmetic`], the last rule of the physical optimizer, makes arithmetic checked in projections, in
 //!   filters, and in arguments and keys of aggregates.
-//! - [`CheckedSums`], an analyzer rule after the engine's type coercion, adds BIGINTs up as DECIMALs and makes the sum
-//!   a BIGINT again, or an error. Sums of INTs need no check: no table has the 2^32 rows for them to leave a BIGINT.
+//! - [`CheckedConstants`], an analyzer rule after the engine's type coercion, does so for what the engine computes when it
+//!   plans.
+//! - Sums of BIGINTs are NUMERICs ([`crate::typing`]); those of INTs need no check: no table has the 2^32 rows for them to
+//!   leave a BIGINT.
 //!
 //! Casts, division, `abs` and the like are checked by the engine. Conditions of joins, sort keys that are computed
 //! on the way, and sums over windows still wrap.
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::{ArrayRef, Datum};
+use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, Result as EngineResult, ScalarValue};
-use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast};
+use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::logical_expr::{
+    self, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -30,8 +36,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
 
-/// All BIGINTs, and room for as many of them as there may be rows.
-const SUMMED: DataType = DataType::Decimal128(19, 0);
+use crate::rewriting::rewritten;
 
 /// The rule for arithmetic; see the [module](self).
 #[derive(Debug)]
@@ -180,78 +185,132 @@ pub(crate) fn checked(
     })
 }
 
-/// The rule for sums; see the [module](self).
+/// The rule for constants; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct CheckedSums;
+pub(crate) struct CheckedConstants;
 
-impl AnalyzerRule for CheckedSums {
+impl AnalyzerRule for CheckedConstants {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|node| match node {
-            LogicalPlan::Aggregate(aggregate) => checked_sums(aggregate),
-            node => Ok(Transformed::no(node)),
-        })
-        .data()
+        rewritten(plan, checked_constant)
     }
 
     fn name(&self) -> &str {
-        "checked_sums"
+        "checked_constants"
     }
 }
 
-/// A projection over an aggregate, which gives the columns of the aggregate that it replaces.
-fn checked_sums(aggregate: Aggregate) -> EngineResult<Transformed<LogicalPlan>> {
-    let input = aggregate.input.schema();
-    let widened: Vec<Option<Expr>> = aggregate
-        .aggr_expr
-        .iter()
-        .map(|expr| match expr.clone().unalias() {
-            Expr::AggregateFunction(function) => widened(function, input),
-            _ => Ok(None),
-        })
-        .collect::<EngineResult<_>>()?;
-    if widened.iter().all(Option::is_none) {
-        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
-    }
-    let schema = Arc::clone(&aggregate.schema);
-    let groups = schema.fields().len() - aggregate.aggr_expr.len();
-    let mut functions = Vec::with_capacity(aggregate.aggr_expr.len());
-    let mut columns: Vec<Expr> =
-        (0..groups).map(|at| Expr::Column(Column::from(schema.qualified_field(at)))).collect();
-    for (at, (expr, widened)) in aggregate.aggr_expr.into_iter().zip(widened).enumerate() {
-        let column = Column::from(schema.qualified_field(groups + at));
-        match widened {
-            None => {
-                columns.push(Expr::Column(column));
-                functions.push(expr);
-            }
-            Some(sum) => {
-                let name = format!("{} as DECIMAL", column.name);
-                let wide = Expr::Column(Column::new_unqualified(name.clone()));
-                columns.push(cast(wide, DataType::Int64).alias_qualified(column.relation, column.name));
-                functions.push(sum.alias(name));
+fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::BinaryExpr(logical_expr::BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
+            right,
+        }) if are_constant(&left, &right, schema) => Transformed::yes(CheckedOperator::of(op, *left, *right)),
+        Expr::Negative(inner) if are_constant(&inner, &inner, schema) => {
+            match inner.get_type(schema).and_then(|of| ScalarValue::new_zero(&of)) {
+                Ok(zero) => {
+                    Transformed::yes(CheckedOperator::of(Operator::Minus, Expr::Literal(zero, None), *inner))
+                }
+                Err(_) => Transformed::no(Expr::Negative(inner)),
             }
         }
+        other => Transformed::no(other),
     }
-    let aggregate = Aggregate::try_new(aggregate.input, aggregate.group_expr, functions)?;
-    let projection = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(aggregate)))?;
-    Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
 
-/// The sum of a BIGINT that is not just an INT, as a DECIMAL.
-fn widened(
-    mut function: AggregateFunction,
-    input: &datafusion::common::DFSchema,
-) -> EngineResult<Option<Expr>> {
-    let AggregateFunctionParams { args, distinct: false, .. } = &mut function.params else { return Ok(None) };
-    let [argument] = args.as_mut_slice() else { return Ok(None) };
-    if function.func.name() != "sum" || argument.get_type(input)? != DataType::Int64 {
-        return Ok(None);
+/// Are these integers, and would the engine compute them when it plans?
+fn are_constant(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    let is_integer = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| of.is_integer());
+    is_constant(left) && is_constant(right) && is_integer(left) && is_integer(right)
+}
+
+/// A literal, or the cast of one.
+fn value_of(expr: &Expr) -> Option<ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value.clone()),
+        Expr::Cast(cast) => value_of(&cast.expr)?.cast_to(cast.field.data_type()).ok(),
+        _ => None,
     }
-    if let Expr::Cast(inner) = &*argument
-        && matches!(inner.expr.get_type(input)?, DataType::Int8 | DataType::Int16 | DataType::Int32)
-    {
-        return Ok(None);
+}
+
+/// Would the engine compute it when it plans?
+fn is_constant(expr: &Expr) -> bool {
+    !expr.is_volatile()
+        && !expr
+            .exists(|part| {
+                Ok(!matches!(
+                    part,
+                    Expr::Literal(..)
+                        | Expr::Cast(_)
+                        | Expr::Negative(_)
+                        | Expr::BinaryExpr(_)
+                        | Expr::ScalarFunction(_)
+                        | Expr::Case(_)
+                        | Expr::Alias(_)
+                ))
+            })
+            .unwrap_or(true)
+}
+
+/// An operator on two integers of one type.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CheckedOperator {
+    op: Operator,
+    signature: Signature,
+}
+
+impl CheckedOperator {
+    /// Its value where that is known, so that long sums stay short; what overflows fails when it is run.
+    fn of(op: Operator, left: Expr, right: Expr) -> Expr {
+        if let (Some(one), Some(other)) = (value_of(&left), value_of(&right))
+            && let Ok(value) = computed(op, &one, &other)
+        {
+            return Expr::Literal(value, None);
+        }
+        let signature = Signature::any(2, Volatility::Immutable);
+        ScalarUDF::from(CheckedOperator { op, signature }).call(vec![left, right])
     }
-    *argument = cast(std::mem::take(argument), SUMMED);
-    Ok(Some(Expr::AggregateFunction(function)))
+}
+
+impl ScalarUDFImpl for CheckedOperator {
+    fn name(&self) -> &str {
+        match self.op {
+            Operator::Plus => "plus",
+            Operator::Minus => "minus",
+            _ => "times",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+        match arguments {
+            [one, _] => Ok(one.clone()),
+            _ => internal_err!("two operands, not {}", arguments.len()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let result = operated(self.op, &arrays[0], &arrays[1])?;
+        match arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
+            false => Ok(ColumnarValue::Array(result)),
+        }
+    }
+}
+
+fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<ArrayRef> {
+    Ok(match op {
+        Operator::Plus => add(left, right)?,
+        Operator::Minus => sub(left, right)?,
+        _ => mul(left, right)?,
+    })
+}
+
+fn computed(op: Operator, left: &ScalarValue, right: &ScalarValue) -> EngineResult<ScalarValue> {
+    let (left, right) = (left.to_array()?, right.to_array()?);
+    ScalarValue::try_from_array(&operated(op, &left, &right)?, 0)
 }

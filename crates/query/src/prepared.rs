@@ -43,7 +43,7 @@ use crate::session::Session;
 use crate::source::{self, InsertSource};
 use crate::statement::{Command, parse};
 use crate::zones::Zone;
-use crate::{defaults, engine, literals, modify, past};
+use crate::{defaults, engine, limits, literals, modify, past, typing};
 
 /// A statement that was prepared in a session; see the [module](self). Cloning it is cheap.
 #[derive(Debug, Clone)]
@@ -260,15 +260,16 @@ impl Session {
         let (work, columns) = match command {
             Command::Query(statement) => {
                 let mut present = (**statement).clone();
-                let is_past = past::is_asked(&present);
+                let is_computed = past::is_asked(&present) || limits::is_asked(&present);
                 past::without(&mut present);
+                limits::without(&mut present);
                 let plan = engine::logical_plan(self, &state, present).await?;
                 types.of_plan(&plan)?;
-                let plan = parameters::typed(plan, &types.complete(count))?;
+                let plan = typing::typed(parameters::typed(plan, &types.complete(count))?)?;
                 let columns = engine::columns_of(statement, &plan);
                 let work = match kept(&plan)? {
-                    // Its moments are computed in each run.
-                    _ if is_past => Work::Text,
+                    // Its moments and limits are computed in each run.
+                    _ if is_computed => Work::Text,
                     Kept::Optimised if count == 0 => {
                         Work::Query { plan: state.optimize(&plan)?, optimised: true }
                     }

@@ -38,9 +38,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::spelling;
 use crate::error::{Error, Result, external};
+use crate::merged::merged;
 use crate::numbers;
 use crate::schemas::{CATALOG, SCHEMA};
 use crate::statement::query_of;
+use crate::typing::typed;
 
 /// How deep views may lie over each other.
 pub const VIEW_DEPTH_MAX: usize = 32;
@@ -179,7 +181,7 @@ async fn scoped(
     list.register_catalog(CATALOG.to_owned(), Arc::new(ScopedNames { base, scope: Arc::clone(&scope) }));
     let context = SessionContext::new_with_state(SessionState::clone(state));
     context.register_catalog_list(Arc::new(list));
-    let plan = context.state().statement_to_plan(statement).await?;
+    let plan = typed(merged(context.state().statement_to_plan(statement).await?)?)?;
     let read = std::mem::take(&mut *scope.read.lock());
     Ok((plan, read))
 }

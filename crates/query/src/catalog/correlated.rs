@@ -32,7 +32,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::expr::{Case, Exists, InSubquery, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection,
     ScalarFunctionArgs, ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
@@ -43,6 +43,7 @@ use parking_lot::RwLock;
 
 use crate::error::{Error, external};
 use crate::provider::{Current, EntresolTable};
+use crate::subqueries::{has_subquery, narrowed, with_column};
 
 /// The state of the session that runs the subqueries; it is there once the session is.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
@@ -87,7 +88,8 @@ impl CorrelatedSubqueries {
             Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
                 (Kind::Exists { negated: *negated }, subquery, None)
             }
-            Expr::InSubquery(InSubquery { expr, subquery, negated }) if !node.joins(subquery) => {
+            // The engine would take unknown for false.
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
                 (Kind::In { negated: *negated }, subquery, Some((**expr).clone()))
             }
             _ => return Ok(Transformed::no(expr)),
@@ -162,18 +164,50 @@ impl CorrelatedSubqueries {
     }
 }
 
+impl CorrelatedSubqueries {
+    /// A filter: an IN by itself stays for the engine, which wants the rows for which it is true. What is run row by row is
+    /// computed in a projection below, as the engine would move it into the conditions of joins, where it cannot run.
+    fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
+        if !has_subquery(&filter.predicate)? {
+            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+        }
+        let wanted = filter.input.schema().columns();
+        let node = Node { is_filter: true, columns: wanted.clone() };
+        let mut input = Arc::unwrap_or_clone(filter.input);
+        let mut conditions = Vec::new();
+        for condition in split_conjunction_owned(filter.predicate) {
+            let replaced = match condition {
+                Expr::InSubquery(InSubquery { expr, subquery, negated })
+                    if node.joins(&subquery) && !(negated && is_correlated(&subquery)) =>
+                {
+                    let tested = self.all_replaced(*expr, &node, None)?;
+                    tested.update_data(|tested| {
+                        Expr::InSubquery(InSubquery { expr: Box::new(tested), subquery, negated })
+                    })
+                }
+                other => self.all_replaced(other, &node, None)?,
+            };
+            let computed = replaced.data.transform_up(|expr| {
+                let is_run = matches!(&expr, Expr::ScalarFunction(call) if call.func.as_async().is_some());
+                if !is_run {
+                    return Ok(Transformed::no(expr));
+                }
+                let (widened, column) = with_column(std::mem::take(&mut input), expr)?;
+                input = widened;
+                Ok(Transformed::yes(Expr::Column(column)))
+            })?;
+            conditions.push(computed.data);
+        }
+        let widened = input.schema().fields().len() > wanted.len();
+        let predicate = conjunction(conditions).unwrap_or_else(|| datafusion::logical_expr::lit(true));
+        let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?);
+        Ok(Transformed::yes(if widened { narrowed(plan, wanted)? } else { plan }))
+    }
+}
+
 /// Both conditions, as far as there are any.
 fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
     conjunction(one.into_iter().chain(other))
-}
-
-fn has_subquery(expr: &Expr) -> EngineResult<bool> {
-    expr.exists(|expr| {
-        Ok(matches!(
-            expr,
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_)
-        ))
-    })
 }
 
 /// The conditions of a subquery that are about the outer row only: where they don't hold, it has no row.
@@ -210,7 +244,7 @@ struct Node {
 }
 
 impl Node {
-    /// Whether the engine joins an EXISTS or IN here.
+    /// Whether the engine joins an EXISTS here, or an IN that is a condition by itself.
     fn joins(&self, subquery: &Subquery) -> bool {
         self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
     }
@@ -218,19 +252,20 @@ impl Node {
 
 impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            if !matches!(plan, LogicalPlan::Projection(_) | LogicalPlan::Filter(_)) {
-                return Ok(Transformed::no(plan));
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Filter(filter) => self.filter(filter),
+            LogicalPlan::Projection(_) => {
+                let columns = plan.inputs().iter().flat_map(|input| input.schema().columns()).collect();
+                let node = Node { is_filter: false, columns };
+                let names = NamePreserver::new(&plan);
+                plan.map_expressions(|expr| {
+                    let name = names.save(&expr);
+                    let rewritten = self.all_replaced(expr, &node, None)?;
+                    Ok(rewritten.update_data(|expr| name.restore(expr)))
+                })?
+                .map_data(LogicalPlan::recompute_schema)
             }
-            let columns = plan.inputs().iter().flat_map(|input| input.schema().columns()).collect();
-            let node = Node { is_filter: matches!(plan, LogicalPlan::Filter(_)), columns };
-            let names = NamePreserver::new(&plan);
-            plan.map_expressions(|expr| {
-                let name = names.save(&expr);
-                let rewritten = self.all_replaced(expr, &node, None)?;
-                Ok(rewritten.update_data(|expr| name.restore(expr)))
-            })?
-            .map_data(LogicalPlan::recompute_schema)
+            other => Ok(Transformed::no(other)),
         })
         .data()
     }
@@ -260,10 +295,9 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
 /// Whether the engine joins a subquery whose rows are looked for.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::SubqueryAlias(_)
-        | LogicalPlan::Distinct(_)
-        | LogicalPlan::Sort(_)
-        | LogicalPlan::Limit(_) => plan.inputs().into_iter().all(joinable_rows),
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) => {
+            plan.inputs().into_iter().all(joinable_rows)
+        }
         LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
         LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
         other => other.all_out_ref_exprs().is_empty(),

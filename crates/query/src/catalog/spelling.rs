@@ -16,6 +16,7 @@
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
 //! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
 //! | items without a name: `count(*)`, `c::type`, `1 + 1` | `AS count`, `AS c`, `AS "?column?"`, see [`names`] |
+//! | `l.id` where RIGHT or FULL JOIN … USING merges `id` | marked, see [`crate::merged`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
@@ -44,10 +45,11 @@ use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
 };
 pub(crate) use self::names::{column_name, shown_name};
-use self::names::{name_items, order_items};
+use self::names::{name_items, order_items, set_apart};
 use self::types::{alias_of, is_text, known_type, operator, system_name};
 use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
+use crate::merged;
 use crate::statement::query_of;
 use crate::syntax::identifier;
 
@@ -118,10 +120,13 @@ impl VisitorMut for Spelling {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         order_items(query);
+        merged::mark_order(query);
+        set_apart(&mut query.body, false);
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        merged::mark(select);
         name_items(&mut select.projection);
         ControlFlow::Continue(())
     }

@@ -38,7 +38,7 @@ pub(super) fn kept(plan: &LogicalPlan) -> Result<Kept> {
                     }
                     // Those that are run row by row are pinned to the transaction that they are planned in.
                     PlanExpr::ScalarSubquery(subquery) => is_correlated(subquery),
-                    PlanExpr::Exists(_) | PlanExpr::InSubquery(_) => true,
+                    PlanExpr::Exists(_) | PlanExpr::InSubquery(_) | PlanExpr::SetComparison(_) => true,
                     _ => false,
                 };
                 if varies {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
-    SelectItem, SetExpr, TimezoneInfo, TrimWhereField, Value as Literal,
+    SelectItem, SetExpr, SetOperator, TimezoneInfo, TrimWhereField, Value as Literal,
 };
 
 use crate::walk::visit_expressions;
@@ -125,6 +125,11 @@ fn own_name(item: &SelectItem) -> Option<String> {
     }
 }
 
+/// Is a name the last part of another, which says what it is a column of?
+fn is_end(name: &str, of: &str) -> bool {
+    of.strip_suffix(name).is_some_and(|before| before.ends_with('.'))
+}
+
 /// Names items that have no name, and sets those apart that have the same.
 pub(super) fn name_items(projection: &mut [SelectItem]) {
     let wild = projection
@@ -140,7 +145,9 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
                     SelectItem::UnnamedExpr(expr) => (expr.to_string().replace("pg_catalog.", ""), true),
                     _ => (name.clone(), false),
                 };
-                let repeated = written.iter().filter(|other| **other == shown).count();
+                // `id` may be the column that `t.id` is.
+                let same = |other: &String| *other == shown || is_end(other, &shown) || is_end(&shown, other);
+                let repeated = written.iter().filter(|other| same(other)).count();
                 written.push(shown);
                 // A column beside `t.*` is there twice.
                 let repeats = repeated + usize::from(wild && is_column);
@@ -161,6 +168,31 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
             let alias = Ident::with_quote('"', name + &"\0".repeat(repeats));
             *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
         }
+    }
+}
+
+/// Sets columns of one name apart in the operands of INTERSECT and EXCEPT, which the engine joins by name.
+pub(super) fn set_apart(body: &mut SetExpr, is_joined: bool) {
+    match body {
+        SetExpr::SetOperation { left, right, op, .. } => {
+            let joins =
+                is_joined || matches!(op, SetOperator::Intersect | SetOperator::Except | SetOperator::Minus);
+            set_apart(left, joins);
+            set_apart(right, joins);
+        }
+        SetExpr::Select(select) if is_joined => {
+            let mut taken: Vec<String> = Vec::new();
+            for item in &mut select.projection {
+                let Some(name) = own_name(item) else { continue };
+                let repeats = taken.iter().filter(|other| **other == name).count();
+                taken.push(name.clone());
+                if let (SelectItem::UnnamedExpr(expr), 1..) = (&*item, repeats) {
+                    let alias = Ident::with_quote('"', name + &"\0".repeat(repeats));
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                }
+            }
+        }
+        _ => {}
     }
 }
 

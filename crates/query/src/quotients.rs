@@ -1,0 +1,203 @@
+//! Division and averages of DECIMALs with the digits of PostgreSQL, and products that would have more than there are.
+//!
+//! The engine gives a quotient four digits more than the dividend. Here it has [`QUOTIENT_SCALE`] of them behind the point, an
+//! average [`AVERAGE_SCALE`], or those of the operands if these have more; fewer only where the digits before the point need the
+//! room. PostgreSQL chooses for each value; a column has one scale. The last digit is rounded, half away from zero.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, i256};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Result as EngineResult, plan_err};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// Digits behind the point of a quotient: 16 that count of anything above 0.0001.
+const QUOTIENT_SCALE: i8 = 20;
+/// Those of an average.
+const AVERAGE_SCALE: i8 = 16;
+
+/// What is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Exact {
+    Quotient,
+    Average,
+    Product,
+}
+
+impl Exact {
+    /// The call of it.
+    pub(crate) fn of(self, left: Expr, right: Expr) -> Expr {
+        let signature = Signature::any(2, Volatility::Immutable);
+        ScalarUDF::from(ExactFunction { what: self, signature }).call(vec![left, right])
+    }
+}
+
+/// Precision and scale of a number that is exact.
+pub(crate) fn exact_type(of: &DataType) -> Option<(u8, i8)> {
+    Some(match of {
+        DataType::Int8 => (3, 0),
+        DataType::Int16 => (5, 0),
+        DataType::Int32 => (10, 0),
+        DataType::Int64 => (19, 0),
+        DataType::UInt64 => (20, 0),
+        DataType::Decimal128(precision, scale) if *scale >= 0 => (*precision, *scale),
+        _ => return None,
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ExactFunction {
+    what: Exact,
+    signature: Signature,
+}
+
+impl ExactFunction {
+    /// The types of the operands and of the result.
+    fn types(&self, arguments: &[DataType]) -> EngineResult<[(u8, i8); 3]> {
+        let [left, right] = arguments else { return plan_err!("two operands, not {}", arguments.len()) };
+        let (Some(left), Some(right)) = (exact_type(left), exact_type(right)) else {
+            return plan_err!("{left} and {right} are no exact numbers");
+        };
+        let most = i16::from(DECIMAL128_MAX_PRECISION);
+        let whole = |(precision, scale): (u8, i8)| i16::from(precision) - i16::from(scale);
+        let (before, wanted) = match self.what {
+            // All that stands before the point of the one, moved by all that stands behind that of the other.
+            Exact::Quotient | Exact::Average => {
+                let scale = if self.what == Exact::Quotient { QUOTIENT_SCALE } else { AVERAGE_SCALE };
+                let before = match self.what {
+                    // An average is no greater than what it is of.
+                    Exact::Average => whole(left),
+                    _ => whole(left) + i16::from(right.1),
+                };
+                (before, scale.max(left.1).max(right.1))
+            }
+            Exact::Product => (whole(left) + whole(right), left.1.max(right.1).max(QUOTIENT_SCALE)),
+        };
+        let least = i16::from(AVERAGE_SCALE.max(left.1).max(right.1));
+        let scale = i16::from(wanted).min((most - before).max(least)).clamp(0, most);
+        // Both are between 0 and 38.
+        Ok([left, right, ((before + scale).clamp(1, most) as u8, scale as i8)])
+    }
+}
+
+impl ScalarUDFImpl for ExactFunction {
+    fn name(&self) -> &str {
+        match self.what {
+            Exact::Quotient => "quotient",
+            Exact::Average => "average",
+            Exact::Product => "product",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+        let [_, _, (precision, scale)] = self.types(arguments)?;
+        Ok(DataType::Decimal128(precision, scale))
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let of: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
+        let [left_type, right_type, (precision, scale)] = self.types(&of)?;
+        let scalars = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let decimals =
+            |array: &ArrayRef, (precision, scale)| cast(array, &DataType::Decimal128(precision, scale));
+        let (left, right) = (decimals(&arrays[0], left_type)?, decimals(&arrays[1], right_type)?);
+        let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
+        let compute = |left: i128, right: i128| match self.what {
+            Exact::Product => product(left, right, left_type.1 + right_type.1 - scale),
+            _ => quotient(left, right, scale - left_type.1 + right_type.1),
+        };
+        let mut values = Vec::with_capacity(left.len());
+        for row in 0..left.len() {
+            if left.is_null(row) || right.is_null(row) {
+                values.push(None);
+                continue;
+            }
+            let value = compute(left.value(row), right.value(row))?;
+            Decimal128Type::validate_decimal_precision(value, precision, scale).map_err(|_| overflow())?;
+            values.push(Some(value));
+        }
+        let result = Decimal128Array::from(values).with_precision_and_scale(precision, scale)?;
+        let result = ColumnarValue::Array(Arc::new(result));
+        match (scalars, &result) {
+            (true, ColumnarValue::Array(array)) => {
+                Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(array, 0)?))
+            }
+            _ => Ok(result),
+        }
+    }
+}
+
+fn overflow() -> DataFusionError {
+    ArrowError::ArithmeticOverflow("a number of more than 38 digits".into()).into()
+}
+
+/// `left * 10^digits / right`, rounded.
+fn quotient(left: i128, right: i128, digits: i8) -> EngineResult<i128> {
+    if right == 0 {
+        return Err(ArrowError::DivideByZero.into());
+    }
+    let scaled = power(digits.max(0)).and_then(|power| i256::from_i128(left).checked_mul(power));
+    let divisor = power((-digits).max(0)).and_then(|power| i256::from_i128(right).checked_mul(power));
+    let (Some(scaled), Some(divisor)) = (scaled, divisor) else { return Err(overflow()) };
+    rounded(scaled, divisor)
+}
+
+/// `left * right / 10^digits`, rounded.
+fn product(left: i128, right: i128, digits: i8) -> EngineResult<i128> {
+    let product = i256::from_i128(left).checked_mul(i256::from_i128(right)).ok_or_else(overflow)?;
+    rounded(product, power(digits.max(0)).ok_or_else(overflow)?)
+}
+
+fn power(digits: i8) -> Option<i256> {
+    i256::from_i128(10).checked_pow(u32::try_from(digits).ok()?)
+}
+
+fn rounded(value: i256, divisor: i256) -> EngineResult<i128> {
+    let quotient = value.checked_div(divisor).ok_or_else(overflow)?;
+    let rest = value.checked_rem(divisor).ok_or_else(overflow)?;
+    let twice = rest.wrapping_abs().checked_mul(i256::from_i128(2)).ok_or_else(overflow)?;
+    let up = twice >= divisor.wrapping_abs();
+    let step = if (value < i256::ZERO) == (divisor < i256::ZERO) { i256::ONE } else { i256::MINUS_ONE };
+    let quotient = if up { quotient.checked_add(step).ok_or_else(overflow)? } else { quotient };
+    quotient.to_i128().ok_or_else(overflow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_are_rounded_away_from_zero() {
+        assert_eq!(quotient(2, 3, 4).unwrap(), 6667);
+        assert_eq!(quotient(-2, 3, 4).unwrap(), -6667);
+        assert_eq!(quotient(1, -8, 2).unwrap(), -13);
+        assert_eq!(quotient(12345, 1, -2).unwrap(), 123);
+        assert_eq!(product(15, 15, 1).unwrap(), 23);
+        assert!(quotient(1, 0, 4).is_err());
+        assert!(quotient(i128::MAX, 1, 38).is_err());
+    }
+
+    #[test]
+    fn scales_leave_room_for_what_stands_before_the_point() {
+        let scale = |what: Exact, left: DataType, right: DataType| {
+            let function = ExactFunction { what, signature: Signature::any(2, Volatility::Immutable) };
+            function.return_type(&[left, right]).unwrap()
+        };
+        let decimal = DataType::Decimal128;
+        assert_eq!(scale(Exact::Quotient, DataType::Int32, decimal(2, 1)), decimal(31, 20));
+        assert_eq!(scale(Exact::Quotient, decimal(38, 0), decimal(2, 1)), decimal(38, 16));
+        assert_eq!(scale(Exact::Average, decimal(29, 0), DataType::Int64), decimal(38, 16));
+        assert_eq!(scale(Exact::Average, DataType::Int64, DataType::Int64), decimal(35, 16));
+        assert_eq!(scale(Exact::Product, decimal(31, 20), decimal(31, 20)), decimal(38, 20));
+    }
+}

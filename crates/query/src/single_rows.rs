@@ -1,0 +1,55 @@
+//! An aggregate without groups has one row, whatever is asked of it.
+//!
+//! The engine moves a condition without columns, such as a comparison of a subquery, below such an aggregate, where it takes
+//! away the rows that are aggregated instead of the result. A LIMIT of the one row that there is stops it.
+
+use std::sync::Arc;
+
+use datafusion::common::Result as EngineResult;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::optimizer::AnalyzerRule;
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct SingleRows;
+
+impl AnalyzerRule for SingleRows {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        kept(plan, false)
+    }
+
+    fn name(&self) -> &str {
+        "single_rows"
+    }
+}
+
+/// `asked`: a condition stands above, which might be moved.
+#[recursive::recursive]
+fn kept(plan: LogicalPlan, asked: bool) -> EngineResult<LogicalPlan> {
+    let plan = plan
+        .map_subqueries(|subquery| match subquery {
+            LogicalPlan::Subquery(mut subquery) => {
+                subquery.subquery = Arc::new(kept(Arc::unwrap_or_clone(subquery.subquery), false)?);
+                Ok(Transformed::yes(LogicalPlan::Subquery(subquery)))
+            }
+            other => kept(other, false).map(Transformed::yes),
+        })
+        .data()?;
+    let single = matches!(&plan, LogicalPlan::Aggregate(aggregate) if is_single(&aggregate.group_expr));
+    let below = match &plan {
+        LogicalPlan::Filter(_) | LogicalPlan::Join(_) => true,
+        LogicalPlan::Limit(_) => false,
+        _ => asked && !single,
+    };
+    let plan = plan.map_children(|child| kept(child, below).map(Transformed::yes)).data()?;
+    match single && asked {
+        true => LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build(),
+        false => Ok(plan),
+    }
+}
+
+fn is_single(groups: &[Expr]) -> bool {
+    groups.is_empty()
+}

@@ -1,0 +1,39 @@
+//! `x IS TRUE` and its siblings as `x IS NOT DISTINCT FROM TRUE`, which they are.
+//!
+//! The engine computes them so, but says that the one is never NULL, of the other that it may be: with the two answers, plans
+//! that group by such a value are refused.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::rewriting::rewritten;
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct TruthTests;
+
+impl AnalyzerRule for TruthTests {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        rewritten(plan, compared)
+    }
+
+    fn name(&self) -> &str {
+        "truth_tests"
+    }
+}
+
+fn compared(expr: Expr, _schema: &DFSchema) -> Transformed<Expr> {
+    let (tested, op, value) = match expr {
+        Expr::IsTrue(tested) => (tested, Operator::IsNotDistinctFrom, true),
+        Expr::IsFalse(tested) => (tested, Operator::IsNotDistinctFrom, false),
+        Expr::IsNotTrue(tested) => (tested, Operator::IsDistinctFrom, true),
+        Expr::IsNotFalse(tested) => (tested, Operator::IsDistinctFrom, false),
+        Expr::IsUnknown(tested) => return Transformed::yes(Expr::IsNull(tested)),
+        Expr::IsNotUnknown(tested) => return Transformed::yes(Expr::IsNotNull(tested)),
+        other => return Transformed::no(other),
+    };
+    Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: tested, op, right: Box::new(lit(value)) }))
+}
