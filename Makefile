@@ -131,6 +131,14 @@ drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are 
 		echo "$$wanted" >"$(DRIVERS)/installed"; \
 	fi
 
+# The seed is printed; RANDOM_SEED=SEED:INDEX runs one query again.
+RANDOM_QUERIES ?= 20000
+RANDOM_SEED ?=
+.PHONY: random-queries
+random-queries: setup drivers ## Compare random queries with DuckDB; RANDOM_QUERIES=100000 for more of them.
+	ENTRESOL_RANDOM_QUERIES=$(RANDOM_QUERIES) ENTRESOL_RANDOM_SEED=$(RANDOM_SEED) \
+		$(CARGO) test -p entresol-query --test query random_queries -- --nocapture
+
 # A C compiler links Rust programs and builds one dependency. Nothing is installed where it is there.
 .PHONY: setup
 setup:

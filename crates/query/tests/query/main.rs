@@ -4,6 +4,7 @@
 mod copy;
 mod names;
 mod prepared;
+mod random;
 mod relations;
 mod runner;
 mod sessions;
