@@ -299,6 +299,12 @@ pub const CATALOGUE: &[Mutant] = &[
     )
     .by(CaughtBy::SparseIndex),
     mutant(
+        "leaf-freed-before-its-entries-arrive",
+        "structures/fptree/structure.rs",
+        "the entries of a leaf that is merged are in neither leaf",
+        "merge in two steps",
+    ),
+    mutant(
         "leaf-unlinked-before-freed",
         "structures/fptree/structure.rs",
         "an empty leaf leaks",

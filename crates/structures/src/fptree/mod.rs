@@ -17,8 +17,8 @@
 //! - replace: the value word; remove: the bit cleared;
 //! - entries to a neighbour ([`neighbour`]): the entries flushed, then both bitmaps and the low key between together;
 //! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
-//! - release of an empty leaf: the predecessor's next pointer, the leaf's entry in the sparse index and the freed leaf
-//!   together.
+//! - release of a leaf with few entries, or none: the entries flushed into free slots of the predecessor, then its bitmap and
+//!   next pointer, the leaf's entry in the sparse index and the freed leaf together.
 //!
 //! Opening reads the sparse index ([`sparse`]), which has one leaf of some forty; the inner nodes of what lies in
 //! between are built by whoever comes there first, or in the background ([`opening`]).
@@ -312,7 +312,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
-    /// dropped. A leaf that becomes empty is freed.
+    /// dropped. A leaf that becomes empty is freed; one that is nearly empty gives its entries to the leaf before.
     pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
@@ -334,11 +334,11 @@ impl<K: TreeKey> FpTree<K> {
         K::release(leaf.key(slot), &mut with);
         with.set(leaf.word_offset(BITMAP_WORD), bitmap);
         with.publish()?;
-        if bitmap == 0
+        if Self::is_to_merge(bitmap)
             && let Err(error) = self.release_leaf(latched)
         {
-            // The key is gone all the same; the leaf stays, empty.
-            tracing::warn!(%error, "an empty leaf could not be freed");
+            // The key is gone all the same; the leaf stays.
+            tracing::warn!(%error, "a leaf with few entries could not be freed");
         }
         Ok(Some(value))
     }

@@ -1,4 +1,4 @@
-//! Splitting and releasing leaves, and what that changes in the inner nodes.
+//! Splitting, merging and releasing leaves, and what that changes in the inner nodes.
 //!
 //! Whoever changes a leaf has come through its inner node: no segment that is not opened is touched, but for the one before
 //! a leaf that is released, which is opened first.
@@ -13,7 +13,7 @@ use super::{FpTree, Latched, Structure};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
-use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD};
+use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, NEXT_WORD, bits};
 use entresol_memory::Publication;
 use entresol_memory::mutants::{active, intact};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) type Path = Vec<(u32, usize)>;
 
 impl<K: TreeKey> FpTree<K> {
+    /// So much room a leaf has after it has taken over another: it is not split soon.
+    const ROOM_AFTER_MERGE: usize = Leaf::<K>::CAPACITY / 4;
+
+    /// Whether a leaf that has just lost an entry gives the others to the leaf before: when it is empty, and on the way there twice,
+    /// so that keys that go one by one do not look at the leaf before each time.
+    pub(super) fn is_to_merge(bitmap: u64) -> bool {
+        let entries = bitmap.count_ones() as usize;
+        [0, Leaf::<K>::CAPACITY / 8, Leaf::<K>::CAPACITY / 4].contains(&entries)
+    }
+
     /// Moves the upper half of a full, latched leaf to a new one.
     pub(super) fn split(&self, latched: &Latched<'_, K>) -> Result<()> {
         let (leaf, pool) = (&latched.leaf, &*self.pool);
@@ -57,49 +67,68 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// Takes an empty, latched leaf out of the inner nodes and the chain and frees it, unless it is the first, or its predecessor
-    /// is busy: then it stays, empty, until the next time.
+    /// Takes a latched leaf with few entries, or none, out of the inner nodes and the chain and frees it; its entries go to the leaf
+    /// before. Unless it is the first, or its predecessor is busy or would be nearly full: then it stays.
     pub(super) fn release_leaf(&self, latched: &Latched<'_, K>) -> Result<()> {
-        let leaf = &latched.leaf;
-        debug_assert!(leaf.bitmap() == 0);
         if self.first_leaf() == latched.offset {
             return Ok(());
         }
         let mut structure = self.structure.lock();
-        let low = leaf.low();
-        let path = self.path_to(low);
+        let path = self.path_to(latched.leaf.low());
         let Some(before) = self.leaf_before(&mut structure, &path)? else { return Ok(()) };
         let before_latch = self.stripes.of(before);
         let shared_stripe = std::ptr::eq(before_latch, latched.latch);
         if !shared_stripe && !latch::try_lock(before_latch) {
             return Ok(());
         }
-        let previous = self.leaf(before);
-        assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
-        if active("leaf-unlinked-before-freed") {
-            self.set_at_once(previous.word_offset(NEXT_WORD), leaf.next());
-        }
-        let mut publication = self.pool.publication();
-        publication.set(previous.word_offset(NEXT_WORD), leaf.next());
-        K::release(low, &mut publication);
-        publication.free(latched.offset);
-        let freed_place = self.release_sparse(&path, &mut publication);
-        // What cannot be published is found before anything changes.
-        let ready = publication.ready();
-        let released = ready.map(|publication| {
-            // Unreachable first: the memory may be reused once all guards of the publication's moment are gone.
-            self.remove_child(&path);
-            publication.publish();
-        });
+        let released = self.release_into(&self.leaf(before), latched, &path);
         if !shared_stripe {
             latch::unlock(before_latch);
         }
-        released?;
-        if let Some((node, place)) = freed_place {
+        if let Some((node, place)) = released? {
             node.set_sparse_place(0);
             structure.sparse.is_free(place);
         }
         Ok(())
+    }
+
+    /// The same, where both leaves are latched. Returns the inner node whose entry of the sparse index is nobody's then, and its
+    /// place.
+    fn release_into(
+        &self,
+        previous: &Leaf<'_, K>,
+        latched: &Latched<'_, K>,
+        path: &Path,
+    ) -> Result<Option<(Inner<'_, K>, u64)>> {
+        let leaf = &latched.leaf;
+        assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
+        let entries = leaf.bitmap().count_ones() as usize;
+        if entries > 0 && previous.room() < entries + Self::ROOM_AFTER_MERGE {
+            return Ok(None);
+        }
+        if active("leaf-unlinked-before-freed") {
+            self.set_at_once(previous.word_offset(NEXT_WORD), leaf.next());
+        }
+        // One publication: a crash leaves all entries in their leaf, or in the one before.
+        let mut publication = self.pool.publication();
+        publication.set(previous.word_offset(NEXT_WORD), leaf.next());
+        K::release(leaf.low(), &mut publication);
+        publication.free(latched.offset);
+        let freed_place = self.release_sparse(path, &mut publication);
+        if entries > 0 {
+            let arrived = previous.take_over(leaf, bits(leaf.bitmap()), &mut publication);
+            if active("leaf-freed-before-its-entries-arrive") {
+                std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+            }
+            publication.set(previous.word_offset(BITMAP_WORD), arrived);
+        }
+        // What cannot be published is found before anything changes.
+        let publication = publication.ready()?;
+        // Unreachable first: the memory may be reused once all guards of the publication's moment are gone. Whoever comes to
+        // the leaf before waits for its latch.
+        self.remove_child(path);
+        publication.publish();
+        Ok(freed_place)
     }
 
     /// Lets the entry of the sparse index go with the leaf at the end of the path, if it has one: it is the next leaf's

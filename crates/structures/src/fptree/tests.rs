@@ -100,6 +100,81 @@ fn a_sparse_index_is_destroyed_before_the_leaves_that_it_names() {
     map_tests::survives_being_destroyed::<Narrow<WordKey>>(500, 500);
 }
 
+/// Leaves that have lost most of their keys are merged, whatever the order in which the keys go.
+#[test]
+fn a_tree_that_has_lost_most_keys_has_few_leaves() {
+    for random in [false, true] {
+        let pool = map_tests::small_pool();
+        let root = filled::<ByteKey>(&pool, 20_000);
+        let tree = opened::<ByteKey>(&pool, root).unwrap();
+        let before = tree.stats().leaves;
+        let order = Env::simulated(9);
+        let mut going: Vec<u64> = (0..20_000).filter(|i| i % 20 != 0).map(|i| i * 2).collect();
+        if random {
+            (1..going.len()).for_each(|i| going.swap(i, order.random_u64() as usize % (i + 1)));
+        }
+        for key in going {
+            assert_eq!(tree.remove(&bytes(key), pool.publication()).unwrap(), Some(key ^ 1));
+        }
+        tree.check(|_| {}).unwrap();
+        let stats = tree.stats();
+        assert_eq!(stats.keys, 1_000);
+        assert!(stats.leaves * 6 < before, "{} of {before} leaves for a twentieth of the keys", stats.leaves);
+        drop(tree);
+        let tree = opened::<ByteKey>(&pool, root).unwrap();
+        tree.check(|_| {}).unwrap();
+        assert!((0..20_000).step_by(20).all(|i| tree.get(&bytes(i * 2)).unwrap() == Some((i * 2) ^ 1)));
+    }
+}
+
+/// Readers find what stays, and writers their own, while leaves beside theirs are merged.
+#[test]
+fn leaves_are_merged_beside_readers_and_writers() {
+    let pool = map_tests::small_pool();
+    let root = filled::<WordKey>(&pool, 20_000);
+    let tree = opened::<WordKey>(&pool, root).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tree, pool, stop) = (&tree, &pool, &stop);
+        let removers: Vec<_> = (1..4u64)
+            .map(|part| {
+                scope.spawn(move || {
+                    for round in 0..3 {
+                        let own = (0..20_000).filter(|i| i % 20 != 0 && i % 3 == part - 1);
+                        for key in own.map(|i| i * 2) {
+                            assert_eq!(tree.remove(key, pool.publication()).unwrap(), Some(key ^ 1));
+                        }
+                        let back = (0..20_000).filter(|i| i % 20 != 0 && i % 3 == part - 1 && round < 2);
+                        for key in back.map(|i| i * 2) {
+                            assert_eq!(tree.insert(key, key ^ 1, pool.publication()).unwrap(), Inserted::New);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for reader in 0..2u64 {
+            scope.spawn(move || {
+                let random = Env::simulated(reader);
+                while !stop.load(Ordering::Relaxed) {
+                    let stays = random.random_u64() % 1_000 * 40;
+                    assert_eq!(tree.get(stays).unwrap(), Some(stays ^ 1));
+                    let (mut entries, mut from) = (Vec::new(), stays);
+                    for _ in 0..3 {
+                        tree.visit(Bound::Included(from), 60, |key, value| entries.push((key, value)))
+                            .unwrap();
+                        from += 400;
+                    }
+                    assert!(entries.iter().all(|(_, value)| value % 2 == 1));
+                }
+            });
+        }
+        removers.into_iter().for_each(|remover| remover.join().unwrap());
+        stop.store(true, Ordering::Relaxed);
+    });
+    tree.check(|_| {}).unwrap();
+    assert_eq!(tree.stats().keys, 1_000);
+}
+
 /// Whatever is left of a tree, looking at it finds all of it and adds nothing.
 #[test]
 fn what_is_left_of_a_tree_is_all_that_is_allocated() {
