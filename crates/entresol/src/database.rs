@@ -18,7 +18,7 @@ use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{STACK_BYTES, SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
-use entresol_transactions::{RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
+use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +37,8 @@ pub struct Database {
 /// What all handles and sessions of an open database share.
 pub(crate) struct Shared {
     catalog: Arc<Catalog>,
+    /// Gives space back while the database is open.
+    reclaimer: Reclaimer,
     directory: Option<PathBuf>,
     durability: Durability,
     threads: usize,
@@ -94,6 +96,7 @@ impl Database {
             Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
         })?;
         let shared = Shared {
+            reclaimer: Reclaimer::start(catalog.context()),
             catalog,
             directory,
             durability: options.durability,
@@ -253,6 +256,7 @@ impl Database {
     /// topologies that are still there get [`Closed`](ErrorKind::Closed) errors when they commit. The directory
     /// can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
+        self.shared.reclaimer.stop();
         self.shared.catalog.give_back_values();
         match self.pool().close() {
             Err(entresol_memory::Error::Closed) => Ok(()),

@@ -346,6 +346,16 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.last_key())
     }
 
+    /// The number that its owner noted last; see [`FpTree::note`].
+    pub fn note(&self) -> Option<u64> {
+        on_tree!(self, tree => tree.note())
+    }
+
+    /// Notes a number; see [`FpTree::set_note`].
+    pub fn set_note(&self, number: u64) {
+        on_tree!(self, tree => tree.set_note(number));
+    }
+
     /// How much of it is not opened yet; see [`FpTree::segments_left`].
     pub fn segments_left(&self) -> u64 {
         on_tree!(self, tree => tree.segments_left())

@@ -108,6 +108,7 @@ const REPORT: &str = "this is a defect of the database: please report it; space 
 pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     let context = catalog.context();
     let pool = context.pool();
+    let _alone = context.pause_reclaiming();
     let mut report = CheckReport { replayed_bytes: pool.stats().replayed_bytes, ..CheckReport::default() };
     let file = pool.file().map(|file| file.display().to_string());
     progress("verifying the checksums of all pages");

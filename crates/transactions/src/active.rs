@@ -60,6 +60,8 @@ struct Slot {
     quick: AtomicU64,
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
     commit: AtomicU64,
+    /// The number of the transaction, for whoever asks who has an old snapshot.
+    transaction: AtomicU64,
 }
 
 /// The slot array, the timestamp counter and the newest visible timestamps.
@@ -122,7 +124,10 @@ impl ActiveTransactions {
         assert!(next > 0 && next < u64::MAX / 2, "timestamp {next} out of range");
         let next = next.next_multiple_of(STEP);
         let word = AtomicU64::new;
-        let slot = || CachePadded::new(Slot { whole: word(CLOSED), quick: word(0), commit: word(NO_COMMIT) });
+        let slot = || {
+            let (whole, quick, commit) = (word(CLOSED), word(0), word(NO_COMMIT));
+            CachePadded::new(Slot { whole, quick, commit, transaction: word(0) })
+        };
         ActiveTransactions {
             slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
             used: AtomicU64::new(0),
@@ -211,6 +216,17 @@ impl ActiveTransactions {
                 other => whole = other,
             }
         }
+    }
+
+    /// Says who has a claimed slot.
+    pub(crate) fn name(&self, slot: usize, transaction: u64) {
+        self.slots[slot].transaction.store(transaction, Relaxed);
+    }
+
+    /// The oldest snapshot that is registered, and the number of its transaction.
+    pub(crate) fn oldest(&self) -> Option<(Timestamp, u64)> {
+        let of = |slot: &CachePadded<Slot>| (slot.whole.load(SeqCst), slot.transaction.load(Relaxed));
+        self.used_slots().iter().map(of).filter(|&(whole, _)| whole < CLOSED).min()
     }
 
     /// Ends the registration of `claim`.

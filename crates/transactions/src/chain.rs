@@ -269,6 +269,11 @@ impl<'p> Chain<'p> {
         newest.is_none_or(|version| version.length() == TOMBSTONE && snapshot.sees(version.cts()))
     }
 
+    /// There is more than one version, or damage.
+    pub(crate) fn has_several(self) -> bool {
+        self.walk().take(2).count() > 1
+    }
+
     /// Sorts the versions by who needs them. What nobody needs behind the first is to be taken out, some at a time.
     pub(crate) fn census(self, invalid: &InvalidRanges, snapshots: &Snapshots) -> Result<ChainCensus, u64> {
         let mut census = ChainCensus { lives: false, newest: 0, needed: 0, pruned: Pruned::default() };

@@ -284,8 +284,7 @@ impl<'c> Execution<'c> {
             Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
         }
         for writes in writes.states.values() {
-            let mut dead = writes.state.group.dead.lock();
-            writes.keys.keys().for_each(|key| dead.push(writes.state.id, key));
+            writes.keys.keys().for_each(|key| writes.state.dead.push(key));
         }
     }
 
@@ -359,7 +358,7 @@ impl<'c> Execution<'c> {
         for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
-                Step::Delete { state, key, .. } => state.group.dead.lock().push(state.id, key),
+                Step::Delete { state, key, .. } => state.dead.push(key),
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
@@ -384,7 +383,7 @@ impl<'c> Execution<'c> {
                 Step::Chain { state, key, value, reservation, before } => {
                     self.prepend(state, key, reservation, before)?;
                     if value.is_none() {
-                        state.group.dead.lock().push(state.id, key);
+                        state.dead.push(key);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! # Locks
 //! Readers take none. In this order, each only while the ones before are held or not needed:
 //! `ddl` (creating and dropping) → groups, by number → stripes of keys → a group's commits in work → `ranges` → the maps of groups and states
-//! (held for a look-up) → a group's dead keys. `dropping` is taken by itself.
+//! (held for a look-up) → a state's dead keys. `dropping` is taken by itself.
 //!
 //! # What a crash leaves
 //! Creating and dropping are one publication each: the state is there with its index, or it is not.
@@ -22,6 +22,7 @@ use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
+use crate::dead_keys::ReclaimQueue;
 use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::history::History;
@@ -63,6 +64,10 @@ pub struct StateContext {
     damaged: BTreeMap<StateId, String>,
     pub(crate) dropping: Mutex<Vec<Dropping>>,
     pub(crate) ddl: Mutex<()>,
+    /// The states with dead keys.
+    pub(crate) reclaim: Arc<ReclaimQueue>,
+    /// Held while the thread that gives space back is at it.
+    pub(crate) reclaiming: Mutex<()>,
     /// The moments of open transactions in the past.
     pub(crate) past_readers: Mutex<PastReaders>,
     /// States that keep a history.
@@ -96,8 +101,9 @@ impl StateContext {
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
+        let reclaim = Arc::new(ReclaimQueue::default());
         let OpenedStates { states, damaged, dropping, with_history, next } =
-            open_states(&pool, &directory, &groups, &old_versions)?;
+            open_states(&pool, &directory, &groups, &old_versions, &reclaim)?;
         let next = recovered.next.max(next);
         let histories = with_history.iter().filter_map(|state| state.history());
         histories.for_each(|history| history.begin_with_gone_up_to(next));
@@ -136,6 +142,8 @@ impl StateContext {
             damaged,
             dropping: Mutex::new(dropping),
             ddl: Mutex::new(()),
+            reclaim,
+            reclaiming: Mutex::new(()),
             past_readers: Mutex::default(),
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
@@ -231,7 +239,7 @@ impl StateContext {
         let entry = StateEntry { id, group: group.id, width, root, dropping: false, history: false };
         self.directory.add_state(&entry, &mut publication);
         publication.publish()?;
-        let state = State::open(&self.pool, &entry, group, &self.old_versions)?;
+        let state = State::open(&self.pool, &entry, group, &self.old_versions, &self.reclaim)?;
         self.states.write().insert(id, Arc::clone(&state));
         Ok(state)
     }
@@ -318,6 +326,7 @@ impl StateContext {
     ) -> Result<Arc<Transaction>> {
         let (slot, snapshot) = self.claim()?;
         let id = self.transaction_ids.fetch_add(1, Ordering::Relaxed);
+        self.active.name(slot, id);
         Ok(Arc::new(Transaction::new(self, slot, id, snapshot, isolation, age.unwrap_or(id))))
     }
 
@@ -447,6 +456,7 @@ fn open_states(
     directory: &Directory,
     groups: &BTreeMap<GroupId, Arc<Group>>,
     old_versions: &Arc<OldVersions>,
+    reclaim: &Arc<ReclaimQueue>,
 ) -> Result<OpenedStates> {
     let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let mut indexes = BTreeMap::new();
@@ -463,7 +473,7 @@ fn open_states(
             indexes.insert(entry.id, entry);
             continue;
         }
-        match State::open(pool, &entry, Arc::clone(group), old_versions) {
+        match State::open(pool, &entry, Arc::clone(group), old_versions, reclaim) {
             Ok(state) => {
                 states.insert(entry.id, state);
             }

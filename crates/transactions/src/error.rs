@@ -190,6 +190,20 @@ impl Error {
             _ => false,
         }
     }
+
+    /// True if the pool or its disk has no room.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Error::Structures(entresol_structures::Error::Memory(error)) | Error::Memory(error) => {
+                match error {
+                    entresol_memory::Error::OutOfSpace { .. } => true,
+                    entresol_memory::Error::Io { kind, .. } => *kind == std::io::ErrorKind::StorageFull,
+                    _ => false,
+                }
+            }
+            _ => false,
+        }
+    }
 }
 
 fn key_or_range(key: &KeyBytes) -> String {

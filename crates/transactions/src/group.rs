@@ -1,13 +1,13 @@
 //! A state group: the states that are written together atomically.
 //!
 //! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the locks of its
-//! writers, the commits in work, its invalid timestamps, its dead keys.
+//! writers, the commits in work, its invalid timestamps.
 //!
 //! # Writers
 //! A small commit into one group holds the group *shared* and the stripes of its keys, so commits of different keys
-//! run side by side. Large commits, commits into several groups, the vacuum, a scrub and a drop hold the group
-//! *exclusively*. Lock order: groups by number, then stripes by number, then the commits in work, then the dead
-//! keys; see [`crate::context`].
+//! run side by side; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, commits into several groups, a scrub
+//! and a drop hold the group *exclusively*. Lock order: groups by number, then stripes by number, then the commits in work,
+//! then the dead keys; see [`crate::context`].
 
 use std::sync::OnceLock;
 
@@ -15,9 +15,9 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
-use crate::dead_keys::DeadKeys;
 use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
+use crate::reclaim::Patience;
 use crate::{GroupId, Protocol, StateId};
 
 /// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one sleeps, for
@@ -45,7 +45,6 @@ pub(crate) struct Group {
     stripes: OnceLock<Box<[Stripe]>>,
     pub(crate) in_work: CachePadded<CommitsInWork>,
     pub(crate) invalid: CachePadded<InvalidRanges>,
-    pub(crate) dead: CachePadded<Mutex<DeadKeys>>,
 }
 
 /// A group held shared, with the keys of a write set.
@@ -63,7 +62,6 @@ impl Group {
             stripes: OnceLock::new(),
             in_work: CachePadded::new(CommitsInWork::new()),
             invalid: CachePadded::new(InvalidRanges::new()),
-            dead: CachePadded::default(),
         }
     }
 
@@ -72,15 +70,33 @@ impl Group {
         self.writers.write()
     }
 
-    /// The same, if nobody has to be waited for.
-    pub(crate) fn try_hold(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.writers.try_write()
+    /// Nobody holds the group exclusively until it is dropped. None: somebody does, and is not to be waited for.
+    pub(crate) fn hold_shared(&self, patience: Patience) -> Option<RwLockReadGuard<'_, ()>> {
+        match patience {
+            Patience::Waits => Some(self.writers.read()),
+            Patience::Never => self.writers.try_read(),
+        }
     }
 
     /// Waits for whoever holds the group and for holders of the same keys; nobody else changes their objects until
     /// it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of this group.
     pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
-        let group = self.writers.read();
+        self.hold_keys_in(self.writers.read(), keys)
+    }
+
+    /// The same; None if somebody holds the group.
+    pub(crate) fn try_hold_keys<'k>(
+        &self,
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> Option<KeysHeld<'_>> {
+        self.writers.try_read().map(|group| self.hold_keys_in(group, keys))
+    }
+
+    fn hold_keys_in<'g, 'k>(
+        &'g self,
+        group: RwLockReadGuard<'g, ()>,
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> KeysHeld<'g> {
         let stripes =
             self.stripes.get_or_init(|| (0..1 << STRIPE_BITS).map(|_| Stripe(Mutex::new(()))).collect());
         let mut numbers: SmallVec<[usize; USUAL_KEYS]> =

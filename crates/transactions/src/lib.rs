@@ -27,7 +27,7 @@
 //! Transactions ([`ContextOptions::transactions_max`]), groups ([`GROUPS_MAX`]), states ([`STATES_MAX`]), invalid ranges
 //! ([`INVALID_RANGES_MAX`]), a write set ([`WRITE_SET_BYTES_MAX`]), versions of one key
 //! ([`VERSION_SLOTS_MAX`]) and old ones beside it ([`OLD_VERSION_BYTES_MAX`]), locks ([`KEY_LOCKS_MAX`] a state and
-//! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] per group).
+//! transaction), write sets kept for validation ([`WRITE_SET_KEYS_BYTES_MAX`]), dead keys waiting for removal ([`DEAD_KEYS_MAX`] a state).
 //!
 //! ```
 //! use entresol_memory::{Durability, Pool, PoolOptions};
@@ -76,6 +76,9 @@ mod past;
 mod plan;
 mod protocol;
 mod reads;
+mod reclaim;
+mod reclaimer;
+mod reclamation;
 mod recovery;
 mod scan;
 mod snapshot;
@@ -94,7 +97,7 @@ pub use active::TRANSACTIONS_MAX;
 pub use check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use commit::{Commit, GROUPS_PER_COMMIT_MAX};
 pub use context::{ContextStats, StateContext};
-pub use dead_keys::DEAD_KEYS_MAX;
+pub use dead_keys::{DEAD_KEYS_MAX, QUEUED_KEYS_MAX};
 pub use directory::{GROUPS_MAX, INVALID_RANGES_MAX, STATES_MAX};
 pub use error::{Error, Result};
 pub use history::{HistoryBounds, PRUNE_ROUNDS};
@@ -104,6 +107,8 @@ pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
 pub use opening::OpeningProgress;
 pub use protocol::{CLOCK_JUMP_MAX, ContextOptions, OLD_VERSION_BYTES_MAX, Protocol, VERSION_SLOTS_MIN};
 pub use reads::READS_MAX;
+pub use reclaimer::{RETURN_AFTER, Reclaimer};
+pub use reclamation::{ReclaimingPaused, SnapshotHolder, StateReclamation};
 pub use recovery::RecoveryReport;
 pub use scan::KeyRange;
 pub use state::State;

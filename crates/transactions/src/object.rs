@@ -114,10 +114,6 @@ impl Shape {
         self.slots as u64 | (self.capacity as u64) << 32
     }
 
-    fn decode(word: u64) -> Shape {
-        Shape::try_decode(word).unwrap_or_else(|| panic!("damaged MVCC object: shape word {word:#x}"))
-    }
-
     #[inline]
     fn try_decode(word: u64) -> Option<Shape> {
         let shape = Shape { slots: (word & 0xffff_ffff) as usize, capacity: (word >> 32) as usize };
@@ -153,11 +149,6 @@ pub(crate) struct VersionedObject<'p> {
 }
 
 impl<'p> VersionedObject<'p> {
-    pub(crate) fn open(pool: &'p Pool, offset: u64) -> Self {
-        let shape = Shape::decode(pool.words(offset, HEADERS)[SHAPE].load(Ordering::Relaxed));
-        VersionedObject { pool, offset, shape, words: pool.words(offset, shape.words()) }
-    }
-
     /// The object at an offset, if there can be one: for readers, who must not fall over damage.
     #[inline]
     pub(crate) fn try_open(pool: &'p Pool, offset: u64) -> Option<Self> {

@@ -14,6 +14,7 @@ use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth, OrderedIndex};
 use parking_lot::RwLock;
 
 use crate::chain::Chain;
+use crate::dead_keys::{DeadKeys, ReclaimQueue};
 use crate::directory::StateEntry;
 use crate::group::Group;
 use crate::history::{History, HistoryBounds};
@@ -34,6 +35,7 @@ pub struct State {
     pub(crate) id: StateId,
     pub(crate) group: Arc<Group>,
     pub(crate) index: OrderedIndex,
+    pub(crate) dead: DeadKeys,
     pub(crate) root: u64,
     width: KeyWidth,
     /// That of its group, where every read looks.
@@ -71,14 +73,22 @@ impl State {
         entry: &StateEntry,
         group: Arc<Group>,
         old_versions: &Arc<OldVersions>,
+        reclaim: &Arc<ReclaimQueue>,
     ) -> Result<Arc<State>> {
         let index = OrderedIndex::open(pool, entry.root)?;
+        let dead = DeadKeys::new(entry.id, reclaim);
+        // An index of a release before, which has no note, may have some.
+        match index.note() {
+            Some(0) => (),
+            noted => dead.expect(noted.unwrap_or(0)),
+        }
         assert!(group.id == entry.group, "{} belongs to {}", entry.id, entry.group);
         Ok(Arc::new(State {
             id: entry.id,
             protocol: group.protocol,
             group,
             index,
+            dead,
             root: entry.root,
             width: entry.width,
             old_versions: Arc::clone(old_versions),
@@ -312,13 +322,6 @@ impl State {
             false => VersionedObject::try_open(&self.pool, offset).map(|object| object.newest(invalid)),
         };
         newest.ok_or_else(|| self.damaged(key, "a damaged MVCC object"))
-    }
-
-    /// Hands a key to the vacuum, unless that would have to wait.
-    pub(crate) fn suggest_dead(&self, key: &[u8]) {
-        if let Some(mut dead) = self.group.dead.try_lock() {
-            dead.push(self.id, key);
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
@@ -516,15 +516,21 @@ impl Transaction {
                     validated: &self.validated.lock(),
                     durability,
                 };
-                commit::commit(&self.context, &request)
+                match commit::commit(&self.context, &request) {
+                    Err(error) if error.is_out_of_space() && self.context.makes_room() => {
+                        tracing::debug!(%error, "dead versions were given back, a commit is tried again");
+                        commit::commit(&self.context, &request)
+                    }
+                    committed => committed,
+                }
             }
         };
         self.finish();
         match &result {
             // The write set stays for `changes`, which does not wait for the tidying.
             Ok(commit) if commit.keys > 0 => {
-                let pending = RwLockWriteGuard::downgrade(pending);
-                self.context.tidy(&commit::groups(&pending.writes), commit.keys);
+                drop(pending);
+                self.context.tidy(commit.keys);
             }
             Ok(_) => (),
             Err(_) => pending.writes.clear(),

@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use common::{delete, get, key, put, rows, two_states};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
-use entresol_transactions::{Error, StateContext};
+use entresol_transactions::{Error, Reclaimer, State, StateContext};
 
 #[test]
 fn a_long_reader_keeps_its_version_and_never_blocks_the_writer() {
@@ -92,6 +95,109 @@ fn commits_clean_up_behind_themselves() {
     assert_eq!(context.vacuum().unwrap().keys_seen, 1, "only the other state's key is left");
 }
 
+/// Waits until there are no dead keys.
+fn reclaimed(context: &Arc<StateContext>, state: &Arc<State>) -> bool {
+    let dead = || dead_keys(context, state);
+    (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        dead() == 0
+    })
+}
+
+fn dead_keys(context: &Arc<StateContext>, state: &Arc<State>) -> u64 {
+    let all = context.reclamation();
+    all.iter().find(|of| of.state == state.id()).map_or(0, |of| of.dead_keys)
+}
+
+fn fill(context: &Arc<StateContext>, state: &Arc<State>, keys: std::ops::Range<u64>, value: Option<&[u8]>) {
+    let transaction = context.begin().unwrap();
+    for number in keys {
+        transaction.write(state, &key(number), value).unwrap();
+    }
+    transaction.commit(Durability::Sync).unwrap();
+}
+
+#[test]
+fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
+    const KEYS: u64 = 3 * entresol_transactions::DEAD_KEYS_MAX as u64;
+    let (context, state, other) = two_states(KeyWidth::Eight);
+    put(&context, &other, 1, b"the other state");
+    let empty = context.pool().stats().allocated_bytes;
+    let reclaimer = Reclaimer::start(&context);
+    fill(&context, &state, 0..KEYS, Some(b"value"));
+    let reader = context.begin().unwrap();
+    fill(&context, &state, 0..KEYS, None);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(dead_keys(&context, &state), KEYS, "the reader sees them all");
+    let held = context.reclamation().into_iter().find(|of| of.state == state.id()).unwrap();
+    let holder = held.held_by.expect("the reader holds them back");
+    assert_eq!((holder.snapshot, holder.transaction), (reader.snapshot(), reader.id()));
+    assert_eq!(rows(&reader, &state).len() as u64, KEYS);
+    drop(reader);
+    assert!(reclaimed(&context, &state), "{} are left", dead_keys(&context, &state));
+    assert_eq!(context.vacuum().unwrap().keys_seen, 1, "of the other state");
+    drop(reclaimer);
+    let left = context.pool().stats().allocated_bytes;
+    assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
+}
+
+/// The count survives closing and crashing, so that the work goes on.
+#[test]
+fn dead_keys_are_known_again_after_opening() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
+    let pool = Pool::create(directory.path(), &options).unwrap();
+    let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+    let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+    fill(&context, &state, 0..10_000, Some(b"value"));
+    let reader = context.begin().unwrap();
+    fill(&context, &state, 100..10_000, None);
+    pool.sync().unwrap();
+    drop((reader, context, state, pool));
+    for close in [true, false] {
+        let pool = Pool::open(directory.path(), &options).unwrap();
+        let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+        let state = context.states()[0].clone();
+        let known = dead_keys(&context, &state);
+        assert!((9_000..=9_900).contains(&known), "{known} dead keys after opening");
+        if close {
+            drop(state);
+            drop(context);
+            pool.close().unwrap();
+            continue;
+        }
+        let _reclaimer = Reclaimer::start(&context);
+        assert!(reclaimed(&context, &state), "{} are left", dead_keys(&context, &state));
+        assert_eq!(context.vacuum().unwrap().keys_seen, 100);
+    }
+}
+
+/// Writers of other keys go on while dead keys are removed, and nothing is lost.
+#[test]
+fn keys_come_and_go_beside_the_thread() {
+    let (context, state, _) = two_states(KeyWidth::Variable);
+    let reclaimer = Reclaimer::start(&context);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (context, state) = (&context, &state);
+            scope.spawn(move || {
+                for round in 0..400_u64 {
+                    let keys = thread * 1000..thread * 1000 + 50;
+                    fill(context, state, keys.clone(), Some(&round.to_le_bytes()));
+                    let reader = context.begin().unwrap();
+                    fill(context, state, keys.start..keys.end - 1, None);
+                    assert!(keys.clone().all(|number| get(&reader, state, number).is_some()));
+                }
+            });
+        }
+    });
+    assert!(reclaimed(&context, &state));
+    drop(reclaimer);
+    assert_eq!(rows(&context.begin().unwrap(), &state).len(), 3);
+    assert_eq!(context.vacuum().unwrap().keys_seen, 3);
+    entresol_transactions::crash_histories::check_sound(&context).unwrap();
+}
+
 #[test]
 fn a_deleted_key_can_be_inserted_again_at_once() {
     let (context, state, _) = two_states(KeyWidth::Eight);
@@ -132,6 +238,76 @@ fn a_dropped_state_is_destroyed_after_its_last_reader() {
     context.drop_state(reused.id()).unwrap();
     context.vacuum().unwrap();
     assert!(context.pool().stats().allocated_bytes <= before + 1024);
+}
+
+/// Free blocks of the file go back to the disk while the database is open, and are there again when they are needed.
+#[test]
+fn the_file_gives_back_what_was_deleted() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::TempDir::new().unwrap();
+    let options =
+        PoolOptions { domain: DomainChoice::Journal, extent_bytes: 8 << 20, ..PoolOptions::default() };
+    let pool = Pool::create(directory.path(), &options).unwrap();
+    let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
+    let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+    let reclaimer = Reclaimer::start_returning_after(&context, Duration::from_millis(300));
+    let blocks = || std::fs::metadata(directory.path().join("pool.entresol")).unwrap().blocks() * 512;
+    let value = [7; 2000];
+    fill(&context, &state, 0..30_000, Some(&value));
+    pool.checkpoint().unwrap();
+    let full = blocks();
+    assert!(full > 60 << 20, "{full} bytes of 30,000 rows");
+    fill(&context, &state, 0..30_000, None);
+    let shrunk = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        blocks() < full / 3
+    });
+    assert!(shrunk, "{} of {full} bytes are left", blocks());
+    fill(&context, &state, 0..1000, Some(&value));
+    assert_eq!(rows(&context.begin().unwrap(), &state).len(), 1000);
+    drop(reclaimer);
+    drop((context, state));
+    pool.close().unwrap();
+    drop(pool);
+    let context = StateContext::open_or_create(Pool::open(directory.path(), &options).unwrap()).unwrap();
+    entresol_transactions::crash_histories::check_sound(&context).unwrap();
+    assert_eq!(rows(&context.begin().unwrap(), &context.states()[0]).len(), 1000);
+}
+
+/// A commit that finds no room takes what only dead versions have.
+#[test]
+fn the_space_of_dead_versions_is_found_before_a_commit_is_refused() {
+    let options = PoolOptions {
+        domain: DomainChoice::Volatile,
+        extent_bytes: 256 << 10,
+        address_space_bytes: 4 << 20,
+        ..PoolOptions::default()
+    };
+    let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+    let state = context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+    let value = [1; 500];
+    let fits =
+        (0..).find(|number| try_fill(&context, &state, number * 100..(number + 1) * 100, &value).is_err());
+    let keys = fits.unwrap() * 100;
+    assert!(keys >= 1000, "{keys} fit");
+    let reader = context.begin().unwrap();
+    fill(&context, &state, 0..keys, None);
+    assert!(try_fill(&context, &state, keys..keys + 500, &value).unwrap_err().is_out_of_space());
+    drop(reader);
+    try_fill(&context, &state, keys..keys + keys / 2, &value).unwrap();
+    assert_eq!(rows(&context.begin().unwrap(), &state).len() as u64, keys / 2);
+    entresol_transactions::crash_histories::check_sound(&context).unwrap();
+}
+
+fn try_fill(
+    context: &Arc<StateContext>,
+    state: &Arc<State>,
+    keys: std::ops::Range<u64>,
+    value: &[u8],
+) -> Result<(), Error> {
+    let transaction = context.begin().unwrap();
+    keys.for_each(|number| transaction.write(state, &key(number), Some(value)).unwrap());
+    transaction.commit(Durability::None).map(drop)
 }
 
 /// Commits until space runs out: each failure must leave all of the earlier commits and nothing of itself.

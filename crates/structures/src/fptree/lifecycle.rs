@@ -5,6 +5,7 @@
 //! 0             "FPTREE", the kind of keys, their words (low 4 bits) and the format (high 4 bits)
 //! 1             offset of the first leaf
 //! 2             offset of the first page of the sparse index; 0: none (in format 1; not there in format 0)
+//! 3             a note of the tree's owner (low 40 bits) and the mark that there is one (high 24 bits)
 //! ```
 //!
 //! A tree of format 0 is read whole when it is opened, and has format 1 then. Opening a tree again after a crash in the
@@ -27,6 +28,10 @@ const HEADER_BYTES: usize = 64;
 /// With a sparse index.
 const FORMAT: u8 = 1;
 const FIRST_LEAF: u64 = 8;
+const NOTE: u64 = 24;
+const NOTE_BITS: u32 = 40;
+/// Tells a note from what may lie there in trees of a release before.
+const NOTE_MARK: u64 = 0x65_4E4F << NOTE_BITS;
 /// "FPTREE" in a header's first word; the rest says what the keys are.
 const KIND_MASK: u64 = (1 << 48) - 1;
 
@@ -42,12 +47,13 @@ impl<K: TreeKey> FpTree<K> {
         Leaf::<K>::at(pool, first.offset()).clear();
         pool.flush(first.offset(), LEAF_BYTES / 8);
         let header = pool.reserve(HEADER_BYTES)?;
-        let words = pool.words(header.offset(), 3);
+        let words = pool.words(header.offset(), 4);
         words[0].store(Self::magic(tag, FORMAT), Ordering::Relaxed);
         words[1].store(first.offset(), Ordering::Relaxed);
         words[2].store(0, Ordering::Relaxed);
+        words[3].store(NOTE_MARK, Ordering::Relaxed);
         if intact("tree-header-not-flushed") {
-            pool.flush(header.offset(), 24);
+            pool.flush(header.offset(), 32);
         }
         publication.allocate(first);
         Ok(publication.allocate(header))
@@ -104,6 +110,22 @@ impl<K: TreeKey> FpTree<K> {
         };
         tree.build(entries)?;
         Ok(tree)
+    }
+
+    /// The number that the tree's owner noted last, 0 in a new tree. A hint: a crash may leave any that was noted. None: the tree
+    /// is of a release before, and there is none.
+    pub fn note(&self) -> Option<u64> {
+        let word = self.pool.word(self.header + NOTE).load(Ordering::Acquire);
+        let low = (1 << NOTE_BITS) - 1;
+        (word & !low == NOTE_MARK).then_some(word & low)
+    }
+
+    /// Notes a number, the greatest that fits if it is too great. The tree must not be in destruction.
+    pub fn set_note(&self, number: u64) {
+        let number = number.min((1 << NOTE_BITS) - 1);
+        self.pool.word(self.header + NOTE).store(NOTE_MARK | number, Ordering::Release);
+        self.pool.flush(self.header + NOTE, 8);
+        self.pool.fence();
     }
 
     pub(super) fn first_leaf(&self) -> u64 {

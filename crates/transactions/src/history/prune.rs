@@ -15,10 +15,11 @@ use entresol_memory::mutants::{active, intact};
 use entresol_structures::KeyBytes;
 
 use super::{History, Record};
-use crate::Result;
 use crate::context::StateContext;
+use crate::reclaim::Patience;
 use crate::recovery;
 use crate::state::State;
+use crate::{Result, Timestamp};
 
 /// How many rounds of pruning there are in the time that a version is kept: a history is longer than asked for by at most one
 /// part of that many.
@@ -26,6 +27,9 @@ pub const PRUNE_ROUNDS: u64 = 8;
 
 /// How many entries a commit looks at for pruning at least.
 const PRUNE_ENTRIES_MIN: usize = 64;
+
+/// How many keys are held at a time.
+const PRUNE_KEYS: usize = 32;
 
 /// Where a round stands.
 #[derive(Default)]
@@ -56,10 +60,7 @@ impl StateContext {
         let next = states.iter().map(&due).min().unwrap_or(u64::MAX);
         self.prune_due_ns.store(next, Ordering::Release);
         let Some(state) = states.iter().find(|state| due(state) <= now_ns) else { return Ok(()) };
-        match state.group.try_hold() {
-            Some(_held) => self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys)).map(drop),
-            None => Ok(()),
-        }
+        self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), Patience::Never).map(drop)
     }
 
     /// Prunes the history of a state as far as that is possible now. Returns how many versions went.
@@ -70,46 +71,56 @@ impl StateContext {
         history.round.lock().from = None;
         history.prune_at_ns.store(0, Ordering::Release);
         loop {
-            let _held = state.group.hold();
-            self.check_accepts_commits()?;
-            pruned += self.prune_step(state, PRUNE_ENTRIES_MIN)?;
+            pruned += self.prune_step(state, PRUNE_ENTRIES_MIN, Patience::Waits)?;
             if history.round.lock().from.is_none() || state.is_dropped() {
                 return Ok(pruned);
             }
         }
     }
 
-    /// Looks at about `entries_max` records. The caller holds the state's group exclusively: no commit adds to its
-    /// history meanwhile.
-    fn prune_step(&self, state: &State, entries_max: usize) -> Result<u64> {
+    /// Looks at about `entries_max` records. Those that go, go under the stripes of their keys: a commit that ends a version again
+    /// changes its record in place.
+    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<u64> {
         let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(0) };
         self.check_accepts_commits()?;
         let mut round = history.round.lock();
-        let from = match round.from.take() {
-            Some(from) => from,
+        let from = match &round.from {
+            Some(from) => from.clone(),
             None => {
                 self.begin_round(state, &history);
                 Bound::Unbounded
             }
         };
         let horizon = history.horizon();
-        let mut entries = Vec::new();
-        let next = history.index.scan(from.as_ref().map(|key| &key[..]), entries_max, &mut entries)?;
+        let (mut entries, mut over) = (Vec::new(), Vec::new());
+        let next = {
+            let _guard = self.pool().pin();
+            let next = history.index.scan(from.as_ref().map(|key| &key[..]), entries_max, &mut entries)?;
+            for (key, offset) in entries {
+                let record = Record::try_open(self.pool(), offset);
+                let record = record.ok_or_else(|| state.damaged(&key, "a damaged version of the history"))?;
+                let (of, _) = history
+                    .keys
+                    .decode(&key)
+                    .ok_or_else(|| state.damaged(&key, "a damaged key of the history"))?;
+                if self.is_over(state, record, horizon) {
+                    over.push((of, key));
+                }
+            }
+            next
+        };
         let mut pruned = 0;
-        for (key, offset) in &entries {
-            let record = Record::try_open(self.pool(), *offset);
-            let record = record.ok_or_else(|| state.damaged(key, "a damaged version of the history"))?;
-            let dts = record.dts();
-            if dts > horizon && !state.group.invalid.contains(dts) {
-                continue;
+        for keys in over.chunks(PRUNE_KEYS) {
+            let of_state = keys.iter().map(|(of, _)| (state.id, &of[..]));
+            let held = match patience {
+                Patience::Waits => Some(state.group.hold_keys(of_state)),
+                Patience::Never => state.group.try_hold_keys(of_state),
+            };
+            let is_current = || state.history().is_some_and(|now| Arc::ptr_eq(&now, &history));
+            let Some(_held) = held.filter(|_| !state.is_dropped() && is_current()) else { return Ok(pruned) };
+            for (_, key) in keys {
+                pruned += u64::from(self.prune_record(state, &history, key, horizon)?);
             }
-            let mut publication = self.pool().publication();
-            publication.free(*offset);
-            if active("history-freed-before-its-key") {
-                std::mem::replace(&mut publication, self.pool().publication()).publish()?;
-            }
-            history.index.remove(key, publication)?;
-            pruned += 1;
         }
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
@@ -121,6 +132,28 @@ impl StateContext {
             }
         }
         Ok(pruned)
+    }
+
+    fn is_over(&self, state: &State, record: Record<'_>, horizon: Timestamp) -> bool {
+        let dts = record.dts();
+        dts <= horizon || state.group.invalid.contains(dts)
+    }
+
+    /// Takes a record out if it still is to go. The caller holds the key that it is of.
+    fn prune_record(&self, state: &State, history: &History, key: &[u8], horizon: Timestamp) -> Result<bool> {
+        let Some(offset) = history.index.get(key)? else { return Ok(false) };
+        let record = Record::try_open(self.pool(), offset);
+        let record = record.ok_or_else(|| state.damaged(key, "a damaged version of the history"))?;
+        if !self.is_over(state, record, horizon) {
+            return Ok(false);
+        }
+        let mut publication = self.pool().publication();
+        publication.free(offset);
+        if active("history-freed-before-its-key") {
+            std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+        }
+        history.index.remove(key, publication)?;
+        Ok(true)
     }
 
     /// Moves the horizon to what has to be kept from now on.

@@ -1,0 +1,451 @@
+//! Giving back what nobody sees any more, in slices, while others write.
+//!
+//! A deleted key keeps its object until no snapshot can see a version of it; then one publication takes the key out of the
+//! index and frees the object. That is done under the stripes of the keys ([`crate::group`]), some keys at a time, so that
+//! writers of other keys go on, and nobody waits for a moment without writers. Versions that have ended go with the next
+//! write of their key; objects that grew for old snapshots are made small when a range of dead keys is looked over.
+//!
+//! Whoever has time does it: a thread of its own ([`crate::reclaimer`]), commits when there is no thread or it does not keep
+//! up, and [`vacuum`](StateContext::vacuum).
+//!
+//! A crash leaves each key either with its object or gone; nothing is lost that anybody could see, nothing leaks.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_memory::Pool;
+use entresol_memory::mutants::active;
+use entresol_structures::KeyBytes;
+use smallvec::SmallVec;
+
+use crate::active::Snapshots;
+use crate::chain::Chain;
+use crate::context::StateContext;
+use crate::dead_keys::DeadRange;
+use crate::object::VersionedObject;
+use crate::snapshot::Snapshot;
+use crate::state::State;
+use crate::vacuum::VacuumStats;
+use crate::{Protocol, Result, StateId, Timestamp};
+
+/// How many keys are held at a time.
+const SLICE_KEYS: usize = 32;
+/// From how many slots on an object with one version is made small again.
+const SHRINK_SLOTS_MIN: usize = 8;
+/// From how many dead keys on commits help the thread.
+const HELP_FROM: u64 = 32_768;
+/// How many dead keys a commit takes at least, and at most.
+const TIDY_KEYS_MIN: usize = 16;
+const TIDY_KEYS_MAX: usize = 1024;
+
+/// How many dead keys a commit without room takes at most.
+const ROOM_KEYS: u64 = 65_536;
+
+/// The fate of a key that was looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Removed,
+    /// There is a current version, or no such key.
+    Alive,
+    /// Deleted at this moment, but somebody may see a version, or have to know of the deletion.
+    NotYet(Timestamp),
+}
+
+/// The outcome of a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slice {
+    looked_at: usize,
+    removed: u64,
+    shrunk: u64,
+    /// Dead keys that have to wait, and the oldest moment at which one of them was deleted.
+    waiting: u64,
+    waits_for: Option<Timestamp>,
+}
+
+impl Slice {
+    fn add(&mut self, other: Slice) {
+        self.looked_at += other.looked_at;
+        self.removed += other.removed;
+        self.shrunk += other.shrunk;
+        self.waiting += other.waiting;
+        self.waits_for = [self.waits_for, other.waits_for].into_iter().flatten().min();
+    }
+
+    fn note(self, stats: &mut VacuumStats) {
+        stats.keys_seen += self.looked_at as u64;
+        stats.keys_removed += self.removed;
+        stats.objects_shrunk += self.shrunk;
+        stats.keys_waiting += self.waiting;
+    }
+}
+
+/// Whether to wait for whoever holds a group exclusively.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Waits,
+    /// Its keys come another time.
+    Never,
+}
+
+impl StateContext {
+    /// Works on some dead keys of some state: the one after `last`, round and round. False: nothing can be done now.
+    pub(crate) fn reclaim_step(
+        &self,
+        last: &mut Option<StateId>,
+        patience: Patience,
+        stats: &mut VacuumStats,
+    ) -> Result<bool> {
+        let oldest = self.active.snapshots().oldest();
+        for id in self.reclaim.states_after(*last) {
+            let Some(state) = self.state(id).filter(|state| state.dead.is_pending()) else {
+                let is_pending = || self.state(id).is_some_and(|state| state.dead.is_pending());
+                self.reclaim.remove_unless(id, is_pending);
+                continue;
+            };
+            if state.dead.held_until() > oldest {
+                continue;
+            }
+            *last = Some(id);
+            let slice = self.reclaim_of(&state, patience)?;
+            slice.note(stats);
+            return Ok(slice.looked_at > 0);
+        }
+        *last = None;
+        Ok(false)
+    }
+
+    /// A slice of one state: keys that are known one by one, else a leaf of the range.
+    fn reclaim_of(&self, state: &Arc<State>, patience: Patience) -> Result<Slice> {
+        self.check_accepts_commits()?;
+        let keys = state.dead.take_keys(SLICE_KEYS);
+        let slice = match keys.is_empty() {
+            false => self.reclaim_keys(state, &keys, patience)?,
+            true => match state.dead.range() {
+                Some(range) => self.reclaim_leaf(state, &range, patience)?,
+                None => return Ok(Slice::default()),
+            },
+        };
+        let now_ns = self.pool().env().now_ns();
+        // Only if nothing else is to be done there: what is behind may be older.
+        let held = slice.waits_for.filter(|_| slice.removed == 0).unwrap_or(0);
+        state.dead.note_pass(slice.removed, now_ns, held);
+        self.store_dead_keys(state, patience);
+        Ok(slice)
+    }
+
+    /// Looks at keys that were taken out of the list; what has to wait, and what was not reached, goes back to it.
+    fn reclaim_keys(&self, state: &State, keys: &[KeyBytes], patience: Patience) -> Result<Slice> {
+        let mut back: SmallVec<[&KeyBytes; SLICE_KEYS]> = SmallVec::new();
+        let looked = self.with_keys(state, keys, patience, |key, removal| {
+            if matches!(removal, Removal::NotYet(_)) {
+                back.push(key);
+            }
+        });
+        let slice = match &looked {
+            Ok(Some(slice)) => *slice,
+            Ok(None) | Err(_) => {
+                back = keys.iter().collect();
+                Slice::default()
+            }
+        };
+        back.into_iter().for_each(|key| state.dead.push(key));
+        looked.map(|_| slice)
+    }
+
+    /// Looks over the next leaf of a range.
+    fn reclaim_leaf(&self, state: &State, range: &DeadRange, patience: Patience) -> Result<Slice> {
+        let from = range.from.as_ref().map(|key| &key[..]);
+        let Some((slice, waiting, next)) = self.look_over(state, from, range.to.as_ref(), patience)? else {
+            return Ok(Slice::default());
+        };
+        if slice.removed == 0 && waiting.len() > SLICE_KEYS {
+            // Held back: this leaf comes again.
+            return Ok(slice);
+        }
+        waiting.iter().for_each(|key| state.dead.push(key));
+        state.dead.looked_over(range, slice.removed + waiting.len() as u64, next);
+        Ok(Slice { looked_at: slice.looked_at.max(1), ..slice })
+    }
+
+    /// Looks over the leaf of the index at `from`: what was done, which dead keys have to wait, and the key that comes next.
+    /// None: the state is gone, or somebody would have to be waited for.
+    fn look_over(
+        &self,
+        state: &State,
+        from: Bound<&[u8]>,
+        to: Option<&KeyBytes>,
+        patience: Patience,
+    ) -> Result<Option<(Slice, Vec<KeyBytes>, Option<KeyBytes>)>> {
+        let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
+        let visible = self.active.newest();
+        let next = {
+            // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
+            let _guard = self.pool().pin();
+            if state.is_dropped() {
+                return Ok(None);
+            }
+            let next = state.index.scan_batch(from, &mut entries)?;
+            let wanted = entries.iter().filter(|(key, offset)| {
+                to.is_none_or(|to| key <= to) && self.may_give_back(state, *offset, visible)
+            });
+            candidates.extend(wanted.map(|(key, _)| key.clone()));
+            next
+        };
+        let mut slice = Slice { looked_at: entries.len() - candidates.len(), ..Slice::default() };
+        let mut waiting = Vec::new();
+        for keys in candidates.chunks(SLICE_KEYS) {
+            let looked = self.with_keys(state, keys, patience, |key, removal| {
+                if matches!(removal, Removal::NotYet(_)) {
+                    waiting.push(key.clone());
+                }
+            })?;
+            let Some(looked) = looked else { return Ok(None) };
+            slice.add(looked);
+        }
+        Ok(Some((slice, waiting, next)))
+    }
+
+    /// Whether it is worth holding the key of an object. Nothing is held, and what is there may change meanwhile.
+    fn may_give_back(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
+        let invalid = &state.group.invalid;
+        if state.is_chained() {
+            let chain = Chain::at(self.pool(), offset);
+            return chain.seems_dead(visible, invalid) || chain.has_several();
+        }
+        VersionedObject::try_open(self.pool(), offset).is_none_or(|object| {
+            object.seems_dead(visible, invalid) || object.shape().slots() >= SHRINK_SLOTS_MIN
+        })
+    }
+
+    /// Holds keys and gives back what can be of each; None if the state is gone, or somebody would have to be waited for.
+    fn with_keys<'k>(
+        &self,
+        state: &State,
+        keys: &'k [KeyBytes],
+        patience: Patience,
+        mut looked_at: impl FnMut(&'k KeyBytes, Removal),
+    ) -> Result<Option<Slice>> {
+        let of_state = keys.iter().map(|key| (state.id, &key[..]));
+        let held = match patience {
+            Patience::Waits => Some(state.group.hold_keys(of_state)),
+            Patience::Never => state.group.try_hold_keys(of_state),
+        };
+        let Some(_held) = held.filter(|_| !state.is_dropped()) else { return Ok(None) };
+        self.check_accepts_commits()?;
+        // After the keys are held: what is deleted later is not looked at here.
+        let snapshots = self.active.snapshots();
+        let mut slice = Slice { looked_at: keys.len(), ..Slice::default() };
+        for key in keys {
+            let removal = self.remove_if_dead(state, key, &snapshots)?;
+            match removal {
+                Removal::Removed => slice.removed += 1,
+                Removal::NotYet(deleted_at) => {
+                    slice.waiting += 1;
+                    slice.waits_for = Some(slice.waits_for.map_or(deleted_at, |at| at.min(deleted_at)));
+                }
+                Removal::Alive => slice.shrunk += u64::from(self.shrink(state, key, &snapshots)?),
+            }
+            looked_at(key, removal);
+        }
+        Ok(Some(slice))
+    }
+
+    /// Looks over all of a state, whatever is known of its dead keys.
+    pub(crate) fn vacuum_state(
+        &self,
+        state: &Arc<State>,
+        stats: &mut VacuumStats,
+        mut progress: impl FnMut(&VacuumStats) -> Result<()>,
+    ) -> Result<()> {
+        let expected = state.dead.count();
+        state.dead.forget();
+        let mut from: Option<KeyBytes> = None;
+        let mut step = || -> Result<()> {
+            loop {
+                self.check_accepts_commits()?;
+                let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
+                let Some((slice, waiting, next)) = self.look_over(state, lower, None, Patience::Waits)?
+                else {
+                    return Ok(());
+                };
+                waiting.iter().for_each(|key| state.dead.push(key));
+                let now_ns = self.pool().env().now_ns();
+                state.dead.note_pass(slice.removed, now_ns, slice.waits_for.unwrap_or(0));
+                slice.note(stats);
+                progress(stats)?;
+                match next {
+                    Some(key) => from = Some(key),
+                    None => return Ok(()),
+                }
+            }
+        };
+        let done = step();
+        if done.is_err() {
+            // Whatever was not reached is not forgotten.
+            state.dead.expect(expected);
+        }
+        self.store_dead_keys(state, Patience::Waits);
+        done
+    }
+
+    /// Stores how many dead keys there are, if what is stored is far from it. A hint: a crash may take it back.
+    pub(crate) fn store_dead_keys(&self, state: &State, patience: Patience) {
+        let Some(_held) = state.group.hold_shared(patience).filter(|_| !state.is_dropped()) else { return };
+        if let Some(count) = state.dead.to_store() {
+            state.index.set_note(count);
+        }
+    }
+
+    /// The caller holds the key.
+    fn remove_if_dead(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<Removal> {
+        let Some(offset) = state.index.get(key)? else { return Ok(Removal::Alive) };
+        if state.is_chained() {
+            return self.remove_chain_if_dead(state, key, offset, snapshots);
+        }
+        let object = VersionedObject::try_open(self.pool(), offset)
+            .ok_or_else(|| state.damaged(key, "a damaged MVCC object"))?;
+        let census = object.census(&state.group.invalid, snapshots);
+        if census.current.is_some() {
+            return Ok(Removal::Alive);
+        }
+        // Not only no snapshot that needs a version, but none older than the deletion: it would have to find the
+        // conflict when it writes the key.
+        if census.needed != 0 || census.newest > snapshots.oldest() {
+            return Ok(Removal::NotYet(census.newest));
+        }
+        self.note_gone(state);
+        let mut publication = self.pool().publication();
+        publication.free(offset);
+        if active("dead-object-freed-before-its-key") {
+            std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+        }
+        state.index.remove(key, publication)?;
+        Ok(Removal::Removed)
+    }
+
+    /// A key is about to be gone from the index: for its past there is the history alone. Whoever looks there finds this
+    /// said.
+    fn note_gone(&self, state: &State) {
+        if let Some(history) = state.history() {
+            // Not what the object says: versions that ended later may have given their slots to commits that failed.
+            history.note_gone(self.active.drawn());
+        }
+    }
+
+    /// The same of a key with a chain; what nobody needs of a living one is freed as well.
+    fn remove_chain_if_dead(
+        &self,
+        state: &State,
+        key: &[u8],
+        offset: u64,
+        snapshots: &Snapshots,
+    ) -> Result<Removal> {
+        let chain = Chain::at(self.pool(), offset);
+        let census = chain.census(&state.group.invalid, snapshots);
+        let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
+        if census.lives || census.needed != 0 || census.newest > snapshots.oldest() {
+            if !census.pruned.is_empty() {
+                let mut publication = self.pool().publication();
+                census.pruned.add_to(&mut publication);
+                publication.publish()?;
+            }
+            return Ok(if census.lives { Removal::Alive } else { Removal::NotYet(census.newest) });
+        }
+        self.cut(chain)?;
+        self.note_gone(state);
+        let mut publication = self.pool().publication();
+        publication.free(offset);
+        state.index.remove(key, publication)?;
+        Ok(Removal::Removed)
+    }
+
+    /// Frees all versions behind the first.
+    pub(crate) fn cut(&self, chain: Chain<'_>) -> Result<()> {
+        loop {
+            let mut publication = self.pool().publication();
+            let last = chain.cut_behind_first(&mut publication);
+            publication.publish()?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the object of a living key small again. The caller holds the key.
+    fn shrink(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<bool> {
+        let (slots, pool): (usize, &Pool) = (self.options().version_slots, self.pool());
+        if state.is_chained() {
+            return Ok(false);
+        }
+        let Some(offset) = state.index.get(key)? else { return Ok(false) };
+        let Some(old) = VersionedObject::try_open(pool, offset) else {
+            return Err(state.damaged(key, "a damaged MVCC object"));
+        };
+        if old.shape().slots() < SHRINK_SLOTS_MIN.max(slots + 1) {
+            return Ok(false);
+        }
+        let census = old.census(&state.group.invalid, snapshots);
+        if census.current.is_none() || census.needed.count_ones() > 1 {
+            return Ok(false);
+        }
+        let reservation = pool.reserve(old.shape().shrunk(slots).bytes())?;
+        let shape = old.shape().shrunk(slots).filling(reservation.bytes());
+        VersionedObject::initialise(pool, reservation.offset(), shape).build(Some((&old, &census)), None);
+        let mut publication = pool.publication();
+        let new = publication.allocate(reservation);
+        publication.free(offset);
+        state.index.replace(key, new, publication)?;
+        Ok(true)
+    }
+
+    /// Gives back what can be, up to a number of keys, for a commit that found no room. Whether anything came of it; where
+    /// reads are validated a commit that failed once is not tried again.
+    pub(crate) fn makes_room(&self) -> bool {
+        if self.options().protocol == Protocol::Bocc {
+            return false;
+        }
+        let (mut stats, mut last) = (VacuumStats::default(), None);
+        let mut step = || -> Result<()> {
+            while stats.keys_removed < ROOM_KEYS
+                && self.reclaim_step(&mut last, Patience::Waits, &mut stats)?
+            {}
+            while self.destroy_step(&mut stats)? {}
+            Ok(())
+        };
+        if let Err(error) = step() {
+            tracing::warn!(%error, "making room failed");
+        }
+        let old = self.old_versions.bytes();
+        self.old_versions.prune(&self.active.snapshots());
+        stats.keys_removed > 0 || stats.states_destroyed > 0 || old > self.old_versions.bytes()
+    }
+
+    /// A small step of cleaning after a commit of `keys` keys, if there is nobody else for it or too much to do. Never waits for
+    /// who holds a group; errors are left for the next commit to report.
+    pub(crate) fn tidy(&self, keys: usize) {
+        if self.reclaim.has_thread() && self.reclaim.dead() < HELP_FROM {
+            return;
+        }
+        let step = || -> Result<()> {
+            let (mut stats, mut last) = (VacuumStats::default(), None);
+            let keys_max = (2 * keys).clamp(TIDY_KEYS_MIN, TIDY_KEYS_MAX) as u64;
+            while stats.keys_seen < keys_max
+                && self.reclaim.dead() > 0
+                && self.reclaim_step(&mut last, Patience::Never, &mut stats)?
+            {}
+            if self.reclaim.has_thread() {
+                return Ok(());
+            }
+            if self.has_dropping() {
+                self.destroy_step(&mut stats)?;
+            }
+            if self.keeps_history() {
+                self.prune_behind(keys)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = step() {
+            tracing::warn!(%error, "cleaning up after a commit failed");
+        }
+    }
+}

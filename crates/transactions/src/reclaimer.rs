@@ -1,0 +1,196 @@
+//! The thread that gives space back while the database is open.
+//!
+//! It works in slices of at most some thirty keys, a few leaves of a dropped state, or a part of a history, and rests between
+//! them: not at all while nobody commits, three times as long as the slice took while somebody does, once as long when
+//! dead keys pile up. Commits help from some ten thousand dead keys on, so that what is deleted cannot outrun it for ever.
+//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk.
+//!
+//! It holds the context, and nothing of the context holds it: whoever starts it ends it. A simulated world has none; there, and
+//! wherever nobody starts one, commits clean up behind themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use entresol_memory::Pool;
+use parking_lot::Mutex;
+
+use crate::context::StateContext;
+use crate::reclaim::Patience;
+use crate::vacuum::VacuumStats;
+use crate::{Result, StateId, Timestamp};
+
+/// How long free blocks stay with the file in case that they are needed again.
+pub const RETURN_AFTER: Duration = Duration::from_secs(10);
+/// So much free space stays with the file, and a part of so many of its size.
+const RETURN_BYTES_MIN: u64 = 8 << 20;
+const RETURN_PART: u64 = 8;
+/// How long the thread sleeps if nobody wakes it.
+const TICK: Duration = Duration::from_millis(200);
+/// The longest rest between two slices.
+const REST_MAX: Duration = Duration::from_millis(50);
+/// From how many dead keys on it rests less.
+const BEHIND: u64 = 16_384;
+/// How long it waits after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// Between two lines of the log about a long run of work.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// A thread that gives back what nobody sees any more; see the [module](self). Dropping it ends it, and waits for that.
+pub struct Reclaimer {
+    context: Arc<StateContext>,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Reclaimer {
+    /// Starts the thread. Without one, where none can be had, commits clean up behind themselves.
+    pub fn start(context: &Arc<StateContext>) -> Reclaimer {
+        Reclaimer::start_returning_after(context, RETURN_AFTER)
+    }
+
+    /// The same; free blocks of the file go back to the disk after this time.
+    pub fn start_returning_after(context: &Arc<StateContext>, return_after: Duration) -> Reclaimer {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut thread = None;
+        if !context.pool().env().is_simulated() {
+            let work = Work {
+                context: Arc::clone(context),
+                stop: Arc::clone(&stop),
+                last: None,
+                drawn: 0,
+                free: FreeSpace::new(return_after),
+            };
+            match context.pool().env().spawn("entresol-reclaim", move || work.run()) {
+                Ok(handle) => {
+                    context.reclaim.set_has_thread(true);
+                    thread = Some(handle);
+                }
+                Err(error) => tracing::warn!(%error, "no thread to give space back in the background"),
+            }
+        }
+        Reclaimer { context: Arc::clone(context), stop, thread: Mutex::new(thread) }
+    }
+
+    /// Ends the thread; commits clean up behind themselves from then on.
+    pub fn stop(&self) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        self.stop.store(true, Ordering::Release);
+        self.context.reclaim.wake();
+        self.context.reclaim.set_has_thread(false);
+        if thread.join().is_err() {
+            tracing::error!("the thread that gives space back panicked");
+        }
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Reclaimer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reclaimer").field("runs", &self.thread.lock().is_some()).finish()
+    }
+}
+
+struct Work {
+    context: Arc<StateContext>,
+    stop: Arc<AtomicBool>,
+    /// The state that was worked on last.
+    last: Option<StateId>,
+    /// The newest timestamp at the last look: whether somebody commits.
+    drawn: Timestamp,
+    free: FreeSpace,
+}
+
+impl Work {
+    fn run(mut self) {
+        let (mut done, mut told) = (VacuumStats::default(), Instant::now());
+        while !self.stop.load(Ordering::Acquire) {
+            let began = Instant::now();
+            match self.slice(&mut done) {
+                Ok(true) => self.rest(began.elapsed()),
+                Ok(false) => self.context.reclaim.wait(TICK),
+                Err(error) => {
+                    if self.context.check_accepts_commits().is_ok() {
+                        tracing::warn!(%error, "giving space back failed; it is tried again");
+                    }
+                    self.context.reclaim.wait(AFTER_ERROR);
+                }
+            }
+            if told.elapsed() >= LOG_EVERY {
+                if done != VacuumStats::default() {
+                    tracing::debug!(?done, left = self.context.reclaim.dead(), "space was given back");
+                }
+                (done, told) = (VacuumStats::default(), Instant::now());
+            }
+        }
+    }
+
+    /// A slice of work; false if there is nothing to do.
+    fn slice(&mut self, done: &mut VacuumStats) -> Result<bool> {
+        let context = &self.context;
+        let _alone = context.pause_reclaiming();
+        context.check_accepts_commits()?;
+        let mut worked = context.reclaim_step(&mut self.last, Patience::Waits, done)?;
+        if context.has_dropping() {
+            worked |= context.destroy_step(done)?;
+        }
+        if context.keeps_history() {
+            context.prune_behind(0)?;
+        }
+        self.free.look(context.pool())?;
+        Ok(worked)
+    }
+
+    /// Leaves the processor, and the locks, to whoever commits.
+    fn rest(&mut self, took: Duration) {
+        let drawn = self.context.active.drawn();
+        let is_busy = std::mem::replace(&mut self.drawn, drawn) != drawn;
+        if is_busy {
+            let times = if self.context.reclaim.dead() > BEHIND { 1 } else { 3 };
+            std::thread::sleep((took * times).min(REST_MAX));
+        }
+    }
+}
+
+/// Watches the free blocks of the file.
+struct FreeSpace {
+    return_after: Duration,
+    since: Instant,
+    looked: Instant,
+    /// The least that was free since then.
+    least_bytes: u64,
+}
+
+impl FreeSpace {
+    fn new(return_after: Duration) -> FreeSpace {
+        FreeSpace { return_after, since: Instant::now(), looked: Instant::now(), least_bytes: u64::MAX }
+    }
+
+    /// Gives back what was free all the time.
+    fn look(&mut self, pool: &Pool) -> Result<()> {
+        if self.looked.elapsed() < TICK || pool.file().is_none() {
+            return Ok(());
+        }
+        let space = pool.space();
+        let backed = space.free_chunk_bytes.saturating_sub(space.unbacked_bytes);
+        self.least_bytes = self.least_bytes.min(backed);
+        self.looked = Instant::now();
+        if self.since.elapsed() < self.return_after {
+            return Ok(());
+        }
+        let least = std::mem::replace(&mut self.least_bytes, u64::MAX);
+        self.since = Instant::now();
+        if least < RETURN_BYTES_MIN.max(space.pool_bytes / RETURN_PART) {
+            return Ok(());
+        }
+        let returned = pool.return_space()?;
+        tracing::debug!(returned, "free blocks went back to the disk");
+        Ok(())
+    }
+}

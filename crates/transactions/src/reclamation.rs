@@ -1,0 +1,59 @@
+//! The numbers of reclamation, for whoever watches it.
+
+use parking_lot::MutexGuard;
+
+use crate::context::StateContext;
+use crate::{StateId, Timestamp};
+
+/// The dead keys of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateReclamation {
+    /// The state.
+    pub state: StateId,
+    /// Deleted keys that are in its index still, as far as is known.
+    pub dead_keys: u64,
+    /// Keys that were removed since it was opened.
+    pub reclaimed: u64,
+    /// When it was last worked on, in nanoseconds since 1970.
+    pub last_pass_ns: Option<u64>,
+    /// The snapshot that it waits for.
+    pub held_by: Option<SnapshotHolder>,
+}
+
+/// Whoever has the oldest snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHolder {
+    /// The newest commit that it sees.
+    pub snapshot: Timestamp,
+    /// The number of the transaction.
+    pub transaction: u64,
+}
+
+/// While it lives, no thread gives space back.
+pub struct ReclaimingPaused<'c>(#[allow(dead_code)] MutexGuard<'c, ()>);
+
+impl StateContext {
+    /// Lets the thread that gives space back finish its slice, and wait: for whoever looks at everything.
+    pub fn pause_reclaiming(&self) -> ReclaimingPaused<'_> {
+        ReclaimingPaused(self.reclaiming.lock())
+    }
+
+    /// The dead keys of all states, and what holds them back.
+    pub fn reclamation(&self) -> Vec<StateReclamation> {
+        let holder = self.oldest_snapshot();
+        let of = |counts: crate::dead_keys::DeadKeyCounts, state| StateReclamation {
+            state,
+            dead_keys: counts.dead,
+            reclaimed: counts.reclaimed,
+            last_pass_ns: (counts.last_pass_ns > 0).then_some(counts.last_pass_ns),
+            held_by: holder.filter(|holder| counts.dead > 0 && counts.held_until > holder.snapshot),
+        };
+        self.states().iter().map(|state| of(state.dead.counts(), state.id())).collect()
+    }
+
+    /// The transaction with the oldest snapshot; None: there is none.
+    pub fn oldest_snapshot(&self) -> Option<SnapshotHolder> {
+        let (snapshot, transaction) = self.active.oldest()?;
+        Some(SnapshotHolder { snapshot, transaction })
+    }
+}
