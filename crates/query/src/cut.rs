@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! BACKUP TO 'directory'
+//! VACUUM                                                              PostgreSQL's forms: crate::vacuum
 //! BEGIN [TRANSACTION] AS OF {SYSTEM TIME moment | TRANSACTION n}      CockroachDB's words; SET TRANSACTION too
 //! ALTER TABLE t RESET (history)                                       PostgreSQL's; the parser knows SET
 //! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::sequence_text
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::respelled::respelled;
 use crate::sequence_text::{self, SequenceStatement};
 use crate::statement::has_word;
+use crate::vacuum::Vacuum;
 
 /// A part of a text.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ pub(crate) enum Part {
     Sql(String),
     /// The directory of a BACKUP TO.
     Backup(PathBuf),
+    /// A VACUUM.
+    Vacuum(Vacuum),
     /// The moment of a block, as it is written.
     BeginAsOf(String),
     /// That of SET TRANSACTION.
@@ -39,8 +43,8 @@ pub(crate) enum Part {
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 9] =
-    ["backup", "system", "transaction", "reset", "sequence", "fetch", "move", "table", IDENTITY];
+const WORDS: [&str; 10] =
+    ["backup", "vacuum", "system", "transaction", "reset", "sequence", "fetch", "move", "table", IDENTITY];
 const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
@@ -64,6 +68,7 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
         let other = match words.first() {
             Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
+            Some(first) if is_word(&first.token, "vacuum") => Some(Part::Vacuum(Vacuum::parse(&tokens)?)),
             _ if cursor_text::is_motion(&tokens) => Some(Part::Motion(cursor_text::parse(&tokens)?)),
             _ if sequence_text::is_sequence(&tokens) => Some(Part::Sequence(sequence_text::parse(&tokens)?)),
             _ => match as_of(sql, &words, end).or_else(|| reset(sql, &words, start)) {

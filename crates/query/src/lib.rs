@@ -96,6 +96,7 @@ pub mod system;
 mod truth_tests;
 mod types;
 mod typing;
+mod vacuum;
 mod view_definition;
 mod views;
 pub mod walk;

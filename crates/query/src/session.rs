@@ -43,6 +43,7 @@ use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
+use crate::vacuum;
 use crate::zones::Zone;
 
 /// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
@@ -345,6 +346,7 @@ impl Session {
         let transaction = block.next_statement()?;
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
+            Command::Vacuum(_) => Err(Error::unsupported("VACUUM inside a transaction")),
             command if command.is_definition() => {
                 Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
             }
@@ -359,6 +361,7 @@ impl Session {
             Command::Define(statement) => return define::run(self, statement).await,
             Command::Sequence(statement) => return sequences::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
+            Command::Vacuum(vacuum) => return vacuum::run(self, vacuum).await,
             Command::DropTable { if_exists, names, cascade } => {
                 return define::drop_tables(self, *if_exists, names, *cascade).await;
             }

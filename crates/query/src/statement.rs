@@ -27,6 +27,7 @@ use crate::parameters;
 use crate::past::moment_in;
 use crate::sequence_text::SequenceStatement;
 use crate::syntax::{column_name, identifier};
+use crate::vacuum::Vacuum;
 
 /// The longest text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Update(Box<Update>),
     Delete(Box<Delete>),
     Backup(PathBuf),
+    Vacuum(Vacuum),
     /// SET or RESET of a setting; None is its default.
     Set {
         name: String,
@@ -133,6 +135,7 @@ impl Command {
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
             Command::Backup(_) => "BACKUP",
+            Command::Vacuum(_) => "VACUUM",
             Command::Set { .. }
             | Command::SetTransaction { .. }
             | Command::SetAsOf(_)
@@ -275,6 +278,7 @@ pub(crate) fn parse(sql: &str) -> Result<Vec<Command>> {
     for part in parts {
         match part {
             Part::Backup(destination) => commands.push(Command::Backup(destination)),
+            Part::Vacuum(vacuum) => commands.push(Command::Vacuum(vacuum)),
             Part::BeginAsOf(moment) => commands.push(Command::BeginAsOf(Box::new(moment_in(&moment)?))),
             Part::SetAsOf(moment) => commands.push(Command::SetAsOf(Box::new(moment_in(&moment)?))),
             Part::Motion(motion) => commands.push(Command::Motion(motion)),

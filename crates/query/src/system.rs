@@ -6,6 +6,7 @@
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table that keeps its past |
+//! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
 
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use datafusion::datasource::MemTable;
 use entresol_memory::budget::ConsumerUsage;
 use entresol_tables::{Catalog, Table};
 
-use crate::past;
+use crate::{past, vacuum};
 
 /// The names of the system tables.
-pub const TABLES: [&str; 5] = ["database", "history", "memory", "pool", "tables"];
+pub const TABLES: [&str; 6] = ["database", "history", "memory", "pool", "tables", "vacuum"];
 
 /// The content of a system table now; `None` if there is none of this name.
 pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
@@ -33,6 +34,7 @@ pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dy
         "memory" => memory(catalog)?,
         "pool" => pool(catalog)?,
         "tables" => tables(catalog)?,
+        "vacuum" => vacuum::progress(catalog)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
