@@ -129,11 +129,15 @@ pub struct ServeArguments {
     /// Longest time that a transaction is open without a statement; 0 is no limit.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
     pub idle_in_transaction_timeout: Duration,
+    /// Longest time that a session may hold a snapshot, which keeps what it sees from being reclaimed; 0 is no limit.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    pub max_snapshot_age: Duration,
     /// Longest time until a client has given its password.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub startup_timeout: Duration,
-    /// How long running statements may go on after SIGTERM.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    /// How long running statements may go on after SIGTERM. Then they are stopped; the process ends less than two seconds
+    /// later, whatever they do.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
     pub shutdown_timeout: Duration,
     /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]

@@ -6,7 +6,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use entresol::query::{CHAIN_MAX, SELECTS_MAX};
 use support::{entresol, stderr, succeed};
@@ -39,6 +39,14 @@ impl Served {
 
     /// Runs a text as a client without a password and gives all that comes back.
     fn query(&self, sql: &str) -> Vec<u8> {
+        let mut socket = self.send(sql);
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        answer
+    }
+
+    /// Sends a text as a client without a password that says good-bye.
+    fn send(&self, sql: &str) -> TcpStream {
         let mut socket = TcpStream::connect(self.address()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes = b"\0\0\0\x10\0\x03\0\0user\0x\0\0".to_vec();
@@ -49,9 +57,7 @@ impl Served {
             bytes.extend(body.as_bytes());
         }
         socket.write_all(&bytes).unwrap();
-        let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).unwrap();
-        answer
+        socket
     }
 
     fn signal(&self, name: &str) {
@@ -166,4 +172,46 @@ fn roles_are_made_listed_and_needed() {
     drop(served);
     succeed(&["role", "drop", &path, "anna"]);
     assert_eq!(succeed(&["role", "list", &path]), "admin: administrator\n");
+}
+
+#[test]
+fn a_signal_ends_the_process_within_seconds_whatever_statements_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    let mut served = Served::start(&path, &[]);
+    served.query("CREATE TABLE t (id INT PRIMARY KEY)");
+    let endless = [
+        "SELECT count(*) FROM generate_series(1, 300000) a, generate_series(1, 300000) b WHERE a.value + b.value < 0",
+        "SELECT count(*) FROM (SELECT md5(repeat('x', 1000000 + value % 3)) AS m FROM generate_series(1, 100000000)) q WHERE m = ''",
+        "INSERT INTO t SELECT value FROM generate_series(1, 1000000000)",
+    ];
+    let clients: Vec<TcpStream> = endless.iter().map(|sql| served.send(sql)).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    served.signal("TERM");
+    let status = served.child.wait().unwrap();
+    println!("ended after {:?} with {status}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    drop(clients);
+    let sql = "SELECT count(*) AS n FROM t";
+    assert_eq!(succeed(&["shell", &path, "--format", "csv", "-c", sql]), "n\n0\n");
+    succeed(&["check", &path, "--quiet"]);
+}
+
+#[test]
+fn results_of_functions_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db").display().to_string();
+    let served = Served::start(&path, &[]);
+    for (sql, code) in [
+        ("SELECT repeat('x', 1000000000)", "54000"),
+        ("SELECT lpad('x', 1000000000)", "54000"),
+        ("SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000))", "54000"),
+        ("SELECT generate_series(1, 1000000000)", "54000"),
+        ("SELECT length(repeat('x', 1000000 + value % 2)) FROM generate_series(1, 1000)", "53200"),
+    ] {
+        let answer = served.query(sql);
+        assert!(contains(&answer, code), "{sql}: {}", String::from_utf8_lossy(&answer));
+    }
+    assert!(contains(&served.query("SELECT length(repeat('x', 1000000)) AS n"), "1000000"));
 }

@@ -9,13 +9,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{STACK_BYTES, SessionOptions, query_memory, statement_memory};
+use entresol_query::{Held, STACK_BYTES, SessionOptions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
@@ -25,6 +25,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::session::{AsyncSession, Session};
 
+/// Between two looks for snapshots that are too old.
+const EXPIRY_TIME_MIN: Duration = Duration::from_millis(10);
+const EXPIRY_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long dropping the last handle waits for the tasks of its queries to end.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     durability: Durability,
     threads: usize,
     query_runtime: Arc<RuntimeEnv>,
+    /// The snapshots of sessions, if their age is bounded.
+    held: Option<Arc<Mutex<Vec<Held>>>>,
     /// Taken when the last handle goes.
     runtime: Option<Runtime>,
 }
@@ -102,6 +107,7 @@ impl Database {
             durability: options.durability,
             threads,
             query_runtime,
+            held: options.max_snapshot_age.map(|age| expire_snapshots(&runtime, age)),
             runtime: Some(runtime),
         };
         Ok(Database { shared: Arc::new(shared) })
@@ -154,7 +160,11 @@ impl Database {
             runtime: Some(memory),
             ..SessionOptions::default()
         };
-        Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))
+        let session = entresol_query::Session::new(Arc::clone(&self.shared.catalog), options);
+        if let Some(held) = &self.shared.held {
+            held.lock().unwrap_or_else(PoisonError::into_inner).push(session.held());
+        }
+        Ok(session)
     }
 
     /// The tables.
@@ -267,6 +277,25 @@ impl Database {
     fn pool(&self) -> &Arc<Pool> {
         self.shared.catalog.context().pool()
     }
+}
+
+/// Ends snapshots of sessions that are older, until the runtime ends.
+fn expire_snapshots(runtime: &Runtime, age_max: Duration) -> Arc<Mutex<Vec<Held>>> {
+    let held: Arc<Mutex<Vec<Held>>> = Arc::default();
+    let sessions = Arc::clone(&held);
+    let between = (age_max / 10).clamp(EXPIRY_TIME_MIN, EXPIRY_TIME_MAX);
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(between).await;
+            let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.retain(|held| !held.is_abandoned());
+            let expired: usize = sessions.iter().map(|held| held.expire(age_max)).sum();
+            if expired > 0 {
+                tracing::warn!(expired, ?age_max, "snapshots were too old and have ended");
+            }
+        }
+    });
+    held
 }
 
 impl fmt::Debug for Database {

@@ -28,6 +28,8 @@ pub enum ErrorKind {
     /// A commit was written, and is neither known to be durable nor known to be lost: open the database again and look
     /// before the transaction is run again.
     OutcomeUnknown,
+    /// Somebody stopped the statement, or its time was over: nothing of it took effect.
+    Cancelled,
     /// The database was closed: open it again.
     Closed,
     /// The database cannot do this, or not this version of it.
@@ -122,6 +124,8 @@ fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
         E::Conflict { .. } | E::ReadConflict { .. } | E::Restart { .. } | E::VotedAbort(_) => {
             ErrorKind::Conflict
         }
+        E::Interrupted(entresol_transactions::Interrupt::SnapshotTooOld) => ErrorKind::Conflict,
+        E::Interrupted(_) => ErrorKind::Cancelled,
         E::Busy(_) => ErrorKind::Busy,
         E::NoSuchState(_) | E::NoSuchGroup(_) => ErrorKind::NotFound,
         E::Full { .. } | E::WriteSetFull { .. } | E::OldVersionsFull { .. } => ErrorKind::MemoryLimit,

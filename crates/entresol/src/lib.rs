@@ -55,7 +55,9 @@ pub use session::{AsyncSession, Session};
 pub use entresol_memory::budget::{MemorySize, MemoryUsage};
 pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};
 pub use entresol_query::arrow;
-pub use entresol_query::{Collected, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
+pub use entresol_query::{
+    Canceller, Collected, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult,
+};
 pub use entresol_streams::{Topology, TopologyBuilder};
 pub use entresol_tables::{
     Catalog, CheckReport, Column, Cursor, DataType, Row, RowView, ScanRange, Schema, Table, TableOptions,

@@ -1,5 +1,7 @@
 //! How a database is opened.
 
+use std::time::Duration;
+
 use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::{DomainChoice, Durability, Env, PoolOptions};
 use entresol_transactions::ContextOptions;
@@ -34,6 +36,9 @@ pub struct Options {
     pub worker_threads: Option<usize>,
     /// How transactions are kept apart: the protocol of a new database, and its bounds.
     pub concurrency: ContextOptions,
+    /// How long a session may hold a snapshot, which keeps all that it sees from being reclaimed. An older one ends: whoever
+    /// goes on with it gets "snapshot too old" (SQLSTATE 72000). `None`: as long as it likes.
+    pub max_snapshot_age: Option<Duration>,
     /// Address range to reserve for the pool: the most that it can grow to. Takes no memory.
     pub address_space_bytes: u64,
     /// Clock, randomness, files: other than real in simulations.
@@ -50,6 +55,7 @@ impl Default for Options {
             memory_max: MemorySize::default(),
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             worker_threads: None,
+            max_snapshot_age: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
             env: pool.env,
@@ -106,6 +112,12 @@ impl Options {
     /// How transactions are kept apart. The protocol is kept with the database that it was created with.
     pub fn concurrency(mut self, concurrency: ContextOptions) -> Options {
         self.concurrency = concurrency;
+        self
+    }
+
+    /// How long a session may hold a snapshot.
+    pub fn max_snapshot_age(mut self, age: Duration) -> Options {
+        self.max_snapshot_age = Some(age);
         self
     }
 

@@ -11,7 +11,7 @@ use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::datafusion::execution::SendableRecordBatchStream;
-use entresol_query::{CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
+use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult};
 
 use crate::database::Shared;
 use crate::error::{Error, ErrorKind, Result};
@@ -78,12 +78,14 @@ impl Session {
     /// # Ok::<(), entresol::Error>(())
     /// ```
     pub fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+        self.inner.begin_timed_statement();
         Ok(self.shared.0.block_on(self.inner.prepare(sql, parameter_types))?)
     }
 
     /// Runs a statement that this session prepared, with values for its parameters. Rows are collected.
     pub fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<StatementResult> {
         let inner = &mut self.inner;
+        inner.begin_timed_statement();
         let collected = self.shared.0.block_on(async move {
             let outcome = inner.run_prepared(statement, values).await?;
             outcome.collect().await
@@ -91,8 +93,35 @@ impl Session {
         Ok(collected?)
     }
 
+    /// What stops the statement that the session runs, from another thread. Nothing of it takes effect then, and it fails
+    /// with [`ErrorKind::Cancelled`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use entresol::{Database, ErrorKind, Options};
+    ///
+    /// let database = Database::volatile(Options::default())?;
+    /// let mut session = database.session()?;
+    /// let canceller = session.canceller();
+    /// let cancelling = std::thread::spawn(move || {
+    ///     std::thread::sleep(Duration::from_millis(200));
+    ///     assert!(canceller.cancel(), "nothing of it took effect");
+    /// });
+    /// let endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
+    /// let error = session.query(endless).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Cancelled);
+    /// cancelling.join().unwrap();
+    /// # drop(session);
+    /// # database.close()?;
+    /// # Ok::<(), entresol::Error>(())
+    /// ```
+    pub fn canceller(&self) -> Canceller {
+        self.inner.canceller()
+    }
+
     /// Runs a COPY FROM STDIN with the bytes of `source` until its end; returns the number of rows.
     pub fn copy_in(&mut self, sql: &str, source: &mut dyn Read) -> Result<u64> {
+        self.inner.begin_timed_statement();
         let mut copy = self.inner.copy_in(&copy_statement(sql)?)?;
         let mut buffer = vec![0; COPY_BYTES];
         loop {
@@ -152,23 +181,32 @@ impl AsyncSession {
         Ok(self.inner.query(sql).await?)
     }
 
+    /// What stops the statement that the session runs; see [`Session::canceller`].
+    pub fn canceller(&self) -> Canceller {
+        self.inner.canceller()
+    }
+
     /// Prepares a statement with parameters; see [`Session::prepare`].
     pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+        self.inner.begin_timed_statement();
         Ok(self.inner.prepare(sql, parameter_types).await?)
     }
 
     /// Runs a statement that this session prepared; rows are handed out as they are computed.
     pub async fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+        self.inner.begin_timed_statement();
         Ok(self.inner.run_prepared(statement, values).await?)
     }
 
     /// Begins a COPY FROM STDIN: push bytes, then finish.
     pub fn copy_in(&mut self, sql: &str) -> Result<CopyIn> {
+        self.inner.begin_timed_statement();
         Ok(self.inner.copy_in(&copy_statement(sql)?)?)
     }
 
     /// Begins a COPY TO STDOUT.
     pub async fn copy_out(&mut self, sql: &str) -> Result<CopyOut> {
+        self.inner.begin_timed_statement();
         Ok(self.inner.copy_out(&copy_statement(sql)?).await?)
     }
 

@@ -1,38 +1,97 @@
-//! Joins that give way: a join of large inputs makes batch after batch without waiting for anything, and would hold its
-//! thread until it ends. Other statements would stand still on it, and nobody could cancel it.
+//! Plans that stop and give way: a query that was stopped computes no further batch, and none holds its thread for long.
 //!
-//! The engine lets leaves give way; the rule does so for joins, which multiply what leaves give. All that stand on each other
-//! draw from one budget, which the runtime renews when it is spent: if there are more than it allows, the leaves never get a
-//! turn. So joins below the first [`WRAPPED_MAX`] do not give way: what is above them does.
+//! The engine lets leaves give way after so many batches. That is not enough: a join makes many batches of one, and one whose
+//! condition nothing meets makes none for seconds. So the last rule of the physical optimizer wraps every node:
+//!
+//! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::running`]);
+//! - a stream that has held its thread for [`TURN_MAX`] gives way, by the clock and not by a count of batches;
+//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs;
+//! - once the rows of a plan are dropped, what still computes for it on other threads stops.
+//!
+//! The wrapper is the node itself for everything else, EXPLAIN included.
 
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use datafusion::common::Result as EngineResult;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, Statistics};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
+use entresol_transactions::Interrupt;
+use futures::{Stream, StreamExt};
 
-/// Half of the runtime's budget: leaves and exchanges draw from it too.
-const WRAPPED_MAX: usize = 64;
+use crate::error::{Result, external};
+use crate::running::Running;
+use crate::scan::EntresolScan;
+
+/// How long a stream computes before others get a turn.
+const TURN_MAX: Duration = Duration::from_millis(10);
+
+/// A query that runs: the statement that it belongs to at the moment, and whether somebody still wants its rows.
+#[derive(Debug)]
+pub(crate) struct Query {
+    running: Arc<Running>,
+    dropped: AtomicBool,
+}
+
+impl Query {
+    /// An error if the query is to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(entresol_transactions::Error::Interrupted(Interrupt::Disconnected).into());
+        }
+        self.running.check()
+    }
+}
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct JoinsGiveWay;
+pub(crate) struct Interruptible {
+    running: Arc<Running>,
+}
 
-impl PhysicalOptimizerRule for JoinsGiveWay {
+impl Interruptible {
+    /// The rule for the plans of a session.
+    pub(crate) fn new(running: &Arc<Running>) -> Interruptible {
+        Interruptible { running: Arc::clone(running) }
+    }
+}
+
+impl PhysicalOptimizerRule for Interruptible {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        plan.rewrite(&mut Wrapping { joins: 0 }).data()
+        let query = Arc::new(Query { running: Arc::clone(&self.running), dropped: AtomicBool::new(false) });
+        let wrapped = plan.transform_up(|node| {
+            let node = with_checked_condition(node, &query)?;
+            Ok(Transformed::yes(Watched::over(node, &query, false)))
+        });
+        Ok(Watched::over(wrapped.data()?, &query, true))
     }
 
     fn name(&self) -> &str {
-        "joins_give_way"
+        "interruptible"
     }
 
     fn schema_check(&self) -> bool {
@@ -40,35 +99,259 @@ impl PhysicalOptimizerRule for JoinsGiveWay {
     }
 }
 
-/// Wraps joins on its way up.
-struct Wrapping {
-    /// From the root to the node.
-    joins: usize,
+/// The node with what it computes over and over inside of one batch made to look whether it is to stop.
+fn with_checked_condition(
+    node: Arc<dyn ExecutionPlan>,
+    query: &Arc<Query>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    let checked = |filter: &JoinFilter| {
+        let condition = Condition { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+        let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+        Some(JoinFilter::new(Arc::new(condition), columns, schema))
+    };
+    if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(checked(filter)).build()?));
+    }
+    if let Some(join) = node.downcast_ref::<HashJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        return join.builder().with_filter(checked(filter)).build_exec();
+    }
+    if let Some(scan) = node.downcast_ref::<EntresolScan>() {
+        return Ok(Arc::new(scan.within(query)));
+    }
+    Ok(node)
 }
 
-impl TreeNodeRewriter for Wrapping {
-    type Node = Arc<dyn ExecutionPlan>;
+/// A node that stops and gives way.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn ExecutionPlan>,
+    query: Arc<Query>,
+    /// What it gives are the rows of the query.
+    is_root: bool,
+}
 
-    fn f_down(&mut self, node: Self::Node) -> EngineResult<Transformed<Self::Node>> {
-        self.joins += usize::from(is_join(node.as_ref()));
-        Ok(Transformed::no(node))
+impl Watched {
+    fn over(inner: Arc<dyn ExecutionPlan>, query: &Arc<Query>, is_root: bool) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Watched { inner, query: Arc::clone(query), is_root })
     }
 
-    fn f_up(&mut self, node: Self::Node) -> EngineResult<Transformed<Self::Node>> {
-        if !is_join(node.as_ref()) {
-            return Ok(Transformed::no(node));
-        }
-        self.joins -= 1;
-        if self.joins >= WRAPPED_MAX {
-            return Ok(Transformed::no(node));
-        }
-        Ok(Transformed::yes(Arc::new(CooperativeExec::new(node))))
+    fn again(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Watched::over(inner, &self.query, self.is_root)
     }
 }
 
-fn is_join(node: &dyn ExecutionPlan) -> bool {
-    node.downcast_ref::<CrossJoinExec>().is_some()
-        || node.downcast_ref::<HashJoinExec>().is_some()
-        || node.downcast_ref::<NestedLoopJoinExec>().is_some()
-        || node.downcast_ref::<SortMergeJoinExec>().is_some()
+impl DisplayAs for Watched {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as(t, f)
+    }
+}
+
+impl ExecutionPlan for Watched {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.inner.as_ref())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn check_invariants(&self, check: InvariantLevel) -> EngineResult<()> {
+        self.inner.check_invariants(check)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.inner.dynamic_expressions_produced()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inner.children()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self.again(Arc::clone(&self.inner).replace_children(children, options)?))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
+    ) -> EngineResult<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+
+    // Required by the trait, superseded by `replace_children`.
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let inner = Arc::clone(&self.inner);
+        let replaced =
+            datafusion::physical_plan::execution_plan::replace_children_if_necessary(inner, children);
+        Ok(self.again(replaced?))
+    }
+
+    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self.again(Arc::clone(&self.inner).reset_state()?))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        self.query.check().map_err(external)?;
+        let rows = self.inner.execute(partition, context)?;
+        Ok(Box::pin(WatchedRows {
+            rows,
+            query: Arc::clone(&self.query),
+            is_wanted: self.is_root,
+            turn: None,
+        }))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.inner.metrics()
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> EngineResult<Arc<Statistics>> {
+        self.inner.statistics_from_inputs(inputs, arguments)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.inner.child_stats_requests(partition)
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.inner.fetch()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.inner.cardinality_effect()
+    }
+
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(self.again(self.inner.with_new_state(state)?))
+    }
+}
+
+/// The rows of a [`Watched`] node.
+struct WatchedRows {
+    rows: SendableRecordBatchStream,
+    query: Arc<Query>,
+    /// It gives the rows of the query, and has not come to their end.
+    is_wanted: bool,
+    /// When it was first asked since it last gave way.
+    turn: Option<Instant>,
+}
+
+impl Stream for WatchedRows {
+    type Item = EngineResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Err(error) = self.query.check() {
+            return Poll::Ready(Some(Err(external(error))));
+        }
+        let now = Instant::now();
+        let began = *self.turn.get_or_insert(now);
+        if now.duration_since(began) > TURN_MAX {
+            self.turn = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = self.rows.poll_next_unpin(context);
+        match &polled {
+            Poll::Pending => self.turn = None,
+            Poll::Ready(Some(Ok(_))) => {}
+            // One of several streams of the query's rows may end long before the others.
+            Poll::Ready(_) => self.is_wanted = false,
+        }
+        polled
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl RecordBatchStream for WatchedRows {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}
+
+impl Drop for WatchedRows {
+    fn drop(&mut self) {
+        if self.is_wanted {
+            self.query.dropped.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The condition of a join, which looks whether the query is to stop before it computes.
+#[derive(Debug)]
+struct Condition {
+    inner: Arc<dyn PhysicalExpr>,
+    query: Arc<Query>,
+}
+
+impl PartialEq for Condition {
+    fn eq(&self, other: &Condition) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Condition {}
+
+impl Hash for Condition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PhysicalExpr for Condition {
+    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
+        self.inner.return_field(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+        self.query.check().map_err(external)?;
+        self.inner.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
+        Ok(Arc::new(Condition { inner, query: Arc::clone(&self.query) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
 }

@@ -4,6 +4,7 @@
 //! are switched off. Memory of queries is bounded by [`query_memory`]; what exceeds it spills or fails.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -27,16 +28,17 @@ use futures::StreamExt;
 use crate::catalog::correlated::{CorrelatedSubqueries, StateHandle};
 use crate::catalog::spelling;
 use crate::catalog::view::Source;
-use crate::cooperation::JoinsGiveWay;
+use crate::cooperation::Interruptible;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::multisets::Multisets;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::result::{Collected, StatementResult};
+use crate::running::Running;
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
-use crate::session::{Session, SessionOptions, blocking, commit};
+use crate::session::{Session, SessionOptions, blocking, commit_after};
 use crate::single_rows::SingleRows;
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::subqueries::{LiftedSubqueries, Membership};
@@ -47,7 +49,7 @@ use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
 use crate::{assignment, definition, explain, limits, literals, merged, modify, past, ranks, typing, write};
 
 /// The engine of a session, with the database's tables.
-pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionContext {
+pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
@@ -80,7 +82,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions) -> SessionConte
         .with_analyzer_rules(analyzer)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
-        .with_physical_optimizer_rule(Arc::new(JoinsGiveWay));
+        .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     if let Some(runtime) = &options.runtime {
         builder = builder.with_runtime_env(Arc::clone(runtime));
     }
@@ -307,6 +309,7 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
         if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
+        session.begin_definite()?;
         let (definition, sequences) = definition::declared(session, &name, create)?;
         let history = definition::declared_history(create)?;
         make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
@@ -324,15 +327,38 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
     let history = definition::declared_history(create)?;
+    session.begin_definite()?;
     make_table(session, &name, TableDefinition::plain(schema), Vec::new(), false, history).await?;
-    match fill(session, &name, frame).await {
-        Ok(rows) => Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows }),
-        Err(error) => {
-            let catalog = Arc::clone(&session.catalog);
-            if let Err(second) = blocking(move || catalog.drop_table(&name)).await? {
-                tracing::warn!(error = %second, "the table of a CREATE TABLE AS that failed is left, perhaps empty");
-            }
-            Err(error)
+    let unfilled = Unfilled { catalog: &session.catalog, name: &name, kept: false };
+    // There is nothing yet that would have to stay.
+    session.end_definite();
+    let rows = fill(session, &name, frame).await?;
+    unfilled.keep();
+    Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows })
+}
+
+/// Drops the new table of a statement that does not come to its end: it fails, or its future is dropped.
+struct Unfilled<'s> {
+    catalog: &'s Catalog,
+    name: &'s str,
+    kept: bool,
+}
+
+impl Unfilled<'_> {
+    /// The table has its rows.
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Unfilled<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        // On this thread: once the failure is reported, the table is gone.
+        if let Err(error) = self.catalog.drop_table(self.name) {
+            tracing::warn!(%error, table = self.name, "the table of a CREATE TABLE AS that failed is left, perhaps empty");
         }
     }
 }
@@ -340,10 +366,12 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
 /// The table is new: its writer needs a snapshot that is not older.
 async fn fill(session: &Session, name: &str, frame: DataFrame) -> Result<u64> {
     let table = session.catalog.table(name)?;
+    let began = Instant::now();
     let writer = session.catalog.begin()?;
+    session.attend(&writer);
     let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
     let rows = insert_frame(&writer, &table, &targets, frame, &session.zone).await?;
-    commit(&writer, session.durability()).await?;
+    commit_after(began, &writer, session.durability(), &session.running).await?;
     Ok(rows)
 }
 

@@ -237,7 +237,10 @@ fn from_shared(error: &Arc<DataFusionError>) -> Error {
                 Error::Tables(entresol_tables::Error::Corrupt { what: what.clone(), reason: reason.clone() })
             }
             // A conflict stays one by its code.
-            Some(own) => Error::coded(own.sqlstate(), own.to_string()),
+            Some(own) => match own.interrupt() {
+                Some(why) => entresol_transactions::Error::Interrupted(why).into(),
+                None => Error::coded(own.sqlstate(), own.to_string()),
+            },
             None => Error::Execution(inner.to_string()),
         },
         other => Error::Execution(other.strip_backtrace()),

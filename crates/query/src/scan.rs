@@ -34,7 +34,8 @@ use entresol_transactions::Transaction;
 
 use crate::access::Access;
 use crate::columns::Columns;
-use crate::error::external;
+use crate::cooperation::Query;
+use crate::error::{Error, external};
 use crate::past::nullable;
 
 /// Rows of a batch.
@@ -52,6 +53,8 @@ pub struct EntresolScan {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// What may stop it.
+    query: Option<Arc<Query>>,
 }
 
 impl EntresolScan {
@@ -87,7 +90,13 @@ impl EntresolScan {
             schema,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
+            query: None,
         }
+    }
+
+    /// The same scan as a part of a query that may be stopped.
+    pub(crate) fn within(&self, query: &Arc<Query>) -> EntresolScan {
+        EntresolScan { query: Some(Arc::clone(query)), ..self.clone() }
     }
 
     /// Which rows are looked at.
@@ -266,6 +275,7 @@ struct Reader {
     /// Rows that may still be given out.
     rows_left: usize,
     metrics: BaselineMetrics,
+    query: Option<Arc<Query>>,
 }
 
 impl Reader {
@@ -287,6 +297,7 @@ impl Reader {
             batch_rows,
             rows_left: scan.limit.unwrap_or(usize::MAX),
             metrics: BaselineMetrics::new(&scan.metrics, 0),
+            query: scan.query.clone(),
         }
     }
 
@@ -344,7 +355,12 @@ impl Iterator for Reader {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
         while self.columns.rows() < self.batch_rows && self.rows_left > 0 {
-            match self.step() {
+            // There may be many steps to a row: what is dead is passed by.
+            let stepped = match self.query.as_ref().map_or(Ok(()), |query| query.check()) {
+                Ok(()) => self.step().map_err(Error::from),
+                Err(stopped) => Err(stopped),
+            };
+            match stepped {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {

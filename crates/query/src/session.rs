@@ -5,8 +5,9 @@
 //!   one; the first that fails ends the text.
 //! - Inside of a block nothing is retried: what the client read before may have decided what it does.
 //! - A session is used by one task at a time. Dropping it aborts its transaction.
-//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a
-//!   COMMIT that has begun may still happen.
+//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a commit or
+//!   a definition that has passed its point of no return still happens.
+//! - [`Session::canceller`] and the setting `statement_timeout` stop a statement: nothing of it takes effect then.
 //! - Results are collected; [`Session::stream`] hands them out batch by batch instead.
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use entresol_transactions::Transaction;
 
 use crate::backup;
 use crate::block::{Block, StatementGuard};
+use crate::bounded;
 use crate::catalog::view::Source;
 use crate::cursor::Cursors;
 use crate::define;
@@ -35,10 +37,12 @@ use crate::error::{Error, Result};
 use crate::execute::Named;
 use crate::explain;
 use crate::functions::{self, Facts};
+use crate::held::Held;
 use crate::past;
 use crate::point;
 use crate::provider::Current;
 use crate::result::StatementResult;
+use crate::running::{Running, StopsIfDropped};
 use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
@@ -50,6 +54,8 @@ use crate::zones::Zone;
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
 /// The longest wait before such a retry.
 const RETRY_WAIT_MAX: Duration = Duration::from_millis(20);
+/// A statement that has held its thread for longer gives way before it commits: whoever waits to stop it gets a turn.
+const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// How a session behaves.
 #[derive(Debug, Clone)]
@@ -82,6 +88,8 @@ pub struct Session {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) context: SessionContext,
     current: Arc<Current>,
+    pub(crate) running: Arc<Running>,
+    pub(crate) held: Held,
     /// What the setting says.
     pub(crate) durability: Durability,
     options: SessionOptions,
@@ -102,6 +110,7 @@ impl Session {
     /// A session on a catalog, outside of a transaction.
     pub fn new(catalog: Arc<Catalog>, options: SessionOptions) -> Session {
         let current = Arc::new(Current::default());
+        let running = Arc::new(Running::default());
         let durability = options.durability;
         let facts = Facts::new(durability);
         let source = Source {
@@ -110,7 +119,8 @@ impl Session {
             facts: Arc::clone(&facts),
             views: Arc::default(),
         };
-        let context = engine::context(&source, &options);
+        let context = engine::context(&source, &options, &running);
+        bounded::register(&context, &running);
         functions::register(&context, &facts);
         crate::catalog::call::register(&context, &source);
         past::register(&context, &catalog, &current);
@@ -119,6 +129,8 @@ impl Session {
             catalog,
             context,
             current,
+            running,
+            held: Held::default(),
             durability,
             options,
             facts,
@@ -136,6 +148,7 @@ impl Session {
     pub async fn execute(&mut self, sql: &str) -> Result<Vec<StatementResult>> {
         let mut results = Vec::new();
         for command in parse(sql)? {
+            self.begin_timed_statement();
             results.push(self.run(command).await?);
         }
         Ok(results)
@@ -158,6 +171,7 @@ impl Session {
         let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
             return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
         };
+        self.begin_timed_statement();
         let transaction = match &mut self.block {
             Some(block) => {
                 block.check(false)?;
@@ -165,6 +179,7 @@ impl Session {
             }
             None => self.catalog.begin()?,
         };
+        self.held.note(&transaction);
         let _bound = Bound::new(&self.current, &transaction);
         let result = match engine::plan_query(self, *statement).await {
             Ok(frame) => frame.execute_stream().await.map_err(Error::from),
@@ -280,7 +295,9 @@ impl Session {
             block.fail(&error);
             return Err(error);
         }
-        self.block = Some(Block::new(&self.catalog, self.default_modes().with(modes))?);
+        let block = Block::new(&self.catalog, self.default_modes().with(modes))?;
+        self.held.note(block.transaction());
+        self.block = Some(block);
         self.settings_before = Some(self.facts.settings());
         Ok(StatementResult::Done { verb: "BEGIN" })
     }
@@ -318,7 +335,8 @@ impl Session {
             self.end_settings(false);
             return Err(Error::RolledBack(message));
         }
-        let committed = commit(block.transaction(), self.durability).await;
+        self.attend(block.transaction());
+        let committed = commit(block.transaction(), self.durability, &self.running).await;
         self.end_settings(committed.is_ok());
         committed?;
         Ok(StatementResult::Done { verb: "COMMIT" })
@@ -356,8 +374,14 @@ impl Session {
     }
 
     async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
+        if let Command::CreateTable(create) = &command {
+            return engine::create_table(self, create).await;
+        }
+        if command.is_definition() || matches!(command, Command::Backup(_)) {
+            // Its steps take effect one by one, on threads that nobody stops: its result is what happened.
+            self.begin_definite()?;
+        }
         match &command {
-            Command::CreateTable(create) => return engine::create_table(self, create).await,
             Command::Define(statement) => return define::run(self, statement).await,
             Command::Sequence(statement) => return sequences::run(self, statement).await,
             Command::Backup(destination) => return backup::run(self, destination.clone()).await,
@@ -390,10 +414,11 @@ impl Session {
     }
 
     async fn run_once(&mut self, command: &Command) -> Result<StatementResult> {
+        let began = Instant::now();
         let transaction = self.catalog.begin()?;
         let result = self.run_in(&transaction, command).await?;
         if command.writes() {
-            commit(&transaction, self.durability).await?;
+            commit_after(began, &transaction, self.durability, &self.running).await?;
         }
         Ok(result)
     }
@@ -404,6 +429,7 @@ impl Session {
         transaction: &Arc<Transaction>,
         command: &Command,
     ) -> Result<StatementResult> {
+        self.attend(transaction);
         let guard = command.writes().then(|| StatementGuard::new(transaction));
         if transaction.as_of().is_none()
             && let Some(point) = point::recognise(&self.catalog, &self.zone, command)
@@ -488,11 +514,32 @@ pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) ->
     durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal
 }
 
-/// Commits; a commit that waits for the disk does so on a thread for blocking work.
-pub(crate) async fn commit(transaction: &Arc<Transaction>, durability: Durability) -> Result<()> {
+/// Commits what a statement wrote that began then. Whoever wants to stop it gets a last turn before.
+pub(crate) async fn commit_after(
+    began: Instant,
+    transaction: &Arc<Transaction>,
+    durability: Durability,
+    running: &Running,
+) -> Result<()> {
+    if began.elapsed() > TURN_MAX {
+        tokio::task::yield_now().await;
+    }
+    commit(transaction, durability, running).await
+}
+
+/// Commits; a commit that waits for the disk does so on a thread for blocking work. If its future is dropped before that
+/// thread is past the point of no return, nothing is committed.
+pub(crate) async fn commit(
+    transaction: &Arc<Transaction>,
+    durability: Durability,
+    running: &Running,
+) -> Result<()> {
     if commit_waits(transaction, durability) && !transaction.written_states().is_empty() {
+        let stops = StopsIfDropped::new(running.statement());
         let transaction = Arc::clone(transaction);
-        blocking(move || transaction.commit(durability)).await??;
+        let committed = blocking(move || transaction.commit(durability)).await;
+        stops.done();
+        committed??;
     } else {
         transaction.commit(durability)?;
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use entresol::transactions::{Cancellation, Interrupt};
 use tokio::sync::Notify;
 
 use crate::security::scram::{equal, random};
@@ -19,14 +20,18 @@ pub(crate) struct Client {
     pub(crate) key: [u8; KEY_BYTES],
     cancelled: AtomicBool,
     wake: Notify,
+    /// What it runs.
+    statement: Mutex<Arc<Cancellation>>,
     /// Milliseconds from the server's start to the begin of the open block, plus one; 0 if there is none.
     transaction_since: AtomicU64,
 }
 
 impl Client {
-    /// Forgets a request that came before the statement.
-    pub(crate) fn begin_statement(&self) {
+    /// Begins a statement, and forgets a request that came before it.
+    pub(crate) fn begin_statement(&self, statement: Arc<Cancellation>) {
+        let mut current = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
         self.cancelled.store(false, Ordering::Release);
+        *current = statement;
     }
 
     /// Waits until somebody cancels the statement.
@@ -36,7 +41,10 @@ impl Client {
         }
     }
 
+    /// Stops what it runs, also where nothing waits that could be woken: in a loop that holds its thread.
     fn cancel(&self) {
+        let statement = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
+        statement.interrupt(Interrupt::Requested);
         self.cancelled.store(true, Ordering::Release);
         self.wake.notify_one();
     }
@@ -84,6 +92,7 @@ impl Clients {
             key,
             cancelled: AtomicBool::new(false),
             wake: Notify::new(),
+            statement: Mutex::default(),
             transaction_since: AtomicU64::new(0),
         });
         open.insert(pid, Arc::clone(&client));
@@ -97,6 +106,15 @@ impl Clients {
             && equal(&client.key, key)
         {
             client.cancel();
+        }
+    }
+
+    /// Stops what all clients run, because the server ends.
+    pub(crate) fn shut_down(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        for client in open.values() {
+            let statement = client.statement.lock().unwrap_or_else(PoisonError::into_inner);
+            statement.interrupt(Interrupt::Shutdown);
         }
     }
 
@@ -158,6 +176,20 @@ mod tests {
         assert!(!one.client.cancelled.load(Ordering::Acquire));
         clients.cancel(one.client.pid, &one.client.key);
         assert!(one.client.cancelled.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn a_request_stops_the_statement_that_runs_and_no_later_one() {
+        let clients = Arc::new(Clients::new());
+        let one = clients.register().unwrap();
+        let (first, second) = (Arc::<Cancellation>::default(), Arc::<Cancellation>::default());
+        one.client.begin_statement(Arc::clone(&first));
+        clients.cancel(one.client.pid, &one.client.key);
+        assert!(first.check().is_err());
+        one.client.begin_statement(Arc::clone(&second));
+        assert!(second.check().is_ok() && !one.client.cancelled.load(Ordering::Acquire));
+        clients.shut_down();
+        assert!(second.check().is_err());
     }
 
     #[test]

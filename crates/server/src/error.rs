@@ -141,6 +141,7 @@ impl From<entresol::Error> for Report {
             ErrorKind::Corrupt => "XX001",
             ErrorKind::Io => "58030",
             ErrorKind::OutcomeUnknown => "08007",
+            ErrorKind::Cancelled => "57014",
             ErrorKind::Closed => "57P01",
             ErrorKind::Unsupported => "0A000",
             _ => "XX000",

@@ -15,7 +15,7 @@ pub const STARTUP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a transaction may be open without a statement, if nothing else is said.
 pub const IDLE_IN_TRANSACTION_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long statements may go on once the server is told to end, if nothing else is said.
-pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
+pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(3);
 /// Prepared statements and portals of a connection.
 pub const NAMES_MAX: usize = 10_000;
 
@@ -70,7 +70,7 @@ pub struct Limits {
     pub startup: Duration,
     /// Memory of one statement; more gets 53200. The bound of all is the database's.
     pub statement_memory_bytes: usize,
-    /// Time that running statements have when the server ends.
+    /// Time that running statements have when the server ends; then they are stopped.
     pub shutdown: Duration,
 }
 

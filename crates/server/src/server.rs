@@ -28,6 +28,8 @@ const REFUSALS_MAX: usize = 64;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// And again so often, until the system gives it up; Linux asks nine times.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a statement may take to stop once the server ends.
+const STOP_TIME_MAX: Duration = Duration::from_millis(800);
 /// A pause when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -166,7 +168,8 @@ impl Server {
     }
 
     /// Serves until `stop` is ready. Then nothing new begins; statements and open transactions have
-    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns.
+    /// [`Limits::shutdown`] to finish, then they are interrupted. All connections are closed when it returns,
+    /// most often less than a second later: what cannot be stopped is waited for.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { listener, metrics, shared, phase } = self;
         let mut connections = JoinSet::new();
@@ -206,9 +209,10 @@ impl Server {
         let all_ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(shared.limits.shutdown, all_ended).await.is_err() {
             phase.send_replace(Phase::Ending);
+            shared.clients.shut_down();
             let all_ended = async { while connections.join_next().await.is_some() {} };
-            // What does not even wait for anything cannot be interrupted; dropping it aborts its transaction.
-            if tokio::time::timeout(shared.limits.shutdown, all_ended).await.is_err() {
+            // Dropping a connection aborts its transaction.
+            if tokio::time::timeout(STOP_TIME_MAX, all_ended).await.is_err() {
                 connections.shutdown().await;
             }
         }

@@ -3,9 +3,10 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::BytesMut;
+use entresol::transactions::Cancellation;
+pub(crate) use entresol::transactions::Interrupt;
 use pgwire::tokio::server::MaybeTls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -43,41 +44,39 @@ impl From<io::Error> for End {
     }
 }
 
-/// Why a statement did not come to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Interrupt {
-    Cancelled,
-    TimedOut,
-    Gone,
-    Shutdown,
-}
-
 /// What may interrupt a statement.
 pub(crate) struct Guard {
     pub(crate) client: Arc<Client>,
     pub(crate) phase: watch::Receiver<Phase>,
-    pub(crate) deadline: Option<Instant>,
+    /// The statement that runs.
+    pub(crate) statement: Arc<Cancellation>,
 }
 
 impl Guard {
     async fn interrupted(&mut self) -> Interrupt {
         let deadline = async {
-            match self.deadline {
+            match self.statement.deadline() {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
         };
-        let phase = &mut self.phase;
-        let ending = async {
-            // The sender lives as long as the server, which waits for its connections.
-            let _ = phase.wait_for(|phase| *phase == Phase::Ending).await;
-        };
         tokio::select! {
-            () = self.client.cancelled() => Interrupt::Cancelled,
+            () = self.client.cancelled() => Interrupt::Requested,
             () = deadline => Interrupt::TimedOut,
-            () = ending => Interrupt::Shutdown,
+            () = ending(&mut self.phase) => Interrupt::Shutdown,
         }
     }
+
+    /// Stops the statement. False if it is too late: then what it did is what happened, and is to be told.
+    fn stops(&self, why: Interrupt) -> bool {
+        self.statement.interrupt(why)
+    }
+}
+
+/// Waits until what still runs is to end.
+async fn ending(phase: &mut watch::Receiver<Phase>) {
+    // The sender lives as long as the server, which waits for its connections.
+    let _ = phase.wait_for(|phase| *phase == Phase::Ending).await;
 }
 
 /// A client's socket.
@@ -131,7 +130,10 @@ impl Socket {
         tokio::select! {
             biased;
             packet = self.packet(bytes_max) => Ok(packet),
-            why = guard.interrupted() => Err(why),
+            why = guard.interrupted() => {
+                guard.stops(why);
+                Err(why)
+            }
         }
     }
 
@@ -172,28 +174,42 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent.
+    /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. What has taken effect
+    /// is told to the end, if the client listens.
     pub(crate) async fn flush_guarded(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
+        let why = tokio::select! {
+            biased;
+            flushed = self.flush() => return flushed.map_err(|_| Interrupt::Disconnected),
+            why = guard.interrupted() => why,
+        };
+        if guard.stops(why) || why == Interrupt::Shutdown {
+            return Err(why);
+        }
         tokio::select! {
             biased;
-            flushed = self.flush() => flushed.map_err(|_| Interrupt::Gone),
-            why = guard.interrupted() => Err(why),
+            flushed = self.flush() => flushed.map_err(|_| Interrupt::Disconnected),
+            () = ending(&mut guard.phase) => Err(Interrupt::Shutdown),
         }
     }
 
-    /// Runs a part of a statement, unless it is interrupted.
+    /// Runs a part of a statement, unless it is interrupted before its point of no return: then the part is dropped, and
+    /// nothing of the statement takes effect. Behind that point it runs to its end, and its result is what happened.
     pub(crate) async fn guarded<T>(
         &mut self,
         guard: &mut Guard,
         future: impl Future<Output = T>,
     ) -> Result<T, Interrupt> {
-        let future = pin!(future);
-        tokio::select! {
+        let mut future = pin!(future);
+        let why = tokio::select! {
             // Most statements end when they are looked at first; then nothing else is.
             biased;
-            result = future => Ok(result),
-            why = guard.interrupted() => Err(why),
-            () = self.gone() => Err(Interrupt::Gone),
+            result = &mut future => return Ok(result),
+            why = guard.interrupted() => why,
+            () = self.gone() => Interrupt::Disconnected,
+        };
+        match guard.stops(why) {
+            true => Err(why),
+            false => Ok(future.await),
         }
     }
 

@@ -31,6 +31,9 @@ use crate::schema::Schema;
 use crate::validity::{Lineage, Validity};
 use crate::value::{Row, Value};
 
+/// How many rows are encoded before a statement looks whether it is stopped.
+const ROWS_PER_CHECK: usize = 256;
+
 /// A table of a [`crate::Catalog`].
 #[derive(Debug)]
 pub struct Table {
@@ -264,9 +267,12 @@ impl Table {
     }
 
     /// Checks and encodes rows: their keys, their values, and the entries of each in the indexes.
-    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, rows: &[R]) -> Result<Encoded> {
+    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<Encoded> {
         let mut encoded = Encoded::with_capacity(rows.len());
-        for row in rows {
+        for (at, row) in rows.iter().enumerate() {
+            if at % ROWS_PER_CHECK == ROWS_PER_CHECK - 1 {
+                tx.check_running()?;
+            }
             let row = self.complete(row.as_ref())?;
             let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
             let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;

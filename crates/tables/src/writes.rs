@@ -38,7 +38,7 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.insert_many(tx, rows);
         }
-        let rows = self.encode_rows(rows)?;
+        let rows = self.encode_rows(tx, rows)?;
         self.check_new_keys(tx, &rows.keys)?;
         self.whole(tx, !self.indexes().is_empty(), || {
             self.reindex(tx, &[], &rows.entries)?;
@@ -65,7 +65,7 @@ impl Table {
         if let Some(current) = self.writer(tx)? {
             return current.upsert_many(tx, rows);
         }
-        let rows = self.encode_rows(rows)?;
+        let rows = self.encode_rows(tx, rows)?;
         if self.indexes().is_empty() {
             return self.write_all(tx, &rows.keys, &rows.values);
         }
@@ -96,7 +96,7 @@ impl Table {
             return current.update_many(tx, old_keys, rows);
         }
         let old_keys = self.encode_keys(old_keys)?;
-        let rows = self.encode_rows(rows)?;
+        let rows = self.encode_rows(tx, rows)?;
         let old = self.old_entries(tx, &old_keys)?;
         if let Some(missing) = old.iter().position(Option::is_none) {
             let key = self.display_key(&old_keys[missing]);

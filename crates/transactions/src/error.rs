@@ -2,7 +2,7 @@
 
 use entresol_structures::KeyBytes;
 
-use crate::{GroupId, StateId, Timestamp};
+use crate::{GroupId, Interrupt, StateId, Timestamp};
 
 /// The result of a transactional call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -102,6 +102,9 @@ pub enum Error {
         /// The length of the key.
         bytes: usize,
     },
+    /// The statement was stopped: nothing of it takes effect.
+    #[error("{0}")]
+    Interrupted(Interrupt),
     /// A bounded resource stayed full: slow down and retry.
     #[error("busy: {0}")]
     Busy(&'static str),

@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod cancellation;
 mod chain;
 mod check;
 #[cfg(test)]
@@ -94,6 +95,7 @@ mod write_sets;
 mod writes;
 
 pub use active::TRANSACTIONS_MAX;
+pub use cancellation::{Cancellation, Interrupt};
 pub use check::{Owner, PROBLEMS_MAX, StateProblem, StateReport};
 pub use commit::{Commit, GROUPS_PER_COMMIT_MAX};
 pub use context::{ContextStats, StateContext};

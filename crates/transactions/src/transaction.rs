@@ -6,6 +6,8 @@
 //! - A read that overlaps the end of its own transaction is not protected any more; it copies the value first and
 //!   then checks that the transaction is still open, so it returns [`Error::Finished`] instead of a torn value.
 //! - Writes stay in DRAM until the commit: aborting discards them, and a crash leaves nothing.
+//! - A [`Cancellation`] that was given to it refuses writes and the commit once it has stopped the statement. The commit asks
+//!   it once, before anything is written.
 //!
 //! Memory: the write set ([`WRITE_SET_BYTES_MAX`](crate::WRITE_SET_BYTES_MAX)); reading allocates nothing for
 //! values of up to 256 bytes.
@@ -18,6 +20,7 @@ use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
 use parking_lot::{Mutex, RwLock};
 
+use crate::cancellation::Cancellation;
 use crate::commit::{self, Commit};
 use crate::context::StateContext;
 use crate::history::utc;
@@ -32,7 +35,7 @@ use crate::state::{Found, State};
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::{Mark, WriteSet};
 use crate::write_sets::ValidatedReads;
-use crate::{Error, Protocol, Result, StateId, Timestamp, interleave};
+use crate::{Error, Interrupt, Protocol, Result, StateId, Timestamp, interleave};
 
 /// How many keys `read_many` looks up together: enough to keep the memory busy.
 const READ_MANY_KEYS: usize = 64;
@@ -52,6 +55,15 @@ pub enum Vote {
 struct Pending {
     writes: WriteSet,
     votes: BTreeMap<StateId, Vote>,
+    /// Of the statement that runs.
+    cancellation: Option<Arc<Cancellation>>,
+}
+
+impl Pending {
+    /// An error if the statement that runs is stopped.
+    fn check_running(&self) -> Result<()> {
+        self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
+    }
 }
 
 /// A transaction; see the [module](self). Dropping it aborts it.
@@ -81,6 +93,8 @@ pub struct Transaction {
     age: Timestamp,
     /// It was ended by its protocol.
     restarts: AtomicBool,
+    /// It was ended because its snapshot is too old.
+    expired: AtomicBool,
     /// It reads the past, and writes nothing.
     past: Option<Past>,
 }
@@ -110,6 +124,7 @@ impl Transaction {
             locks: OnceLock::new(),
             age,
             restarts: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
             past: None,
         }
     }
@@ -285,6 +300,16 @@ impl Transaction {
         &self.context
     }
 
+    /// Names what may stop the statement that runs from now on: its writes, and its commit.
+    pub fn set_cancellation(&self, statement: Arc<Cancellation>) {
+        self.pending.write().cancellation = Some(statement);
+    }
+
+    /// An error if the statement that runs is stopped; for loops that do not write.
+    pub fn check_running(&self) -> Result<()> {
+        self.pending.read().check_running()
+    }
+
     /// Neither committed nor aborted yet.
     #[inline]
     pub fn is_open(&self) -> bool {
@@ -293,7 +318,15 @@ impl Transaction {
 
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_open() { Ok(()) } else { Err(Error::Finished) }
+        if self.is_open() { Ok(()) } else { Err(self.finished()) }
+    }
+
+    #[cold]
+    fn finished(&self) -> Error {
+        match self.expired.load(Ordering::Acquire) {
+            true => Error::Interrupted(Interrupt::SnapshotTooOld),
+            false => Error::Finished,
+        }
     }
 
     /// The flag is set while `pending` is held.
@@ -307,7 +340,7 @@ impl Transaction {
         // Pairs with the release fence of whoever rewrites a slot: it saw the snapshot gone, so it comes after
         // `open` was cleared; who copied one of its words sees that here.
         fence(Ordering::Acquire);
-        if self.open.load(Ordering::Relaxed) { Ok(()) } else { Err(Error::Finished) }
+        if self.open.load(Ordering::Relaxed) { Ok(()) } else { Err(self.finished()) }
     }
 
     /// Checks that the state may be read. Call it with a guard held: then even if the transaction ends meanwhile,
@@ -376,6 +409,9 @@ impl Transaction {
             return self.read_one_by_one(state, keys, f);
         }
         for (chunk_index, chunk) in keys.chunks(READ_MANY_KEYS).enumerate() {
+            if chunk_index > 0 {
+                self.check_running()?;
+            }
             let _guard = pool.pin();
             self.check_readable(state)?;
             state.index.get_many(chunk, &mut offsets)?;
@@ -457,6 +493,7 @@ impl Transaction {
             self.lock(|locks, table| locks.write_key(table, state.id, &key))?;
         }
         let mut pending = self.pending.write();
+        pending.check_running()?;
         self.check_readable(state)?;
         self.check_not_followed()?;
         pending.writes.put(self.context.pool().memory(), state, key, value)?;
@@ -503,10 +540,17 @@ impl Transaction {
             return Err(error);
         }
         let aborted = pending.votes.iter().find(|&(_, &vote)| vote == Vote::Abort).map(|(&state, _)| state);
-        let result = match aborted {
-            Some(state) => Err(Error::VotedAbort(state)),
-            None if pending.writes.is_empty() => self.commit_reads(),
-            None => {
+        let cancellation = pending.cancellation.clone();
+        let stopped = cancellation.as_ref().and_then(|statement| statement.begin_definite().err());
+        let result = match (stopped, aborted) {
+            (Some(stopped), _) => {
+                self.finish();
+                pending.writes.clear();
+                return Err(stopped);
+            }
+            (None, Some(state)) => Err(Error::VotedAbort(state)),
+            (None, None) if pending.writes.is_empty() => self.commit_reads(),
+            (None, None) => {
                 let reads = self.reads.as_ref().map(|reads| reads.lock());
                 let request = commit::Request {
                     slot: self.slot,
@@ -526,6 +570,10 @@ impl Transaction {
             }
         };
         self.finish();
+        if let Some(statement) = cancellation {
+            // What may be there after all is nothing to be stopped any more.
+            statement.end_definite(matches!(result, Ok(_) | Err(Error::OutcomeUnknown { .. })));
+        }
         match &result {
             // The write set stays for `changes`, which does not wait for the tidying.
             Ok(commit) if commit.keys > 0 => {
@@ -554,6 +602,19 @@ impl Transaction {
             self.finish();
             pending.writes.clear();
         }
+    }
+
+    /// Ends a transaction whose snapshot has held back what it sees for long enough, from any thread: as [`Transaction::abort`],
+    /// and whoever goes on with it is told so. False if it is finished.
+    pub fn expire(&self) -> bool {
+        let mut pending = self.pending.write();
+        let open = self.is_open();
+        if open {
+            self.expired.store(true, Ordering::Release);
+            self.finish();
+            pending.writes.clear();
+        }
+        open
     }
 
     /// What the transaction wrote into the state, in key order; after the commit too. None stands for a deletion.

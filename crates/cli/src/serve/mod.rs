@@ -2,6 +2,7 @@
 //!
 //! - SIGTERM and SIGINT end it in order: nothing new begins, what runs may finish within a bound, then the database is
 //!   closed, and the next open has nothing to recover. Without them it ends as in a crash, which loses nothing either.
+//! - If a thread is busy with something that cannot be stopped, the process ends without it, [`END_TIME_MAX`] after the bound.
 //! - The lines on standard output say where it listens; they are written when clients can connect.
 
 pub mod role;
@@ -20,24 +21,33 @@ use crate::arguments::{ServeArguments, TlsMode};
 use crate::error::{Error, Result};
 use crate::shell::output;
 
+/// How long the process takes to end after statements had their time.
+const END_TIME_MAX: Duration = Duration::from_millis(1500);
+/// How long the threads of connections have to end once there is none.
+const THREADS_TIME_MAX: Duration = Duration::from_millis(200);
+/// After so many turns of tasks a busy thread looks at sockets and clocks. A turn of a query takes milliseconds.
+const TURNS_PER_LOOK: u32 = 8;
+
 /// Runs `entresol serve`.
 pub fn run(arguments: &ServeArguments) -> Result<()> {
     let options = server_options(arguments)?;
     // Before the first thread is made: all of them leave the signals to the one that waits for them.
-    let stop = signalled()?;
+    let stop = signalled(arguments.shutdown_timeout + END_TIME_MAX)?;
     let database_options = Options {
         durability: arguments.durability,
         memory_max: arguments.memory_max,
         query_memory_bytes_max: arguments.query_memory,
+        max_snapshot_age: (!arguments.max_snapshot_age.is_zero()).then_some(arguments.max_snapshot_age),
         ..Options::default()
     };
     let database = Database::open(&arguments.dir, database_options)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.thread_name("entresol client").thread_stack_size(STACK_BYTES).enable_all();
+    builder.event_interval(TURNS_PER_LOOK);
     let runtime = builder.build()?;
     let served = runtime.block_on(serve(database.clone(), options, stop));
     // Nothing of a connection may hold the database any more when it is closed.
-    runtime.shutdown_timeout(arguments.shutdown_timeout);
+    runtime.shutdown_timeout(THREADS_TIME_MAX);
     let closed = database.close();
     served?;
     Ok(closed?)
@@ -73,8 +83,8 @@ fn announce(address: SocketAddr, metrics: Option<SocketAddr>, encrypted: bool) -
     Ok(out.flush()?)
 }
 
-/// Blocks the signals that end the server and tells when the first of them comes.
-fn signalled() -> Result<oneshot::Receiver<Signal>> {
+/// Blocks the signals that end the server and tells when the first of them comes. The process ends within `time_max` of it.
+fn signalled(time_max: Duration) -> Result<oneshot::Receiver<Signal>> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -85,6 +95,12 @@ fn signalled() -> Result<oneshot::Receiver<Signal>> {
         if let Ok(signal) = signals.wait() {
             // Nobody listens if the server never started.
             let _ = sender.send(signal);
+            std::thread::sleep(time_max);
+            // As in a crash: what was committed is there, what was not never happened.
+            eprintln!(
+                "entresol: a statement did not stop in time: the process ends without closing the database"
+            );
+            std::process::exit(1);
         }
     };
     std::thread::Builder::new().name("entresol signals".to_owned()).spawn(wait)?;

@@ -18,6 +18,7 @@ use crate::defaults::Defaults;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::point::exact;
+use crate::running::Running;
 use crate::session::{Session, commit};
 use crate::source;
 use crate::syntax::table_name;
@@ -38,6 +39,7 @@ pub struct CopyIn {
     batch: Vec<(u64, Row)>,
     copied: u64,
     transaction: Arc<Transaction>,
+    running: Arc<Running>,
     within: Within,
 }
 
@@ -119,6 +121,7 @@ impl Session {
             Some(transaction) => transaction,
             None => self.catalog.begin()?,
         };
+        self.attend(&transaction);
         let state = self.context.state();
         let defaults = Defaults::new(state.clone(), &table, &columns)?;
         let checks = Checks::new(state, &table)?;
@@ -131,6 +134,7 @@ impl Session {
             batch: Vec::new(),
             copied: 0,
             transaction,
+            running: Arc::clone(&self.running),
             within,
         })
     }
@@ -194,7 +198,7 @@ impl CopyIn {
             return Err(self.failed(error));
         }
         match &mut self.within {
-            Within::Alone(durability) => commit(&self.transaction, *durability).await?,
+            Within::Alone(durability) => commit(&self.transaction, *durability, &self.running).await?,
             Within::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
         }
         Ok(self.copied)
@@ -311,6 +315,9 @@ impl Target {
         }
         self.defaults.fill(&mut rows)?;
         let Err(error) = self.insert(tx, &rows) else { return Ok(rows.len() as u64) };
+        if error.interrupt().is_some() {
+            return Err(error);
+        }
         // None of them was written: one after the other shows which is wrong.
         for (line, row) in lines.iter().zip(&rows) {
             if let Err(error) = self.insert(tx, std::slice::from_ref(row)) {

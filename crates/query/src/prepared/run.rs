@@ -1,6 +1,7 @@
 //! Runs of prepared statements: at once where nothing has to be waited for, else as futures.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -15,7 +16,7 @@ use crate::block::StatementGuard;
 use crate::error::{Error, Result};
 use crate::parameters;
 use crate::result::{Outcome, Short, StatementResult};
-use crate::session::{Session, commit, commit_waits};
+use crate::session::{Session, commit_after, commit_waits};
 use crate::zones::UTC;
 
 impl Session {
@@ -82,6 +83,9 @@ impl Session {
             if writes && commit_waits(&transaction, self.durability()) {
                 return None;
             }
+            if writes {
+                transaction.set_cancellation(self.running.statement());
+            }
             let given = match work.run(&transaction, values) {
                 Ok(given) => given?,
                 // It is run again there.
@@ -99,6 +103,7 @@ impl Session {
         let failure = Arc::clone(block.failure());
         let ran = match block.check(writes).and_then(|()| block.next_statement()) {
             Ok(transaction) => {
+                transaction.set_cancellation(self.running.statement());
                 let guard = writes.then(|| StatementGuard::new(&transaction));
                 let ran = work.run(&transaction, values);
                 if ran.is_ok() {
@@ -123,10 +128,11 @@ impl Session {
         values: &[ScalarValue],
         writes: bool,
     ) -> Result<Outcome> {
+        let began = Instant::now();
         let transaction = self.catalog.begin()?;
         let outcome = self.run_prepared_in(&transaction, prepared, values, writes).await?;
         if writes {
-            commit(&transaction, self.durability()).await?;
+            commit_after(began, &transaction, self.durability(), &self.running).await?;
         }
         Ok(outcome)
     }
@@ -138,6 +144,7 @@ impl Session {
         values: &[ScalarValue],
         writes: bool,
     ) -> Result<Outcome> {
+        self.attend(transaction);
         let work = self.work(prepared).await?;
         let given = match work.as_ref() {
             // A plan of the present is none for the past.

@@ -99,19 +99,22 @@ impl From<End> for Failure {
 
 impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Failure {
-        Failure::Report(error.into())
+        match error.interrupt() {
+            Some(why) => why.into(),
+            None => Failure::Report(error.into()),
+        }
     }
 }
 
 impl From<Interrupt> for Failure {
     fn from(interrupt: Interrupt) -> Failure {
-        let message = match interrupt {
-            Interrupt::Cancelled => "canceling statement due to user request",
-            Interrupt::TimedOut => "canceling statement due to statement timeout",
-            Interrupt::Gone => return Failure::End(End::Gone),
+        let code = match interrupt {
+            Interrupt::Requested | Interrupt::TimedOut => "57014",
+            Interrupt::SnapshotTooOld => "72000",
+            Interrupt::Disconnected => return Failure::End(End::Gone),
             Interrupt::Shutdown => return Failure::End(End::Fatal(shutting_down())),
         };
-        Failure::Report(Report::error("57014", message))
+        Failure::Report(Report::error(code, interrupt.to_string()))
     }
 }
 
@@ -126,7 +129,7 @@ pub(crate) async fn serve(started: Started, shared: Arc<Shared>) {
     let client = Arc::clone(&registered.client);
     let mut connection = Connection {
         socket,
-        guard: Guard { client, phase: phase.clone(), deadline: None },
+        guard: Guard { client, phase: phase.clone(), statement: Arc::default() },
         session,
         statements: HashMap::new(),
         portals: HashMap::new(),
@@ -273,13 +276,14 @@ impl Connection {
     }
 
     async fn flush(&mut self) -> Result<(), End> {
-        self.guard.deadline = None;
+        // The statement has ended.
+        self.guard.statement = Arc::default();
         match self.socket.flush_guarded(&mut self.guard).await {
             Ok(()) => Ok(()),
-            // A cancel request that came too late.
-            Err(Interrupt::Cancelled | Interrupt::TimedOut) => self.socket.flush().await,
-            Err(Interrupt::Gone) => Err(End::Gone),
+            Err(Interrupt::Disconnected) => Err(End::Gone),
             Err(Interrupt::Shutdown) => Err(End::Fatal(shutting_down())),
+            // A cancel request that came too late.
+            Err(_) => self.socket.flush().await,
         }
     }
 
@@ -318,19 +322,25 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a statement about transactions.
+    /// Runs a statement about transactions that no client sent: nothing interrupts it.
     async fn plain(&mut self, sql: &str) -> Result<(), QueryError> {
-        let prepared = self.session.prepare(sql, &[]).await?;
-        self.session.run_prepared(&prepared, &[]).await.map(drop)
+        let statement = self.session.resume_statement(Arc::default());
+        let done = match self.session.prepare(sql, &[]).await {
+            Ok(prepared) => self.session.run_prepared(&prepared, &[]).await.map(drop),
+            Err(error) => Err(error),
+        };
+        self.session.resume_statement(statement);
+        done
     }
 
     /// Begins to measure a statement: its limits count from here.
     fn begin_statement(&mut self) -> Instant {
         let now = Instant::now();
-        self.registered.client.begin_statement();
         self.settings.look(&self.session);
         let limit = shorter(self.settings.statement, self.shared.limits.statement);
-        self.guard.deadline = limit.map(|limit| now + limit);
+        let statement = self.session.begin_statement(limit.and_then(|limit| now.checked_add(limit)));
+        self.registered.client.begin_statement(Arc::clone(&statement));
+        self.guard.statement = statement;
         now
     }
 }

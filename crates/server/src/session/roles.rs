@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use entresol::query::Error as QueryError;
+
 use super::{Connection, Failure};
 use crate::error::Report;
 use crate::security::roles;
@@ -29,6 +31,8 @@ impl Connection {
             let message = format!("{tag} cannot run inside a transaction block");
             return Err(Report::error("25001", message).into());
         }
+        // It takes effect on a thread that nobody stops.
+        self.guard.statement.begin_definite().map_err(QueryError::from)?;
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
         let running = tokio::task::spawn_blocking(move || statement.run(&shared.db, &by));
         let done = self.socket.guarded(&mut self.guard, running).await?;

@@ -1,6 +1,7 @@
 //! The wire as clients meet it: a real server in this process, tokio-postgres, psql, and bytes that are no protocol.
 #![allow(clippy::unwrap_used)]
 
+mod cancellation;
 mod copy;
 mod extended;
 mod hostile;

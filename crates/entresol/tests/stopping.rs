@@ -1,0 +1,67 @@
+//! Statements that stop, snapshots that are held for too long, commits of which nobody knows.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use entresol::memory::Env;
+use entresol::memory::env::{Fault, FaultyFiles};
+use entresol::{Database, DomainChoice, ErrorKind, Options};
+
+#[test]
+fn a_snapshot_that_is_too_old_ends_and_says_so() {
+    let age = Duration::from_millis(300);
+    let database = Database::volatile(Options::default().max_snapshot_age(age)).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)").unwrap();
+    let mut reader = database.session().unwrap();
+    reader.execute("BEGIN").unwrap();
+    reader.query("SELECT * FROM t").unwrap();
+    std::thread::sleep(age * 3);
+    let error = reader.query("SELECT * FROM t").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.message().contains("snapshot too old"), "{error}");
+    reader.execute("ROLLBACK").unwrap();
+    assert_eq!(reader.query("SELECT * FROM t").unwrap()[0].num_rows(), 1);
+    // A writer's block commits nothing either.
+    reader.execute("BEGIN; INSERT INTO t VALUES (2)").unwrap();
+    std::thread::sleep(age * 3);
+    assert!(reader.execute("COMMIT").unwrap_err().message().contains("snapshot too old"));
+    assert_eq!(session.query("SELECT * FROM t").unwrap()[0].num_rows(), 1);
+    // Statements that come in time are not touched.
+    let start = Instant::now();
+    while start.elapsed() < age * 3 {
+        session.execute("BEGIN; SELECT * FROM t; COMMIT").unwrap();
+    }
+    drop((session, reader));
+    database.close().unwrap();
+}
+
+#[test]
+fn a_statement_timeout_stops_sessions_without_a_server_too() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY); SET statement_timeout = '200ms'").unwrap();
+    let error = session.execute("INSERT INTO t SELECT value FROM generate_series(1, 100000000)").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+    assert_eq!(session.query("SELECT count(*) FROM t WHERE id > 0").unwrap()[0].num_rows(), 1);
+    assert!(session.query("SELECT id FROM t").unwrap().iter().all(|batch| batch.num_rows() == 0));
+    drop(session);
+    database.close().unwrap();
+}
+
+#[test]
+fn a_commit_of_which_nobody_knows_has_a_kind_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = FaultyFiles::new();
+    let mut options = Options::default().domain(DomainChoice::Journal);
+    options.env = Env::real().with_files(Arc::new(files.clone()));
+    let database = Database::open(dir.path().join("db"), options).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1)").unwrap();
+    files.arm(Fault::SyncError, 0);
+    let error = session.execute("INSERT INTO t VALUES (2)").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    // Those that come later did not happen, and say so in another way.
+    assert_eq!(session.execute("INSERT INTO t VALUES (3)").unwrap_err().kind(), ErrorKind::Io);
+}
