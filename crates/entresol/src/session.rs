@@ -150,6 +150,11 @@ impl Session {
         Ok(copy.rows())
     }
 
+    /// The notices since they were taken last: clauses that were accepted and have no effect.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.inner.take_notices()
+    }
+
     /// True between BEGIN and COMMIT or ROLLBACK.
     pub fn in_transaction(&self) -> bool {
         self.inner.in_transaction()
@@ -213,6 +218,11 @@ impl AsyncSession {
     /// Runs one query and hands its rows out as they are computed; they all come from one snapshot.
     pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
         Ok(self.inner.stream(sql).await?)
+    }
+
+    /// The notices since they were taken last: clauses that were accepted and have no effect.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.inner.take_notices()
     }
 
     /// True between BEGIN and COMMIT or ROLLBACK.

@@ -146,7 +146,9 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
         let Some((position, interval)) = place else { return Coverage::None };
         // A span over many values leaves out what its intervals leave out, not what its sets do.
         let by_access = position < exact || (interval && spanned == Some(position));
-        match by_access && schema.columns()[columns[position]].data_type != DataType::Double {
+        match by_access
+            && !matches!(schema.columns()[columns[position]].data_type, DataType::Real | DataType::Double)
+        {
             true => Coverage::Exact,
             false if by_access || spanned == Some(position) => Coverage::Partial,
             false => Coverage::None,
@@ -417,8 +419,10 @@ fn literal(expr: &Expr, data_type: DataType) -> Option<Value> {
 fn value_of(scalar: ScalarValue) -> Option<Value> {
     Some(match scalar {
         ScalarValue::Boolean(Some(value)) => Value::Boolean(value),
+        ScalarValue::Int16(Some(value)) => Value::Int(value.into()),
         ScalarValue::Int32(Some(value)) => Value::Int(value),
         ScalarValue::Int64(Some(value)) => Value::BigInt(value),
+        ScalarValue::Float32(Some(value)) => Value::Double(value.into()),
         ScalarValue::Float64(Some(value)) => Value::Double(value),
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(value),
         ScalarValue::Date32(Some(value)) => Value::Date(value),

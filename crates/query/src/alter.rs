@@ -2,7 +2,8 @@
 //!
 //! - Adding and dropping columns touches no row: rows say which shape they have, and what older rows have in a new column
 //!   stands in the catalog. So a new column's default must give the same for all rows: no `random()`.
-//! - SET NOT NULL and ADD CHECK read all rows, while nobody writes one that breaks the new rule. ADD UNIQUE builds an index.
+//! - SET NOT NULL and ADD CHECK read all rows, while nobody writes one that breaks the new rule. ADD UNIQUE builds an index,
+//!   and so does ADD PRIMARY KEY, after SET NOT NULL.
 //! - Columns of the key, of indexes and of checks can be renamed, but not dropped.
 //! - One statement makes one change, so that it is done whole or not at all. One exception: ADD COLUMN with CHECK, or with
 //!   NOT NULL and no default, adds the column, then the rule; a crash between them leaves the column without it.
@@ -11,21 +12,22 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
-    DropBehavior, GeneratedAs, RenameTableNameKind, SqlOption, TableConstraint,
+    DropBehavior, GeneratedAs, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
 };
 use entresol_tables::{
-    Alteration, Column, Error as TableError, ScanRange, Table, TableDefinition, Value, Verify,
+    Alteration, Column, Error as TableError, IndexDefinition, ScanRange, Table, TableDefinition, Value,
+    Verify,
 };
 use entresol_transactions::Transaction;
 
 use crate::checks::{self, Checks};
 use crate::defaults;
 use crate::definition::{
-    Declared, add_check, column_indexes, declared_column, no_foreign_keys, unique_index,
+    Declared, add_check, column_indexes, declared_column, free_name, no_foreign_keys, unique_index,
 };
 use crate::error::{Error, Result};
 use crate::generated::{self, Generated};
-use crate::past::history_option;
+use crate::past::{history_option, option_names};
 use crate::result::StatementResult;
 use crate::session::{Session, blocking};
 use crate::syntax::{identifier, refuse, table_name};
@@ -113,6 +115,7 @@ impl Rule {
 impl Change<'_> {
     /// `SET (history = …)`.
     async fn set_history(&self, options: &[SqlOption]) -> Result<StatementResult> {
+        self.session.storage_notice(option_names(options));
         let Some(history) = history_option("ALTER TABLE", options)? else { return Ok(DONE) };
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || match history {
@@ -377,7 +380,9 @@ impl Change<'_> {
                 Err(Error::coded("42601", message))
             }
             AlterColumnOperation::DropNotNull => {
-                if self.table.schema().key().contains(&column) {
+                let indexes = &self.table.definition().indexes;
+                let of_key = |index: &IndexDefinition| index.primary && index.columns.contains(&column);
+                if self.table.schema().key().contains(&column) || indexes.iter().any(of_key) {
                     let message = format!("column \"{name}\" is in a primary key");
                     return Err(Error::coded("42P16", message));
                 }
@@ -428,9 +433,45 @@ impl Change<'_> {
                 blocking(move || catalog.create_index(&table, index).map(drop)).await??;
                 Ok(DONE)
             }
+            TableConstraint::PrimaryKey(primary) => self.add_primary_key(primary).await,
             TableConstraint::ForeignKey(_) => Err(no_foreign_keys()),
             other => Err(Error::unsupported(format!("ADD {other} in ALTER TABLE"))),
         }
+    }
+
+    /// A primary key of rows that are there: their columns become NOT NULL, then a unique index is built. The rows stay where
+    /// they are, in the order of their hidden key. A crash in between leaves columns that are NOT NULL.
+    async fn add_primary_key(&self, primary: &PrimaryKeyConstraint) -> Result<StatementResult> {
+        refuse(
+            "ADD PRIMARY KEY",
+            &[
+                (primary.characteristics.is_some(), "DEFERRABLE"),
+                (primary.index_name.is_some(), "an index name"),
+            ],
+        )?;
+        let (name, definition) = (self.table.name().to_owned(), self.table.definition());
+        if !definition.schema.hidden_key() || definition.indexes.iter().any(|index| index.primary) {
+            let message = format!("multiple primary keys for table \"{name}\" are not allowed");
+            return Err(Error::coded("42P16", message));
+        }
+        let columns = column_indexes(&name, &definition.schema, &primary.columns)?;
+        let constraint = match &primary.name {
+            Some(name) => identifier(name),
+            None => {
+                free_name(&format!("{name}_pkey"), |name| self.session.catalog.relation_kind(name).is_some())
+            }
+        };
+        for &column in &columns {
+            let table = self.session.catalog.table(&name)?;
+            if table.schema().columns()[column].nullable {
+                Change { session: self.session, table }.set_not_null(column).await?;
+            }
+        }
+        let index =
+            IndexDefinition { name: constraint, columns, unique: true, constraint: true, primary: true };
+        let catalog = Arc::clone(&self.session.catalog);
+        blocking(move || catalog.create_index(&name, index).map(drop)).await??;
+        Ok(DONE)
     }
 
     async fn drop_constraint(&self, name: &str, if_exists: bool) -> Result<StatementResult> {

@@ -3,12 +3,12 @@
 //! | column | takes |
 //! | --- | --- |
 //! | BOOLEAN | booleans, text |
-//! | INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), text |
-//! | DOUBLE | numbers, text |
-//! | DECIMAL | numbers (rounded to the scale, half away from zero), text |
+//! | SMALLINT, INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), text |
+//! | REAL, DOUBLE | numbers, text |
+//! | DECIMAL | numbers (rounded to the scale, half away from zero; refused if the column is exact), text |
 //! | DATE | dates, timestamps at midnight, text |
 //! | TIMESTAMP, TIMESTAMPTZ | timestamps (of microseconds at most: finer ones are cut), dates, text |
-//! | VARCHAR | text; booleans, numbers, dates and timestamps as they print |
+//! | VARCHAR, CHAR | text; booleans, numbers, dates and timestamps as they print |
 //!
 //! - Timestamps with and without a zone become each other in the session's zone.
 //! - Text is read as [`Zone::value`] reads it. NULL goes everywhere; NOT NULL is the tables' business.
@@ -18,13 +18,14 @@
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType as ArrowType, Date32Type, Decimal128Type, Float64Type, Int64Type, TimeUnit,
+    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int64Type, TimeUnit,
     TimestampMicrosecondType,
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol_tables::calendar::MICROS_PER_DAY;
-use entresol_tables::{Column, DataType, Row, Table, Value, decimal};
+use entresol_tables::modifier::TooLong;
+use entresol_tables::{Column, DataType, Modifier, Row, Table, Value, decimal, single};
 
 use crate::error::{Error, Result};
 use crate::zones::{self, Zone};
@@ -75,6 +76,7 @@ enum Source {
     Null,
     Boolean,
     Integer,
+    Real,
     Double,
     Decimal { scale: i8 },
     Date,
@@ -91,7 +93,8 @@ impl Source {
             ArrowType::Int8 | ArrowType::Int16 | ArrowType::Int32 | ArrowType::Int64 => Source::Integer,
             ArrowType::UInt8 | ArrowType::UInt16 | ArrowType::UInt32 => Source::Integer,
             ArrowType::UInt64 => Source::Decimal { scale: 0 },
-            ArrowType::Float16 | ArrowType::Float32 | ArrowType::Float64 => Source::Double,
+            ArrowType::Float16 | ArrowType::Float32 => Source::Real,
+            ArrowType::Float64 => Source::Double,
             ArrowType::Decimal32(_, scale)
             | ArrowType::Decimal64(_, scale)
             | ArrowType::Decimal128(_, scale)
@@ -112,9 +115,14 @@ impl Source {
         match (self, target) {
             (Source::Null | Source::Text, _) | (_, DataType::Varchar) => true,
             (Source::Boolean, target) => target == DataType::Boolean,
-            (Source::Integer | Source::Double | Source::Decimal { .. }, target) => matches!(
+            (Source::Integer | Source::Real | Source::Double | Source::Decimal { .. }, target) => matches!(
                 target,
-                DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. }
+                DataType::SmallInt
+                    | DataType::Int
+                    | DataType::BigInt
+                    | DataType::Real
+                    | DataType::Double
+                    | DataType::Decimal { .. }
             ),
             (Source::Date | Source::Timestamp | Source::Moment, target) => {
                 matches!(target, DataType::Date | DataType::Timestamp | DataType::TimestampTz)
@@ -127,6 +135,7 @@ impl Source {
             Source::Null => ArrowType::Null,
             Source::Boolean => ArrowType::Boolean,
             Source::Integer => ArrowType::Int64,
+            Source::Real => ArrowType::Float32,
             Source::Double => ArrowType::Float64,
             Source::Decimal { scale } => ArrowType::Decimal128(38, scale),
             Source::Date => ArrowType::Date32,
@@ -150,7 +159,7 @@ impl Place<'_> {
             table: self.table.to_owned(),
             column: self.column.name.clone(),
             value: value.into(),
-            expected: self.column.data_type.to_string(),
+            expected: self.column.declared_type(),
         }
     }
 
@@ -168,9 +177,11 @@ impl Place<'_> {
                 continue;
             }
             let value = match source {
+                Source::Text => Some(self.from_text(array.as_string::<i32>().value(row), zone)?),
                 Source::Null => Some(Value::Null),
                 Source::Boolean => from_boolean(array.as_boolean().value(row), target),
                 Source::Integer => from_integer(array.as_primitive::<Int64Type>().value(row), target),
+                Source::Real => from_real(array.as_primitive::<Float32Type>().value(row), target),
                 Source::Double => from_double(array.as_primitive::<Float64Type>().value(row), target),
                 Source::Decimal { scale } => {
                     from_decimal(array.as_primitive::<Decimal128Type>().value(row), scale as u8, target)
@@ -182,13 +193,43 @@ impl Place<'_> {
                 Source::Moment => {
                     from_moment(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
                 }
-                Source::Text => {
-                    zone.value(&self.column.name, array.as_string::<i32>().value(row), target).ok()
-                }
             };
-            put(row, value.ok_or_else(|| self.misfit(printed(array, row)))?);
+            let value = value.ok_or_else(|| self.misfit(printed(array, row)))?;
+            if self.column.modifier == Modifier::Exact && loses(source, array, row, target) {
+                return Err(self.column.digits_lost(self.table, &printed(array, row)).into());
+            }
+            put(row, self.fitted(value)?);
         }
         Ok(())
+    }
+
+    fn from_text(&self, text: &str, zone: &Zone) -> Result<Value> {
+        use entresol_tables::Error::{DigitsLost, TooLong};
+        zone.value(self.column, text).map_err(|error| match error {
+            TooLong { column, expected, .. } => {
+                TooLong { table: self.table.to_owned(), column, expected }.into()
+            }
+            DigitsLost { column, value, scale, .. } => {
+                DigitsLost { table: self.table.to_owned(), column, value, scale }.into()
+            }
+            _ => self.misfit(format!("'{text}'")),
+        })
+    }
+
+    /// The value as the column stores it.
+    fn fitted(&self, value: Value) -> Result<Value> {
+        match &value {
+            Value::Varchar(text) if self.column.modifier.limits_text() => {
+                let (table, column) = (self.table.to_owned(), self.column.name.clone());
+                let expected = self.column.modifier;
+                match expected.fit(text) {
+                    Ok(fit) if fit.len() == text.len() => Ok(value),
+                    Ok(fit) => Ok(Value::varchar(fit)),
+                    Err(TooLong) => Err(entresol_tables::Error::TooLong { table, column, expected }.into()),
+                }
+            }
+            _ => Ok(value),
+        }
     }
 
     /// Brings an array to the one type of its kind; that loses nothing but digits below a microsecond.
@@ -216,6 +257,23 @@ fn printed(array: &ArrayRef, row: usize) -> String {
     }
 }
 
+/// Whether a number has digits that the scale of a DECIMAL has no place for.
+fn loses(source: Source, array: &ArrayRef, row: usize, target: DataType) -> bool {
+    let DataType::Decimal { scale: kept, .. } = target else { return false };
+    match source {
+        Source::Decimal { scale } => {
+            decimal::rescale_loses(array.as_primitive::<Decimal128Type>().value(row), scale as u8, kept)
+        }
+        Source::Real => {
+            decimal::loses_digits(&array.as_primitive::<Float32Type>().value(row).to_string(), kept)
+        }
+        Source::Double => {
+            decimal::loses_digits(&array.as_primitive::<Float64Type>().value(row).to_string(), kept)
+        }
+        _ => false,
+    }
+}
+
 fn from_boolean(value: bool, target: DataType) -> Option<Value> {
     match target {
         DataType::Boolean => Some(Value::Boolean(value)),
@@ -226,8 +284,10 @@ fn from_boolean(value: bool, target: DataType) -> Option<Value> {
 
 fn from_integer(value: i64, target: DataType) -> Option<Value> {
     match target {
+        DataType::SmallInt => i16::try_from(value).ok().map(|value| Value::Int(value.into())),
         DataType::Int => i32::try_from(value).ok().map(Value::Int),
         DataType::BigInt => Some(Value::BigInt(value)),
+        DataType::Real => single(value as f64).map(Value::Double),
         DataType::Double => Some(Value::Double(value as f64)),
         DataType::Decimal { .. } => from_decimal(i128::from(value), 0, target),
         DataType::Varchar => Some(Value::varchar(value.to_string())),
@@ -235,11 +295,23 @@ fn from_integer(value: i64, target: DataType) -> Option<Value> {
     }
 }
 
+fn from_real(value: f32, target: DataType) -> Option<Value> {
+    match target {
+        DataType::Varchar => Some(Value::varchar(value.to_string())),
+        // Its own shortest text, not that of the double.
+        DataType::Decimal { precision, scale } => {
+            decimal::parse(&value.to_string(), precision, scale).map(Value::Decimal)
+        }
+        target => from_double(f64::from(value), target),
+    }
+}
+
 fn from_double(value: f64, target: DataType) -> Option<Value> {
     match target {
+        DataType::Real => single(value).map(Value::Double),
         DataType::Double => Some(Value::Double(value)),
         DataType::Varchar => Some(Value::varchar(value.to_string())),
-        DataType::Int | DataType::BigInt => {
+        DataType::SmallInt | DataType::Int | DataType::BigInt => {
             let rounded = value.round_ties_even();
             // 2^63 is exact in a double; the comparison also refuses NaN.
             let fits = (-(2f64.powi(63))..2f64.powi(63)).contains(&rounded);
@@ -255,12 +327,10 @@ fn from_double(value: f64, target: DataType) -> Option<Value> {
 
 fn from_decimal(unscaled: i128, scale: u8, target: DataType) -> Option<Value> {
     match target {
-        DataType::Int => {
-            decimal::rescale(unscaled, scale, 0).and_then(|value| i32::try_from(value).ok()).map(Value::Int)
-        }
-        DataType::BigInt => decimal::rescale(unscaled, scale, 0)
+        DataType::SmallInt | DataType::Int | DataType::BigInt => decimal::rescale(unscaled, scale, 0)
             .and_then(|value| i64::try_from(value).ok())
-            .map(Value::BigInt),
+            .and_then(|value| from_integer(value, target)),
+        DataType::Real => single(decimal_to_double(unscaled, scale)).map(Value::Double),
         DataType::Double => Some(Value::Double(decimal_to_double(unscaled, scale))),
         DataType::Decimal { precision, scale: target_scale } => {
             decimal::rescale(unscaled, scale, target_scale)

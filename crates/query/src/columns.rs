@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanBuilder, Date32Builder, Decimal128Builder, Float64Builder, Int32Builder, Int64Builder,
-    StringBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder, Int16Builder,
+    Int32Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::arrow::error::ArrowError;
@@ -20,8 +20,10 @@ const TEXT_BYTES_PER_ROW: usize = 16;
 
 enum Builder {
     Boolean(BooleanBuilder),
+    SmallInt(Int16Builder),
     Int(Int32Builder),
     BigInt(Int64Builder),
+    Real(Float32Builder),
     Double(Float64Builder),
     Decimal(Decimal128Builder),
     Date(Date32Builder),
@@ -76,8 +78,10 @@ impl Builder {
     fn new(data_type: DataType, arrow: &ArrowType, rows: usize) -> Builder {
         match data_type {
             DataType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(rows)),
+            DataType::SmallInt => Builder::SmallInt(Int16Builder::with_capacity(rows)),
             DataType::Int => Builder::Int(Int32Builder::with_capacity(rows)),
             DataType::BigInt => Builder::BigInt(Int64Builder::with_capacity(rows)),
+            DataType::Real => Builder::Real(Float32Builder::with_capacity(rows)),
             DataType::Double => Builder::Double(Float64Builder::with_capacity(rows)),
             DataType::Decimal { .. } => {
                 Builder::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow.clone()))
@@ -96,8 +100,11 @@ impl Builder {
         let null = row.is_null(column);
         match self {
             Builder::Boolean(builder) => builder.append_option((!null).then(|| row.boolean(column))),
+            // Every stored value was checked to be in range.
+            Builder::SmallInt(builder) => builder.append_option((!null).then(|| row.int(column) as i16)),
             Builder::Int(builder) => builder.append_option((!null).then(|| row.int(column))),
             Builder::BigInt(builder) => builder.append_option((!null).then(|| row.bigint(column))),
+            Builder::Real(builder) => builder.append_option((!null).then(|| row.double(column) as f32)),
             Builder::Double(builder) => builder.append_option((!null).then(|| row.double(column))),
             Builder::Decimal(builder) => builder.append_option((!null).then(|| row.decimal(column))),
             Builder::Date(builder) => builder.append_option((!null).then(|| row.date(column))),
@@ -109,8 +116,10 @@ impl Builder {
     fn finish(&mut self) -> ArrayRef {
         match self {
             Builder::Boolean(builder) => Arc::new(builder.finish()),
+            Builder::SmallInt(builder) => Arc::new(builder.finish()),
             Builder::Int(builder) => Arc::new(builder.finish()),
             Builder::BigInt(builder) => Arc::new(builder.finish()),
+            Builder::Real(builder) => Arc::new(builder.finish()),
             Builder::Double(builder) => Arc::new(builder.finish()),
             Builder::Decimal(builder) => Arc::new(builder.finish()),
             Builder::Date(builder) => Arc::new(builder.finish()),

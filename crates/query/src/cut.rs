@@ -9,6 +9,8 @@
 //! ... AS IDENTITY (options)                                           put in the order that the parser knows
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::cursor_text
 //! TABLE t, FROM t a FOR SYSTEM_TIME AS OF moment                      in other words: crate::respelled
+//! ABORT                                                               PostgreSQL's: ROLLBACK
+//! ANALYZE VERBOSE                                                     without VERBOSE: there is nothing to tell
 //! ```
 
 use std::path::PathBuf;
@@ -43,8 +45,20 @@ pub(crate) enum Part {
 }
 
 /// One of these is in every text that may have such a statement.
-const WORDS: [&str; 10] =
-    ["backup", "vacuum", "system", "transaction", "reset", "sequence", "fetch", "move", "table", IDENTITY];
+const WORDS: [&str; 12] = [
+    "abort",
+    "verbose",
+    "backup",
+    "vacuum",
+    "system",
+    "transaction",
+    "reset",
+    "sequence",
+    "fetch",
+    "move",
+    "table",
+    IDENTITY,
+];
 const IDENTITY: &str = "identity";
 
 /// Cuts a text, if it may have any of them: `None` if it has none.
@@ -67,6 +81,17 @@ pub(crate) fn cut(sql: &str) -> Result<Option<Vec<Part>>> {
         let words: Vec<&TokenWithSpan> = statement.iter().filter(meant).collect();
         let tokens: Vec<&Token> = words.iter().map(|word| &word.token).collect();
         let other = match words.first() {
+            Some(first) if is_word(&first.token, "abort") => {
+                let after = byte_at(sql, first.span.end);
+                Some(Part::Sql(format!("ROLLBACK{}", &sql[after..end])))
+            }
+            Some(first)
+                if ["analyze", "analyse"].iter().any(|word| is_word(&first.token, word))
+                    && words.get(1).is_some_and(|second| is_word(&second.token, "verbose")) =>
+            {
+                let after = byte_at(sql, words[1].span.end);
+                Some(Part::Sql(format!("ANALYZE{}", &sql[after..end])))
+            }
             Some(first) if is_word(&first.token, "backup") => Some(Part::Backup(destination(&tokens)?)),
             Some(first) if is_word(&first.token, "vacuum") => Some(Part::Vacuum(Vacuum::parse(&tokens)?)),
             _ if cursor_text::is_motion(&tokens) => Some(Part::Motion(cursor_text::parse(&tokens)?)),

@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CreateIndex, IndexType, ObjectName, ObjectType, Statement};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
+};
 use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
 
 use crate::alter;
 use crate::definition::{column_indexes, index_name};
 use crate::error::{Error, Result};
+use crate::notices::is_storage;
 use crate::result::StatementResult;
 use crate::sequences;
 use crate::session::{Session, blocking};
@@ -53,24 +56,33 @@ pub(crate) async fn run(session: &Session, statement: &Statement) -> Result<Stat
 async fn create_index(session: &Session, create: &CreateIndex) -> Result<StatementResult> {
     const DONE: StatementResult = StatementResult::Done { verb: "CREATE INDEX" };
     let is_other = |using: &IndexType| !matches!(using, IndexType::BTree);
+    let storage = create.with.iter().map(|option| match option {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
+            Expr::Identifier(name) => Some(name.value.as_str()),
+            _ => None,
+        },
+        _ => None,
+    });
     refuse(
         "CREATE INDEX",
         &[
             (create.using.as_ref().is_some_and(is_other), "USING anything but btree"),
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
-            (!create.with.is_empty(), "WITH"),
+            (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
             (create.predicate.is_some(), "WHERE"),
             (!create.index_options.is_empty() || !create.alter_options.is_empty(), "an option"),
         ],
     )?;
     let table = session.catalog.table(&table_name(&create.table_name)?)?;
-    let columns = column_indexes(table.name(), table.schema(), &create.columns)?;
+    session.storage_notice(storage.flatten());
+    let columns = column_indexes(table.name(), table.schema(), &ascending(session, &create.columns))?;
     let name = match &create.name {
         Some(name) => table_name(name)?,
         None => index_name(session, table.name(), table.definition(), &columns, "idx"),
     };
-    let definition = IndexDefinition { name, columns, unique: create.unique, constraint: false };
+    let definition =
+        IndexDefinition { name, columns, unique: create.unique, constraint: false, primary: false };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
     match blocking(move || catalog.create_index(table.name(), definition)).await? {
         Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
@@ -82,6 +94,25 @@ async fn create_index(session: &Session, create: &CreateIndex) -> Result<Stateme
         )),
         created => created.map(|_| DONE).map_err(Error::from),
     }
+}
+
+/// The columns of an index in the one order that there is.
+fn ascending(session: &Session, columns: &[IndexColumn]) -> Vec<IndexColumn> {
+    let mut columns = columns.to_vec();
+    for column in &mut columns {
+        let options = &mut column.column.options;
+        let (descends, nulls_first) = (options.asc == Some(false), options.nulls_first);
+        // NULLS FIRST is what DESC has anyway.
+        if descends || nulls_first == Some(true) {
+            session.notice(format!(
+                "index column {}: DESC and NULLS FIRST have no effect, the index is in ascending order with NULLs last; \
+                 results of ORDER BY are right, and sorted where the index has another order",
+                column.column.expr
+            ));
+        }
+        (options.asc, options.nulls_first) = (None, None);
+    }
+    columns
 }
 
 /// DROP TABLE.

@@ -2,7 +2,7 @@
 //!
 //! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY, on one
 //!   or several columns, and any checks and unique constraints. What would promise more than is kept (REFERENCES,
-//!   lengths, deferred constraints) is refused.
+//!   deferred constraints) is refused.
 //! - Constraints without a name get the one that PostgreSQL would give them.
 //! - Definitions are durable when the statement returns; they cannot be part of a transaction.
 
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
     Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_tables::{Check, Column, IndexDefinition, Kept, NewSequence, Schema, TableDefinition};
+use entresol_tables::{Check, Column, IndexDefinition, Kept, Modifier, NewSequence, Schema, TableDefinition};
 
 use crate::catalog::spelling;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::generated::{Generated, check_sequences, identity_option, serial};
 use crate::past::history_option;
 use crate::session::Session;
 use crate::syntax::{identifier, refuse};
-use crate::types::{column_type, declared_type};
+use crate::types::{column_of, declared_type};
 use crate::{checks, defaults};
 
 /// A column with what its declaration says besides.
@@ -179,7 +179,7 @@ pub(crate) fn unique_index(
         Some(name) => identifier(name),
         None => index_name(session, table, definition, &columns, "key"),
     };
-    Ok(IndexDefinition { name, columns, unique: true, constraint: true })
+    Ok(IndexDefinition { name, columns, unique: true, constraint: true, primary: false })
 }
 
 /// A name for an index that nobody has, as PostgreSQL makes it.
@@ -229,8 +229,8 @@ pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
     let columns: Result<Vec<Column>> = source
         .fields()
         .iter()
-        .map(|field| match column_type(field.data_type()) {
-            Some(data_type) => Ok(Column::new(spelling::shown_name(field.name()), data_type)),
+        .map(|field| match column_of(field) {
+            Some(column) => Ok(Column { name: spelling::shown_name(field.name()), ..column }),
             None => Err(Error::unsupported(format!(
                 "type {} of column {} in CREATE TABLE AS: cast it",
                 field.data_type(),
@@ -274,11 +274,11 @@ pub(crate) fn declared_history(create: &CreateTable) -> Result<Option<Kept>> {
 /// What a column of CREATE TABLE or ADD COLUMN declares.
 pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     let name = identifier(&definition.name);
-    let (data_type, generated) = match serial(&definition.data_type) {
-        Some((data_type, generated)) => (data_type, Some(generated)),
+    let ((data_type, modifier), generated) = match serial(&definition.data_type) {
+        Some((data_type, generated)) => ((data_type, Modifier::None), Some(generated)),
         None => (declared_type(&name, &definition.data_type)?, None),
     };
-    let mut column = Column::new(&name, data_type);
+    let mut column = Column::new(&name, data_type).with_modifier(modifier);
     column.nullable = generated.is_none();
     let mut declared =
         Declared { column, default: None, checks: Vec::new(), unique: None, generated, key: None };

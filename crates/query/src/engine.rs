@@ -17,7 +17,9 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
-use datafusion::sql::sqlparser::ast::{CreateTable, Delete, Insert, Query, Statement, Update};
+use datafusion::sql::sqlparser::ast::{
+    CreateTable, CreateTableOptions, Delete, Insert, Query, Statement, Update,
+};
 use entresol_tables::{
     Catalog, Error as TableError, Kept, NewSequence, RelationKind, Row, Table, TableDefinition, TableOptions,
     Value,
@@ -28,6 +30,7 @@ use futures::StreamExt;
 use crate::catalog::correlated::{CorrelatedSubqueries, StateHandle};
 use crate::catalog::spelling;
 use crate::catalog::view::Source;
+use crate::chars::{BlankPadded, Cut};
 use crate::cooperation::Interruptible;
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
@@ -46,7 +49,9 @@ use crate::syntax::table_name;
 use crate::truth_tests::TruthTests;
 use crate::views::Views;
 use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
-use crate::{assignment, definition, explain, limits, literals, merged, modify, past, ranks, typing, write};
+use crate::{
+    assignment, definition, explain, limits, literals, merged, modify, past, ranks, refusals, typing, write,
+};
 
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
@@ -72,6 +77,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     analyzer.insert(0, Arc::new(Membership));
     analyzer.insert(0, Arc::new(LiftedSubqueries));
     analyzer.insert(0, Arc::new(Multisets));
+    analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(CheckedConstants));
     analyzer.push(Arc::new(TruthTests));
@@ -89,7 +95,9 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let context = SessionContext::new_with_state(builder.build());
     context.register_udf(merged::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
-    zones::functions().into_iter().for_each(|function| context.register_udf(function));
+    let own = zones::functions().into_iter().chain(Cut::both());
+    let own = own.chain([refusals::uuid_function()]);
+    own.for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(views.clone());
     context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
@@ -305,6 +313,9 @@ pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<
 
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
     let name = table_name(&create.name)?;
+    if let CreateTableOptions::With(options) = &create.table_options {
+        session.storage_notice(past::option_names(options));
+    }
     let Some(query) = &create.query else {
         if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });

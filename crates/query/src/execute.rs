@@ -62,7 +62,7 @@ impl Session {
             return Err(Error::coded("53000", message));
         }
         let declared = types.iter().enumerate().map(|(at, declared)| {
-            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?, self.zone.name())))
+            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?.0, self.zone.name())))
         });
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
         let prepared = self.prepare_command(Some(command), &declared).await?;

@@ -51,6 +51,8 @@ pub(crate) struct Facts {
     changes: AtomicU64,
     /// What it drew from sequences.
     pub(crate) drawn: Mutex<Drawn>,
+    /// What waits to be told to the client.
+    pub(crate) notices: Mutex<Vec<String>>,
 }
 
 impl Facts {
@@ -65,6 +67,7 @@ impl Facts {
             client: Mutex::default(),
             changes: AtomicU64::new(0),
             drawn: Mutex::default(),
+            notices: Mutex::default(),
         })
     }
 

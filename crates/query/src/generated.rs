@@ -41,7 +41,7 @@ pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
     let (column, sequence) = match name.to_string().to_ascii_lowercase().as_str() {
         "serial" | "serial4" => (DataType::Int, SequenceType::Int),
         "bigserial" | "serial8" => (DataType::BigInt, SequenceType::BigInt),
-        "smallserial" | "serial2" => (DataType::Int, SequenceType::SmallInt),
+        "smallserial" | "serial2" => (DataType::SmallInt, SequenceType::SmallInt),
         _ => return None,
     };
     Some((column, Generated { identity: None, options: Options::default(), serial: Some(sequence) }))
@@ -71,6 +71,7 @@ impl Generated {
         taken: &[NewSequence],
     ) -> Result<(NewSequence, String)> {
         let of_column = match data_type {
+            DataType::SmallInt => Some(SequenceType::SmallInt),
             DataType::Int => Some(SequenceType::Int),
             DataType::BigInt => Some(SequenceType::BigInt),
             _ => None,

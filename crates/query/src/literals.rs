@@ -7,7 +7,7 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value as Literal,
 };
-use entresol_tables::{DataType, Row, Value};
+use entresol_tables::{Column, DataType, Row, Value};
 
 use crate::parameters::alone;
 use crate::point::Operand;
@@ -42,7 +42,7 @@ pub(crate) fn rows(
             let column = &columns[target];
             row[target] = match alone(expr) {
                 Some(index) => Operand::Parameter(index).value(column.data_type, parameters)?,
-                None => literal(expr, &column.name, column.data_type, zone)?,
+                None => literal(expr, column, zone)?,
             };
         }
         rows.push(row);
@@ -50,19 +50,19 @@ pub(crate) fn rows(
     Some(rows)
 }
 
-fn literal(expr: &Expr, column: &str, target: DataType, zone: &Zone) -> Option<Value> {
+fn literal(expr: &Expr, column: &Column, zone: &Zone) -> Option<Value> {
     match expr {
-        Expr::Value(value) => plain(&value.value, "", column, target, zone),
+        Expr::Value(value) => plain(&value.value, "", column, zone),
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
             Expr::Value(value) if matches!(value.value, Literal::Number(..)) => {
-                plain(&value.value, "-", column, target, zone)
+                plain(&value.value, "-", column, zone)
             }
             _ => None,
         },
         Expr::Identifier(ident) if is_default(ident) => Some(Value::Null),
         Expr::TypedString(typed) => {
             let fits = matches!(
-                (&typed.data_type, target),
+                (&typed.data_type, column.data_type),
                 (SqlType::Date, DataType::Date)
                     | (SqlType::Timestamp(None, TimezoneInfo::None), DataType::Timestamp)
                     | (
@@ -71,7 +71,7 @@ fn literal(expr: &Expr, column: &str, target: DataType, zone: &Zone) -> Option<V
                     )
             );
             match &typed.value.value {
-                Literal::SingleQuotedString(text) if fits => zone.value(column, text, target).ok(),
+                Literal::SingleQuotedString(text) if fits => zone.value(column, text).ok(),
                 _ => None,
             }
         }
@@ -79,15 +79,18 @@ fn literal(expr: &Expr, column: &str, target: DataType, zone: &Zone) -> Option<V
     }
 }
 
-fn plain(literal: &Literal, sign: &str, column: &str, target: DataType, zone: &Zone) -> Option<Value> {
+fn plain(literal: &Literal, sign: &str, column: &Column, zone: &Zone) -> Option<Value> {
     match literal {
         Literal::Null => Some(Value::Null),
-        Literal::Boolean(value) if target == DataType::Boolean => Some(Value::Boolean(*value)),
-        Literal::SingleQuotedString(text) => zone.value(column, text, target).ok(),
-        Literal::Number(..) => match target {
-            DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. } => {
-                Value::parse(column, &format!("{sign}{literal}"), target).ok()
-            }
+        Literal::Boolean(value) if column.data_type == DataType::Boolean => Some(Value::Boolean(*value)),
+        Literal::SingleQuotedString(text) => zone.value(column, text).ok(),
+        Literal::Number(..) => match column.data_type {
+            DataType::SmallInt
+            | DataType::Int
+            | DataType::BigInt
+            | DataType::Real
+            | DataType::Double
+            | DataType::Decimal { .. } => column.parse(&format!("{sign}{literal}")).ok(),
             _ => None,
         },
         _ => None,

@@ -362,8 +362,10 @@ pub(crate) fn sql_type(arrow: &ArrowType) -> Option<SqlType> {
         }
         other => match column_type(other)? {
             DataType::Boolean => SqlType::Boolean,
+            DataType::SmallInt => SqlType::SmallInt(None),
             DataType::Int => SqlType::Int(None),
             DataType::BigInt => SqlType::BigInt(None),
+            DataType::Real => SqlType::Real,
             DataType::Double => SqlType::Double(ExactNumberInfo::None),
             DataType::Decimal { precision, scale } => {
                 SqlType::Decimal(ExactNumberInfo::PrecisionAndScale(u64::from(precision), i64::from(scale)))
@@ -385,6 +387,7 @@ pub(crate) fn column_value(scalar: &ScalarValue) -> Option<Value> {
         ScalarValue::Int16(Some(value)) => Value::Int(i32::from(*value)),
         ScalarValue::Int32(Some(value)) => Value::Int(*value),
         ScalarValue::Int64(Some(value)) => Value::BigInt(*value),
+        ScalarValue::Float32(Some(value)) => Value::Double(f64::from(*value)),
         ScalarValue::Float64(Some(value)) => Value::Double(*value),
         ScalarValue::Decimal128(Some(value), _, _) => Value::Decimal(*value),
         ScalarValue::Date32(Some(value)) => Value::Date(*value),

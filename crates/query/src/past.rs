@@ -36,6 +36,7 @@ use crate::cut::{self, Part};
 use crate::dialect::TRANSACTION;
 use crate::engine::query_statement;
 use crate::error::{Error, Result};
+use crate::notices::is_storage;
 use crate::provider::Current;
 use crate::schemas::{CATALOG, past_schema};
 use crate::statement::{query_of, template};
@@ -206,6 +207,9 @@ pub(crate) fn history_option(verb: &str, options: &[SqlOption]) -> Result<Option
         let SqlOption::KeyValue { key, value } = option else {
             return Err(Error::unsupported(format!("{option} in {verb}")));
         };
+        if is_storage(&key.value) {
+            continue;
+        }
         if !key.value.eq_ignore_ascii_case("history") {
             return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value)));
         }
@@ -214,6 +218,14 @@ pub(crate) fn history_option(verb: &str, options: &[SqlOption]) -> Result<Option
         }
     }
     Ok(history)
+}
+
+/// The names of parameters.
+pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> {
+    options.iter().filter_map(|option| match option {
+        SqlOption::KeyValue { key, .. } => Some(key.value.as_str()),
+        _ => None,
+    })
 }
 
 fn kept_of(value: &Expr) -> Result<Option<Kept>> {

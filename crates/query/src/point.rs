@@ -28,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{
     SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
     WildcardAdditionalOptions,
 };
-use entresol_tables::{Catalog, DataType, Row, Table, Value};
+use entresol_tables::{Catalog, Column, DataType, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::columns::Columns;
@@ -37,7 +37,7 @@ use crate::parameters::{Types, alone, column_value};
 use crate::result::Short;
 use crate::statement::Command;
 use crate::syntax::{column_name, from_tables, identifier, is_plain, table_name};
-use crate::types::arrow_type;
+use crate::types::{arrow_type, field_of};
 use crate::zones::Zone;
 
 /// The most keys of a statement on this way.
@@ -110,8 +110,7 @@ fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
     let mut fields: Vec<Field> = Vec::new();
     let columns = source.table.schema().visible_columns();
     let mut add = |column: usize, name: String| {
-        let data_type = arrow_type(columns[column].data_type, zone.name());
-        fields.push(Field::new(name, data_type, columns[column].nullable));
+        fields.push(field_of(&columns[column], zone.name()).with_name(name));
         projection.push(column);
     };
     for item in &select.projection {
@@ -254,8 +253,9 @@ impl Source {
     /// For each key column the values that a condition allows; `None` if it is not of this kind.
     fn keys(&self, selection: &Expr) -> Option<Vec<Vec<Operand>>> {
         let schema = self.table.schema();
-        let is_double = |&column: &usize| schema.columns()[column].data_type == DataType::Double;
-        if schema.hidden_key() || schema.key().iter().any(is_double) {
+        let is_float =
+            |&column: &usize| matches!(schema.columns()[column].data_type, DataType::Real | DataType::Double);
+        if schema.hidden_key() || schema.key().iter().any(is_float) {
             return None;
         }
         let mut keys: Vec<Option<Vec<Operand>>> = vec![None; schema.key().len()];
@@ -363,6 +363,7 @@ fn integer(expr: &Expr, data_type: DataType) -> Option<Value> {
         return None;
     }
     match data_type {
+        DataType::SmallInt => format!("{sign}{text}").parse().ok().map(|value: i16| Value::Int(value.into())),
         DataType::Int => format!("{sign}{text}").parse().ok().map(Value::Int),
         DataType::BigInt => format!("{sign}{text}").parse().ok().map(Value::BigInt),
         _ => None,
@@ -397,6 +398,15 @@ pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> 
     }
     match (column_value(scalar)?, data_type) {
         _ if scales_differ => None,
+        (Value::Int(value), DataType::SmallInt) => i16::try_from(value).ok().map(|_| Value::Int(value)),
+        (Value::BigInt(value), DataType::SmallInt) => {
+            i16::try_from(value).ok().map(|value| Value::Int(value.into()))
+        }
+        // What is no REAL, or perhaps not just this one, is the long way's to round.
+        (Value::Double(_), DataType::Real) => match scalar {
+            ScalarValue::Float32(_) => column_value(scalar),
+            _ => None,
+        },
         (Value::BigInt(value), DataType::Int) => i32::try_from(value).ok().map(Value::Int),
         (Value::Int(value), DataType::BigInt) => Some(Value::BigInt(value.into())),
         (value, data_type) => value.is_of(data_type).then_some(value),
@@ -453,10 +463,13 @@ impl Point {
         let schema = self.table.schema();
         let mut keys: Vec<Row> = vec![Vec::with_capacity(self.keys.len())];
         for (operands, &column) in self.keys.iter().zip(schema.key()) {
-            let data_type = schema.columns()[column].data_type;
-            if let [operand] = operands.as_slice() {
+            let Column { data_type, modifier, .. } = schema.columns()[column];
+            let sought = |operand: &Operand| {
                 let value = operand.value(data_type, parameters)?;
-                match value {
+                Some(modifier.sought(&value).into_owned())
+            };
+            if let [operand] = operands.as_slice() {
+                match sought(operand)? {
                     Value::Null => keys.clear(),
                     value => keys.iter_mut().for_each(|key| key.push(value.clone())),
                 }
@@ -464,7 +477,7 @@ impl Point {
             }
             let mut values = Vec::with_capacity(operands.len());
             for operand in operands {
-                values.push(operand.value(data_type, parameters)?);
+                values.push(sought(operand)?);
             }
             values.retain(|value| !value.is_null());
             values.sort_unstable();

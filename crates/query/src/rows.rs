@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, StringArray,
-    TimestampMicrosecondArray,
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array,
+    Int64Array, StringArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -28,9 +28,12 @@ pub(crate) fn batch(schema: &SchemaRef, columns: &[Column], rows: &[Row]) -> Res
 fn array(data_type: DataType, arrow: &ArrowType, rows: &[Row], at: usize) -> Result<ArrayRef> {
     macro_rules! collect {
         ($array:ident, $($variant:ident)|+) => {
+            collect!($array, $($variant)|+, std::convert::identity)
+        };
+        ($array:ident, $($variant:ident)|+, $of:expr) => {
             rows.iter()
                 .map(|row| match &row[at] {
-                    $(Value::$variant(value) => Some(*value),)+
+                    $(Value::$variant(value) => Some(($of)(*value)),)+
                     _ => None,
                 })
                 .collect::<$array>()
@@ -38,8 +41,11 @@ fn array(data_type: DataType, arrow: &ArrowType, rows: &[Row], at: usize) -> Res
     }
     Ok(match data_type {
         DataType::Boolean => Arc::new(collect!(BooleanArray, Boolean)),
+        // Values of rows were checked to be in range, or are about to be.
+        DataType::SmallInt => Arc::new(collect!(Int16Array, Int, |value: i32| value as i16)),
         DataType::Int => Arc::new(collect!(Int32Array, Int)),
         DataType::BigInt => Arc::new(collect!(Int64Array, BigInt)),
+        DataType::Real => Arc::new(collect!(Float32Array, Double, |value: f64| value as f32)),
         DataType::Double => Arc::new(collect!(Float64Array, Double)),
         DataType::Decimal { precision, scale } => Arc::new(
             // A scale is at most 38.

@@ -47,6 +47,7 @@ use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
 use crate::statement::{Command, parse};
+use crate::upkeep;
 use crate::vacuum;
 use crate::zones::Zone;
 
@@ -281,6 +282,11 @@ impl Session {
             Command::Declare { name, query } => self.declare(&name, *query).await,
             Command::Motion(motion) => self.move_cursor(&motion).await,
             Command::Close(name) => self.close_cursor(name.as_deref()),
+            Command::Analyze(statement) => {
+                self.check_block()?;
+                let analyzed = upkeep::analyze(self, &statement);
+                analyzed.map_err(|error| self.failing(error))
+            }
             command => self.run_statement(command).await,
         }
     }
@@ -365,6 +371,9 @@ impl Session {
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
             Command::Vacuum(_) => Err(Error::unsupported("VACUUM inside a transaction")),
+            Command::Truncate(truncate) if upkeep::restarts(truncate) => Err(Error::unsupported(
+                "TRUNCATE … RESTART IDENTITY inside a transaction: sequences are not taken back",
+            )),
             command if command.is_definition() => {
                 Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
             }
@@ -399,7 +408,14 @@ impl Session {
                     self.wait_before_retry(&error, retries).await;
                     retries += 1;
                 }
-                result => return result,
+                result => {
+                    if let (Ok(_), Command::Truncate(truncate)) = (&result, &command)
+                        && upkeep::restarts(truncate)
+                    {
+                        upkeep::restart(self, truncate).await?;
+                    }
+                    return result;
+                }
             }
         }
     }
@@ -443,6 +459,7 @@ impl Session {
             Command::Insert(insert) => engine::insert(self, transaction, insert).await,
             Command::Update(update) => engine::update(self, transaction, update).await,
             Command::Delete(delete) => engine::delete(self, transaction, delete).await,
+            Command::Truncate(truncate) => upkeep::truncate(self, transaction, truncate).await,
             Command::Query(statement) => engine::query(self, (**statement).clone()).await,
             Command::ExplainWrite { explain, command } => {
                 self.explain_write(transaction, explain, command).await

@@ -10,8 +10,9 @@ use datafusion::sql::parser::{
     DFParserBuilder, ExplainStatement, ResetStatement, Statement as EngineStatement,
 };
 use datafusion::sql::sqlparser::ast::{
-    CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Ident,
-    Insert, ObjectName, ObjectType, Query, Set, Statement, TransactionMode, Update, Value as Literal,
+    Analyze, CloseCursor, ContextModifier, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr,
+    Ident, Insert, ObjectName, ObjectType, Query, Set, Statement, TransactionMode, Truncate, Update,
+    Value as Literal,
 };
 
 use crate::chains::check_chains;
@@ -25,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::generated;
 use crate::parameters;
 use crate::past::moment_in;
+use crate::refusals;
 use crate::sequence_text::SequenceStatement;
 use crate::syntax::{column_name, identifier};
 use crate::vacuum::Vacuum;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
+    Truncate(Box<Truncate>),
+    Analyze(Box<Analyze>),
     Backup(PathBuf),
     Vacuum(Vacuum),
     /// SET or RESET of a setting; None is its default.
@@ -134,6 +138,8 @@ impl Command {
             Command::Insert(_) => "INSERT",
             Command::Update(_) => "UPDATE",
             Command::Delete(_) => "DELETE",
+            Command::Truncate(_) => "TRUNCATE TABLE",
+            Command::Analyze(_) => "ANALYZE",
             Command::Backup(_) => "BACKUP",
             Command::Vacuum(_) => "VACUUM",
             Command::Set { .. }
@@ -180,7 +186,7 @@ impl Command {
 
     /// Whether a READ ONLY transaction refuses it.
     pub(crate) fn writes(&self) -> bool {
-        self.writes_rows() || self.is_definition()
+        self.writes_rows() || self.is_definition() || matches!(self, Command::Truncate(_))
     }
 
     /// Whether it makes or drops something: not inside of a block.
@@ -298,6 +304,9 @@ fn parse_engine(sql: &str) -> Result<Vec<EngineStatement>> {
     let mut parser =
         DFParserBuilder::new(sql).with_dialect(dialect_of(sql)).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements: Vec<EngineStatement> = parser.parse_statements()?.into();
+    for statement in &statements {
+        inner(statement).map_or(Ok(()), |statement| refusals::check(sql, statement))?;
+    }
     if has_word(sql, "regclass") {
         statements.iter_mut().filter_map(inner_mut).for_each(generated::without_regclass);
     }
@@ -366,6 +375,8 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Insert(insert) => Command::Insert(Box::new(insert)),
         Statement::Update(update) => Command::Update(Box::new(update)),
         Statement::Delete(delete) => Command::Delete(Box::new(delete)),
+        Statement::Truncate(truncate) => Command::Truncate(Box::new(truncate)),
+        Statement::Analyze(analyze) => Command::Analyze(Box::new(analyze)),
         Statement::Set(set) => return classify_set(set),
         Statement::ShowVariable { ref variable } if !is_engine_option(&words(variable)) => {
             match words(variable).as_str() {

@@ -20,7 +20,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::SessionState;
 use entresol_tables::calendar::{self, MICROS_PER_SECOND};
-use entresol_tables::{DataType, Value};
+use entresol_tables::{Column, DataType, Value};
 
 use crate::error::Result;
 
@@ -159,20 +159,15 @@ impl Zone {
         }
     }
 
-    /// [`Value::parse`], with moments in this zone.
-    pub(crate) fn value(
-        &self,
-        column: &str,
-        text: &str,
-        data_type: DataType,
-    ) -> entresol_tables::Result<Value> {
-        if data_type != DataType::TimestampTz {
-            return Value::parse(column, text, data_type);
+    /// [`Column::parse`], with moments in this zone.
+    pub(crate) fn value(&self, column: &Column, text: &str) -> entresol_tables::Result<Value> {
+        if column.data_type != DataType::TimestampTz {
+            return column.parse(text);
         }
         self.parse(text).map(Value::Timestamp).ok_or_else(|| entresol_tables::Error::Parse {
-            column: column.to_owned(),
+            column: column.name.clone(),
             value: text.to_owned(),
-            expected: data_type,
+            expected: column.data_type,
         })
     }
 

@@ -11,6 +11,7 @@ use entresol::transactions::Error as TransactionError;
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
+    Notice,
     Warning,
     Error,
     /// The connection ends.
@@ -20,6 +21,7 @@ pub(crate) enum Severity {
 impl Severity {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Severity::Notice => "NOTICE",
             Severity::Warning => "WARNING",
             Severity::Error => "ERROR",
             Severity::Fatal => "FATAL",
@@ -61,6 +63,10 @@ impl Report {
 
     pub(crate) fn fatal(code: &'static str, message: impl Into<String>) -> Report {
         Report::of(Severity::Fatal, code, message)
+    }
+
+    pub(crate) fn notice(message: impl Into<String>) -> Report {
+        Report::of(Severity::Notice, "00000", message)
     }
 
     pub(crate) fn warning(code: &'static str, message: impl Into<String>) -> Report {

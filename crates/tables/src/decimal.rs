@@ -37,6 +37,21 @@ pub fn rescale(unscaled: i128, from_scale: u8, to_scale: u8) -> Option<i128> {
     Some(quotient + away)
 }
 
+/// Whether a text of digits has others than zeros behind `scale` places after the point.
+pub fn loses_digits(text: &str, scale: u8) -> bool {
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    fraction.bytes().skip(usize::from(scale)).any(|digit| digit != b'0')
+}
+
+/// Whether a number at one scale has digits that another scale has no place for.
+pub fn rescale_loses(unscaled: i128, from_scale: u8, to_scale: u8) -> bool {
+    let dropped = u32::from(from_scale.saturating_sub(to_scale));
+    match 10i128.checked_pow(dropped) {
+        Some(divisor) => unscaled % divisor != 0,
+        None => unscaled != 0,
+    }
+}
+
 /// Parses `[+-]digits[.digits]` at `scale`; `None` if it is no number or needs more than `precision` digits.
 pub fn parse(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (negative, digits) = match text.as_bytes().first()? {

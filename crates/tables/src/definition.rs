@@ -36,6 +36,7 @@ const SECTION_INDEXES: u8 = 6;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
+const FLAG_PRIMARY: u8 = 4;
 
 /// A condition that every row has to meet, or leave unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +56,10 @@ pub struct IndexDefinition {
     pub columns: Vec<usize>,
     /// No two rows have the same values, unless one of them is NULL.
     pub unique: bool,
-    /// It stands for a UNIQUE constraint.
+    /// It stands for a UNIQUE constraint, or for the PRIMARY KEY.
     pub constraint: bool,
+    /// It stands for a PRIMARY KEY that rows of a hidden key have got.
+    pub primary: bool,
 }
 
 /// See the [module](self).
@@ -130,7 +133,22 @@ impl TableDefinition {
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::ConstraintExists { table: table.to_owned(), constraint: pair[0].to_owned() });
         }
-        self.indexes.iter().try_for_each(|index| self.check_index(index))
+        self.indexes.iter().try_for_each(|index| self.check_index(index))?;
+        self.check_primary(table)
+    }
+
+    /// A table has one primary key at most, of columns that are NOT NULL.
+    fn check_primary(&self, table: &str) -> Result<()> {
+        let mut primary = self.indexes.iter().filter(|index| index.primary);
+        let Some(key) = primary.next() else { return Ok(()) };
+        if primary.next().is_some() || !self.schema.hidden_key() {
+            return Err(invalid(format!("table {table} would have two primary keys")));
+        }
+        let nullable = key.columns.iter().any(|&column| self.schema.columns()[column].nullable);
+        match nullable || !key.unique || !key.constraint {
+            true => Err(invalid(format!("primary key {}: a column may be NULL or twice the same", key.name))),
+            false => Ok(()),
+        }
     }
 
     fn check_index(&self, index: &IndexDefinition) -> Result<()> {
@@ -162,7 +180,7 @@ impl TableDefinition {
     /// | 3 | per default: column (2), SQL text |
     /// | 4 | the name of the PRIMARY KEY constraint; absent if it is made up |
     /// | 5 | per check: name, SQL text |
-    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint), state (4), number of columns (1), columns (2 each) |
+    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
     ///
     /// A text is its length (4) and its UTF-8. Sections without content are absent. `states` are those of the indexes.
     pub(crate) fn to_bytes(&self, states: &[u32]) -> Result<Vec<u8>> {
@@ -193,7 +211,8 @@ impl TableDefinition {
         for (index, state) in self.indexes.iter().zip(states) {
             put_text(&mut part, &index.name);
             let unique = if index.unique { FLAG_UNIQUE } else { 0 };
-            part.push(unique | if index.constraint { FLAG_CONSTRAINT } else { 0 });
+            let primary = if index.primary { FLAG_PRIMARY } else { 0 };
+            part.push(unique | primary | if index.constraint { FLAG_CONSTRAINT } else { 0 });
             part.extend_from_slice(&state.to_le_bytes());
             part.push(index.columns.len() as u8);
             index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
@@ -310,14 +329,15 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
     let mut states = Vec::new();
     while !reader.0.is_empty() {
         let (name, flags) = (reader.text()?, reader.byte()?);
-        if flags & !(FLAG_UNIQUE | FLAG_CONSTRAINT) != 0 {
+        if flags & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
             return None;
         }
         states.push(reader.number()?);
         let count = usize::from(reader.byte()?);
         let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
         let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
-        definition.indexes.push(IndexDefinition { name, columns: columns?, unique, constraint });
+        let primary = flags & FLAG_PRIMARY != 0;
+        definition.indexes.push(IndexDefinition { name, columns: columns?, unique, constraint, primary });
     }
     Some(Ok((definition, states)))
 }
@@ -345,6 +365,7 @@ mod tests {
             columns: columns.to_vec(),
             unique,
             constraint: unique,
+            primary: false,
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition

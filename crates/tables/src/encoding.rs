@@ -8,12 +8,12 @@
 //! | type | bytes | encoding |
 //! | --- | --- | --- |
 //! | BOOLEAN | 1 | 0 or 1 |
-//! | INT, DATE | 4 | big-endian, sign bit flipped |
+//! | SMALLINT, INT, DATE | 4 | big-endian, sign bit flipped |
 //! | BIGINT, TIMESTAMP | 8 | big-endian, sign bit flipped |
-//! | DOUBLE | 8 | big-endian bits; sign bit flipped if positive, all bits if negative; -0.0 as 0.0, one NaN |
+//! | REAL, DOUBLE | 8 | big-endian bits; sign bit flipped if positive, all bits if negative; -0.0 as 0.0, one NaN |
 //! | DECIMAL to 18 digits | 8 | unscaled, as BIGINT |
 //! | DECIMAL above | 16 | unscaled, big-endian, sign bit flipped |
-//! | VARCHAR | len + 2 | UTF-8 with 00 written as 00 FF, ended by 00 00 |
+//! | VARCHAR | len + 2 | UTF-8 with 00 written as 00 FF, ended by 00 00; a CHAR(n) without the blanks at its end |
 //!
 //! Keys of fixed-width columns are padded with zeros to 8 or 16 bytes (the index's key width).
 //!

@@ -1,5 +1,6 @@
 //! What can go wrong in tables. Every message names the table, the column and the value concerned.
 
+use crate::modifier::Modifier;
 use crate::value::DataType;
 
 /// The result of an operation on tables.
@@ -52,6 +53,31 @@ pub enum Error {
         value: String,
         /// The column's type.
         expected: DataType,
+    },
+    /// A text that is longer than its column allows.
+    #[error("value too long for type {expected} (table {table}, column {column})")]
+    TooLong {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// What the column was declared as.
+        expected: Modifier,
+    },
+    /// A NUMERIC without a scale is never rounded.
+    #[error(
+        "{value} has more digits after the point than the column keeps ({scale}) (table {table}, column {column}): \
+         declare it NUMERIC(p, s), or round the value: round(x, {scale})"
+    )]
+    DigitsLost {
+        /// The table; empty where it is not known.
+        table: String,
+        /// The column.
+        column: String,
+        /// The value.
+        value: String,
+        /// How many digits are kept.
+        scale: u8,
     },
     /// NULL for a column that must have a value.
     #[error("table {table}, column {column}: NULL in a NOT NULL column")]
@@ -298,6 +324,8 @@ impl Error {
             Error::ConstraintExists { .. } => "42710",
             Error::WrongType { .. } => "42804",
             Error::OutOfRange { .. } => "22003",
+            Error::TooLong { .. } => "22001",
+            Error::DigitsLost { .. } => "22003",
             Error::NotNull { .. } => "23502",
             Error::WrongValueCount { .. } => "42601",
             Error::DuplicateKey { .. } | Error::UniqueViolation { .. } => "23505",

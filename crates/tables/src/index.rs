@@ -253,10 +253,11 @@ impl Index {
         let mut bytes = KeyBytes::new();
         for (&column, value) in self.definition.columns.iter().zip(values) {
             let column = &schema.columns()[column];
+            let value = column.modifier.sought(value);
             if !value.is_null() {
-                key::check_value(table, column, value)?;
+                key::check_value(table, column, &value)?;
             }
-            encode_column(column.data_type, value, &mut bytes);
+            encode_column(column.data_type, &value, &mut bytes);
         }
         Ok(bytes)
     }

@@ -52,6 +52,7 @@ mod history;
 mod index;
 mod index_cursor;
 mod layout;
+pub mod modifier;
 mod range;
 mod row_view;
 mod schema;
@@ -78,6 +79,7 @@ pub use error::{Error, Result, transactions_sqlstate};
 pub use history::SHAPES_MAX;
 pub use index::Index;
 pub use index_cursor::{IndexBounds, IndexCursor};
+pub use modifier::Modifier;
 pub use range::ScanRange;
 pub use row_view::RowView;
 pub use schema::{
@@ -89,5 +91,5 @@ pub use sequence::{
     SequenceStatus, SequenceType,
 };
 pub use table::{Change, Table};
-pub use value::{DataType, Row, Value, normalize_double};
+pub use value::{DataType, Row, Value, normalize_double, single};
 pub use view::{ReadColumn, View, ViewDefinition, ViewRead};

@@ -133,9 +133,9 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// An INT column.
+    /// An INT or SMALLINT column.
     pub fn int(&self, column: usize) -> i32 {
-        self.expect_type(column, &[DataType::Int, DataType::Date]);
+        self.expect_type(column, &[DataType::Int, DataType::SmallInt, DataType::Date]);
         match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => i32::from_le_bytes(self.array(offset)),
             Slot::KeyFixed { ordinal } => key::decode_i32(self.key_bytes(ordinal)),
@@ -175,9 +175,9 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A DOUBLE column.
+    /// A DOUBLE or REAL column.
     pub fn double(&self, column: usize) -> f64 {
-        self.expect_type(column, &[DataType::Double]);
+        self.expect_type(column, &[DataType::Double, DataType::Real]);
         match self.layout.slot(column) {
             Slot::Fixed { offset, .. } => f64::from_bits(u64::from_le_bytes(self.array(offset))),
             Slot::KeyFixed { ordinal } => key::decode_f64(self.key_bytes(ordinal)),
@@ -228,9 +228,9 @@ impl<'a> RowView<'a> {
         }
         match self.schema.columns()[column].data_type {
             DataType::Boolean => Value::Boolean(self.boolean(column)),
-            DataType::Int => Value::Int(self.int(column)),
+            DataType::Int | DataType::SmallInt => Value::Int(self.int(column)),
             DataType::BigInt => Value::BigInt(self.bigint(column)),
-            DataType::Double => Value::Double(self.double(column)),
+            DataType::Double | DataType::Real => Value::Double(self.double(column)),
             DataType::Decimal { .. } => Value::Decimal(self.decimal(column)),
             DataType::Date => Value::Date(self.date(column)),
             DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(self.timestamp(column)),

@@ -15,6 +15,7 @@ use crate::encoding::key;
 use crate::error::{Error, Result};
 use crate::history::History;
 use crate::layout::Layout;
+use crate::modifier::{Modifier, fitted};
 use crate::value::{DataType, Value};
 
 /// The most columns of a table, the hidden key included.
@@ -32,9 +33,10 @@ pub const ROWID_COLUMN: &str = "rowid_";
 
 const SCHEMA_VERSION: u8 = 1;
 const FLAG_NULLABLE: u8 = 1;
+const FLAG_MODIFIER: u8 = 2;
 const FLAG_HIDDEN_KEY: u8 = 1;
-/// Bytes of one column in the catalog: name length, name, type tag, precision, scale, flags.
-const COLUMN_BYTES_MAX: usize = 1 + COLUMN_NAME_BYTES_MAX + 4;
+/// Bytes of one column in the catalog: name length, name, type tag, precision, scale, flags, modifier.
+const COLUMN_BYTES_MAX: usize = 1 + COLUMN_NAME_BYTES_MAX + 4 + 5;
 /// The largest schema in the catalog.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 4 + 2 + COLUMNS_MAX * COLUMN_BYTES_MAX + 1 + 2 * KEY_COLUMNS_MAX;
 const _: () = assert!(SCHEMA_BYTES_MAX + 64 < ROW_BYTES_MAX);
@@ -50,18 +52,63 @@ pub struct Column {
     pub data_type: DataType,
     /// Whether it may be NULL.
     pub nullable: bool,
+    /// What its declaration adds to the type.
+    pub modifier: Modifier,
 }
 
 impl Column {
     /// A column that may be NULL.
     pub fn new(name: impl Into<String>, data_type: DataType) -> Column {
-        Column { name: name.into(), data_type, nullable: true }
+        Column { name: name.into(), data_type, nullable: true, modifier: Modifier::None }
     }
 
     /// The same column, NOT NULL.
     pub fn not_null(mut self) -> Column {
         self.nullable = false;
         self
+    }
+
+    /// The same column with a modifier.
+    pub fn with_modifier(mut self, modifier: Modifier) -> Column {
+        self.modifier = modifier;
+        self
+    }
+
+    /// Parses text as a value of the column, as [`Value::parse`] does; its modifier holds.
+    pub fn parse(&self, text: &str) -> Result<Value> {
+        if let (Modifier::Exact, DataType::Decimal { scale, .. }) = (self.modifier, self.data_type)
+            && crate::decimal::loses_digits(text.trim(), scale)
+        {
+            // What is no number is told as such.
+            Value::parse(&self.name, text, self.data_type)?;
+            return Err(self.digits_lost("", text.trim()));
+        }
+        let value = Value::parse(&self.name, text, self.data_type)?;
+        Ok(fitted("", self, &value)?.into_owned())
+    }
+
+    /// The error of a value with more digits than are kept.
+    pub fn digits_lost(&self, table: &str, value: &str) -> Error {
+        let scale = match self.data_type {
+            DataType::Decimal { scale, .. } => scale,
+            _ => 0,
+        };
+        Error::DigitsLost {
+            table: table.to_owned(),
+            column: self.name.clone(),
+            value: value.to_owned(),
+            scale,
+        }
+    }
+
+    /// The type as it was declared.
+    pub fn declared_type(&self) -> String {
+        match self.modifier {
+            Modifier::None => self.data_type.to_string(),
+            Modifier::Varchar(length) => format!("VARCHAR({length})"),
+            Modifier::Char(length) => format!("CHAR({length})"),
+            Modifier::Exact => "NUMERIC".to_owned(),
+        }
     }
 }
 
@@ -79,6 +126,8 @@ pub struct Schema {
     key_width: KeyWidth,
     /// Encoded bytes of the key without the texts.
     key_fixed_bytes: usize,
+    /// Columns whose texts have a length.
+    limited: Vec<usize>,
 }
 
 impl Schema {
@@ -139,6 +188,7 @@ impl Schema {
         if column.name == ROWID_COLUMN {
             return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
         }
+        let missing = fitted("", &column, &missing)?.into_owned();
         key::check_value("", &column, &missing)?;
         let mut columns = self.declared_columns();
         let history = self.history.with_column(column.data_type, missing)?;
@@ -161,7 +211,8 @@ impl Schema {
             return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
         }
         let mut columns = self.declared_columns();
-        columns[index] = Column { name: name.to_owned(), data_type: columns[index].data_type, nullable };
+        let Column { data_type, modifier, .. } = columns[index];
+        columns[index] = Column { name: name.to_owned(), data_type, nullable, modifier };
         Schema::build_with(columns, self.declared_key(), self.history.clone())
     }
 
@@ -201,6 +252,11 @@ impl Schema {
     /// The columns that a user declared: all but the hidden key.
     pub fn visible_columns(&self) -> &[Column] {
         &self.columns[..self.columns.len() - usize::from(self.hidden_key)]
+    }
+
+    /// Columns whose texts have a length.
+    pub(crate) fn limited(&self) -> &[usize] {
+        &self.limited
     }
 
     /// Indexes of the key columns, in key order.
@@ -248,7 +304,7 @@ impl Schema {
     /// | 1 | version, 1 |
     /// | 1 | flags: 1 hidden key |
     /// | 2 | number of columns, without the hidden one |
-    /// | per column | name length (1), name, type tag (1), precision (1), scale (1), flags (1): 1 nullable |
+    /// | per column | name length (1), name, type tag (1), precision (1), scale (1), flags (1): 1 nullable, 2 has a modifier; if so its kind (1: 1 VARCHAR(n), 2 CHAR(n), 3 exact), n (4) |
     /// | 1 | number of key columns, 0 if hidden |
     /// | 2 each | index of a key column |
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -261,12 +317,14 @@ impl Schema {
             bytes.push(column.name.len() as u8);
             bytes.extend_from_slice(column.name.as_bytes());
             let (tag, precision, scale) = type_tag(column.data_type);
-            bytes.extend_from_slice(&[
-                tag,
-                precision,
-                scale,
-                if column.nullable { FLAG_NULLABLE } else { 0 },
-            ]);
+            let modifier = modifier_tag(column.modifier);
+            let nullable = if column.nullable { FLAG_NULLABLE } else { 0 };
+            let flags = nullable | if modifier.is_some() { FLAG_MODIFIER } else { 0 };
+            bytes.extend_from_slice(&[tag, precision, scale, flags]);
+            if let Some((kind, length)) = modifier {
+                bytes.push(kind);
+                bytes.extend_from_slice(&length.to_le_bytes());
+            }
         }
         let key: &[usize] = if self.hidden_key { &[] } else { &self.key };
         bytes.push(key.len() as u8);
@@ -298,6 +356,7 @@ fn check_columns(columns: &[Column]) -> Result<()> {
     }
     for column in columns {
         let name = &column.name;
+        column.modifier.check(name, column.data_type)?;
         if name.is_empty() || name.len() > COLUMN_NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(invalid(format!(
                 "column name {name:?}: 1 to {COLUMN_NAME_BYTES_MAX} bytes without control characters"
@@ -331,8 +390,13 @@ fn check_key(columns: &[Column], key: &[usize]) -> Result<()> {
 pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
-        DataType::Int | DataType::Date => Some(4),
-        DataType::BigInt | DataType::Double | DataType::Timestamp | DataType::TimestampTz => Some(8),
+        // The same bytes as an INT's and a DOUBLE's: what reads those reads them too.
+        DataType::SmallInt | DataType::Int | DataType::Date => Some(4),
+        DataType::BigInt
+        | DataType::Real
+        | DataType::Double
+        | DataType::Timestamp
+        | DataType::TimestampTz => Some(8),
         DataType::Decimal { precision, .. } if precision <= crate::decimal::DECIMAL_SHORT_PRECISION_MAX => {
             Some(8)
         }
@@ -360,7 +424,8 @@ fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool, history: His
         _ => KeyWidth::Variable,
     };
     let layouts = history.shapes().iter().map(|shape| Layout::new(&columns, &key, &history, shape)).collect();
-    Schema { columns, key, hidden_key, history, layouts, key_offsets, key_width, key_fixed_bytes }
+    let limited = (0..columns.len()).filter(|&index| columns[index].modifier.limits_text()).collect();
+    Schema { columns, key, hidden_key, history, layouts, key_offsets, key_width, key_fixed_bytes, limited }
 }
 
 pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
@@ -374,6 +439,8 @@ pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
         DataType::Timestamp => (7, 0, 0),
         DataType::Varchar => (8, 0, 0),
         DataType::TimestampTz => (9, 0, 0),
+        DataType::SmallInt => (10, 0, 0),
+        DataType::Real => (11, 0, 0),
     }
 }
 
@@ -388,9 +455,29 @@ pub(crate) fn type_of_tag(tag: u8, precision: u8, scale: u8) -> Option<DataType>
         7 => DataType::Timestamp,
         8 => DataType::Varchar,
         9 => DataType::TimestampTz,
+        10 => DataType::SmallInt,
+        11 => DataType::Real,
         _ => return None,
     };
     Some(data_type)
+}
+
+fn modifier_tag(modifier: Modifier) -> Option<(u8, u32)> {
+    match modifier {
+        Modifier::None => None,
+        Modifier::Varchar(length) => Some((1, length)),
+        Modifier::Char(length) => Some((2, length)),
+        Modifier::Exact => Some((3, 0)),
+    }
+}
+
+fn modifier_of_tag(kind: u8, length: u32) -> Option<Modifier> {
+    match (kind, length) {
+        (1, length) => Some(Modifier::Varchar(length)),
+        (2, length) => Some(Modifier::Char(length)),
+        (3, 0) => Some(Modifier::Exact),
+        _ => None,
+    }
 }
 
 /// `None` if the bytes are malformed, `Some(Err)` if they break a rule of schemas.
@@ -411,7 +498,16 @@ fn read_schema(mut bytes: &[u8]) -> Option<Result<Schema>> {
         let name = std::str::from_utf8(take(name_bytes)?).ok()?.to_owned();
         let rest = take(4)?;
         let data_type = type_of_tag(rest[0], rest[1], rest[2])?;
-        columns.push(Column { name, data_type, nullable: rest[3] & FLAG_NULLABLE != 0 });
+        let flags = rest[3];
+        let modifier = match flags & FLAG_MODIFIER != 0 {
+            false => Modifier::None,
+            true => {
+                let modifier = take(5)?;
+                let length = u32::from_le_bytes([modifier[1], modifier[2], modifier[3], modifier[4]]);
+                modifier_of_tag(modifier[0], length)?
+            }
+        };
+        columns.push(Column { name, data_type, nullable: flags & FLAG_NULLABLE != 0, modifier });
     }
     let key_count = usize::from(take(1)?[0]);
     let mut key = Vec::with_capacity(key_count);

@@ -25,6 +25,7 @@ use crate::encoding::{key, row};
 use crate::error::{Error, Result};
 use crate::index::{Entry, Index};
 use crate::index_cursor::{IndexBounds, IndexCursor};
+use crate::modifier::fitted;
 use crate::range::ScanRange;
 use crate::row_view::RowView;
 use crate::schema::Schema;
@@ -297,8 +298,20 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the row number where it is missing.
+    /// A row as it is stored: texts as their columns have them, and with its row number.
     pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
+        let mut row = self.numbered(row)?;
+        for &index in self.schema.limited() {
+            let (column, Some(value)) = (&self.schema.columns()[index], row.get(index)) else { continue };
+            if let Cow::Owned(fitted) = fitted(&self.name, column, value)? {
+                row.to_mut()[index] = fitted;
+            }
+        }
+        Ok(row)
+    }
+
+    /// Adds the row number where it is missing.
+    fn numbered<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
         let columns = self.schema.columns().len();
         let missing = row.len() + 1 == columns || (row.len() == columns && row[columns - 1].is_null());
         if !self.schema.hidden_key() || !missing {

@@ -21,10 +21,14 @@ use crate::{calendar, decimal};
 pub enum DataType {
     /// True or false.
     Boolean,
+    /// 16-bit signed integer.
+    SmallInt,
     /// 32-bit signed integer.
     Int,
     /// 64-bit signed integer.
     BigInt,
+    /// IEEE single. Its values are those doubles that a single has.
+    Real,
     /// IEEE double.
     Double,
     /// Exact number of `precision` digits, `scale` of them after the point.
@@ -48,8 +52,10 @@ impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DataType::Boolean => f.write_str("BOOLEAN"),
+            DataType::SmallInt => f.write_str("SMALLINT"),
             DataType::Int => f.write_str("INT"),
             DataType::BigInt => f.write_str("BIGINT"),
+            DataType::Real => f.write_str("REAL"),
             DataType::Double => f.write_str("DOUBLE"),
             DataType::Decimal { precision, scale } => write!(f, "DECIMAL({precision},{scale})"),
             DataType::Date => f.write_str("DATE"),
@@ -67,11 +73,11 @@ pub enum Value {
     Null,
     /// BOOLEAN.
     Boolean(bool),
-    /// INT.
+    /// INT and SMALLINT.
     Int(i32),
     /// BIGINT.
     BigInt(i64),
-    /// DOUBLE.
+    /// DOUBLE and REAL.
     Double(f64),
     /// DECIMAL, unscaled.
     Decimal(i128),
@@ -97,15 +103,15 @@ impl Value {
         matches!(self, Value::Null)
     }
 
-    /// True if the value is of the type, whatever the decimal's precision. NULL is of every type.
+    /// True if the value is of the type, whatever the range and precision. NULL is of every type.
     pub fn is_of(&self, data_type: DataType) -> bool {
         matches!(
             (self, data_type),
             (Value::Null, _)
                 | (Value::Boolean(_), DataType::Boolean)
-                | (Value::Int(_), DataType::Int)
+                | (Value::Int(_), DataType::Int | DataType::SmallInt)
                 | (Value::BigInt(_), DataType::BigInt)
-                | (Value::Double(_), DataType::Double)
+                | (Value::Double(_), DataType::Double | DataType::Real)
                 | (Value::Decimal(_), DataType::Decimal { .. })
                 | (Value::Date(_), DataType::Date)
                 | (Value::Timestamp(_), DataType::Timestamp | DataType::TimestampTz)
@@ -136,8 +142,10 @@ impl Value {
         let trimmed = text.trim();
         let parsed = match data_type {
             DataType::Boolean => parse_boolean(trimmed).map(Value::Boolean),
+            DataType::SmallInt => trimmed.parse().ok().map(|value: i16| Value::Int(value.into())),
             DataType::Int => trimmed.parse().ok().map(Value::Int),
             DataType::BigInt => trimmed.parse().ok().map(Value::BigInt),
+            DataType::Real => trimmed.parse().ok().and_then(single).map(Value::Double),
             DataType::Double => trimmed.parse().ok().map(Value::Double),
             DataType::Decimal { precision, scale } => {
                 decimal::parse(trimmed, precision, scale).map(Value::Decimal)
@@ -160,7 +168,12 @@ impl Value {
             DataType::Decimal { scale, .. } => scale,
             _ => 0,
         };
-        Displayed { value: self, scale, zoned: data_type == DataType::TimestampTz }
+        Displayed {
+            value: self,
+            scale,
+            zoned: data_type == DataType::TimestampTz,
+            single: data_type == DataType::Real,
+        }
     }
 
     /// Orders values of different types.
@@ -177,6 +190,13 @@ impl Value {
             Value::Varchar(_) => 8,
         }
     }
+}
+
+/// The REAL that is nearest to a double; `None` if it is too large, or too small to be told from 0.
+pub fn single(value: f64) -> Option<f64> {
+    let single = value as f32;
+    let lost = (single.is_infinite() && value.is_finite()) || (single == 0.0 && value != 0.0);
+    (!lost).then_some(f64::from(single))
 }
 
 /// -0.0 becomes 0.0 and every NaN the one positive quiet NaN.
@@ -205,6 +225,7 @@ struct Displayed<'a> {
     value: &'a Value,
     scale: u8,
     zoned: bool,
+    single: bool,
 }
 
 impl fmt::Display for Displayed<'_> {
@@ -214,6 +235,7 @@ impl fmt::Display for Displayed<'_> {
             Value::Boolean(value) => write!(f, "{value}"),
             Value::Int(value) => write!(f, "{value}"),
             Value::BigInt(value) => write!(f, "{value}"),
+            Value::Double(value) if self.single => write!(f, "{}", *value as f32),
             Value::Double(value) => write!(f, "{value}"),
             Value::Decimal(unscaled) => decimal::format(*unscaled, self.scale, f),
             Value::Date(days) => calendar::format_date(*days, f),
@@ -227,7 +249,7 @@ impl fmt::Display for Displayed<'_> {
 /// Text as [`Value::display`] gives it, except that a decimal prints unscaled.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Displayed { value: self, scale: 0, zoned: false }.fmt(f)
+        Displayed { value: self, scale: 0, zoned: false, single: false }.fmt(f)
     }
 }
 

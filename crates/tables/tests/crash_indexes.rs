@@ -18,7 +18,7 @@ fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
 }
 
 fn index(name: &str, column: usize, unique: bool) -> IndexDefinition {
-    IndexDefinition { name: name.into(), columns: vec![column], unique, constraint: false }
+    IndexDefinition { name: name.into(), columns: vec![column], unique, constraint: false, primary: false }
 }
 
 fn definition() -> TableDefinition {

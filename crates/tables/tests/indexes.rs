@@ -30,7 +30,13 @@ fn definition() -> TableDefinition {
 }
 
 fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
-    IndexDefinition { name: name.into(), columns: columns.to_vec(), unique, constraint: false }
+    IndexDefinition {
+        name: name.into(),
+        columns: columns.to_vec(),
+        unique,
+        constraint: false,
+        primary: false,
+    }
 }
 
 fn people(catalog: &Catalog) -> Arc<Table> {

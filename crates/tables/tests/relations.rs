@@ -55,7 +55,13 @@ fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 fn relations_share_one_space_of_names() {
     let catalog = volatile();
     let mut with_index = definition();
-    let index = IndexDefinition { name: "i".into(), columns: vec![1], unique: false, constraint: false };
+    let index = IndexDefinition {
+        name: "i".into(),
+        columns: vec![1],
+        unique: false,
+        constraint: false,
+        primary: false,
+    };
     with_index.indexes.push(index.clone());
     catalog.create_table_with("t", with_index, TableOptions::default(), vec![sequence("s", 0)]).unwrap();
     catalog.create_view("v", view_of("t"), None).unwrap();

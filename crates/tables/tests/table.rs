@@ -7,7 +7,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use entresol_memory::{Durability, Pool, PoolOptions};
-use entresol_tables::{Catalog, Column, DataType, Error, Row, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_tables::{
+    Catalog, Column, DataType, Error, Modifier, Row, ScanRange, Schema, Table, TableOptions, Value,
+};
 use entresol_transactions::StateContext;
 use proptest::prelude::*;
 
@@ -262,4 +264,42 @@ fn mistakes_name_table_column_and_value() {
     ));
     let existing = TableOptions { if_not_exists: true, ..TableOptions::default() };
     assert!(Arc::ptr_eq(&catalog.create_table("meters", schema(), existing).unwrap(), &table));
+}
+
+/// Whoever writes: the limits of a declaration hold, and the blanks of a CHAR(n) are no part of keys.
+#[test]
+fn limits_of_columns_hold_for_every_writer() {
+    let catalog = catalog();
+    let columns = vec![
+        Column::new("code", DataType::Varchar).with_modifier(Modifier::Char(4)),
+        Column::new("name", DataType::Varchar).with_modifier(Modifier::Varchar(3)),
+        Column::new("small", DataType::SmallInt),
+        Column::new("real", DataType::Real),
+    ];
+    let schema = Schema::new(columns, &["code"]).unwrap();
+    let table = catalog.create_table("limited", schema, TableOptions::default()).unwrap();
+    let tx = catalog.begin().unwrap();
+    let row = |code: &str, name: &str, small: i32, real: f64| {
+        vec![Value::from(code), Value::from(name), Value::Int(small), Value::Double(real)]
+    };
+    table.insert(&tx, &row("ab  ", "äöü  ", -32_768, 0.5)).unwrap();
+    let stored = row("ab", "äöü", -32_768, 0.5);
+    for code in ["ab", "ab ", "ab      "] {
+        assert_eq!(table.get(&tx, &[Value::from(code)]).unwrap(), Some(stored.clone()), "{code}");
+    }
+    assert!(matches!(table.insert(&tx, &row("ab", "", 0, 0.0)), Err(Error::DuplicateKey { .. })));
+    table.update(&tx, &[Value::from("ab ")], &row("ab ", "x", 32_767, 0.25)).unwrap();
+    assert_eq!(table.get(&tx, &[Value::from("ab")]).unwrap().unwrap()[1], Value::from("x"));
+    for (wrong, sqlstate) in [
+        (row("abcde", "", 0, 0.0), "22001"),
+        (row("c", "abcd", 0, 0.0), "22001"),
+        (row("c", "", 32_768, 0.0), "22003"),
+        (row("c", "", 0, 0.1), "22003"),
+    ] {
+        for error in [table.insert(&tx, &wrong).unwrap_err(), table.upsert_many(&tx, &[&wrong]).unwrap_err()]
+        {
+            assert_eq!(error.sqlstate(), sqlstate, "{error}");
+        }
+    }
+    assert!(table.delete(&tx, &[Value::from("ab  ")]).unwrap());
 }

@@ -89,7 +89,11 @@ impl Shell {
     /// Runs one statement and prints what it returns.
     pub fn run_statement(&mut self, statement: &str, out: &mut dyn Write) -> Result<()> {
         let started = Instant::now();
-        let results = self.session.execute(statement)?;
+        let results = self.session.execute(statement);
+        for notice in self.session.take_notices() {
+            eprintln!("NOTICE:  {notice}");
+        }
+        let results = results?;
         let elapsed = started.elapsed();
         for result in &results {
             output::print(result, self.format, out)?;

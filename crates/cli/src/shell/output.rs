@@ -8,11 +8,12 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use entresol::StatementResult;
 use entresol::arrow::array::{Array, RecordBatch};
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
 use entresol::arrow::util::pretty::pretty_format_batches_with_options;
-use entresol::{Collected, StatementResult};
+use entresol::query::padded;
 
 use crate::error::{Error, Result};
 
@@ -39,7 +40,9 @@ fn options() -> FormatOptions<'static> {
 pub fn print(result: &StatementResult, format: Format, out: &mut dyn Write) -> Result<()> {
     match result {
         StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. } => {
-            let Collected { schema, batches } = rows;
+            let schema = &rows.schema;
+            let batches: Vec<RecordBatch> = rows.batches.iter().map(padded).collect();
+            let batches = batches.as_slice();
             match format {
                 Format::Table => print_table(schema, batches, out),
                 Format::Csv => print_csv(schema, batches, out),
@@ -152,6 +155,7 @@ pub fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
 mod tests {
     use std::sync::Arc;
 
+    use entresol::Collected;
     use entresol::arrow::array::{BooleanArray, Float64Array, Int64Array, StringArray};
 
     use super::*;

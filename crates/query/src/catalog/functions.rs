@@ -15,6 +15,7 @@ use super::view::View;
 use super::{definitions, oids, pg_types};
 use crate::error::{Error, external};
 use crate::schemas::SCHEMA;
+use crate::upkeep::sequences_of;
 
 pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
 
@@ -97,7 +98,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     nothing("pg_get_statisticsobjdef_columns", 1..=1, "text"),
     nothing("pg_get_partkeydef", 1..=1, "text"),
     nothing("pg_get_partition_constraintdef", 1..=1, "text"),
-    nothing("pg_get_serial_sequence", 2..=2, "text"),
+    strict("pg_get_serial_sequence", 2..=2, "text", serial_sequence),
     nothing("obj_description", 1..=2, "text"),
     nothing("shobj_description", 2..=2, "text"),
     nothing("col_description", 2..=2, "text"),
@@ -236,6 +237,20 @@ fn index_definition(view: &View, of: &[Cell]) -> EngineResult<Cell> {
             column.map(|column| definitions::quoted(&column.name)).unwrap_or_default().into()
         }
     })
+}
+
+/// The sequence that belongs to a column: `public.t_id_seq`.
+fn serial_sequence(view: &View, of: &[Cell]) -> EngineResult<Cell> {
+    let (Some(table), Some(column)) = (of[0].text(), of[1].text()) else { return Ok(Cell::Null) };
+    let Some(name) = parts(table).pop() else { return Ok(Cell::Null) };
+    let table = view.catalog.table(&name).map_err(external)?;
+    let columns = table.schema().visible_columns();
+    let Some(place) = columns.iter().position(|known| known.name == column) else {
+        let message = format!("column \"{column}\" of relation \"{name}\" does not exist");
+        return Err(external(Error::coded("42703", message)));
+    };
+    let owned = sequences_of(&view.catalog, &table, place..place + 1);
+    Ok(owned.first().map(|name| format!("{SCHEMA}.{}", definitions::quoted(name))).into())
 }
 
 fn lenient(alias: Alias, view: &View, name: &Cell) -> EngineResult<Cell> {

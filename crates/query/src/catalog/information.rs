@@ -225,7 +225,10 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
         "timestamp" | "timestamptz" | "time" => Some(6),
         _ => None,
     };
-    let octets = (of.name == "text").then_some(1_i64 << 30);
+    let characters =
+        (matches!(of.name, "varchar" | "bpchar") && column.modifier >= 4).then_some(column.modifier - 4);
+    // A character has four bytes at most.
+    let octets = characters.map(|length| length * 4).or((of.name == "text").then_some(1_i64 << 30));
     let shown = if of.category == "A" { "ARRAY" } else { of.long_name };
     let mut row: Vec<Cell> = vec![
         CATALOG.into(),
@@ -236,7 +239,7 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
         column.default.clone().into(),
         yes(!column.not_null),
         shown.into(),
-        Cell::Null,
+        characters.into(),
         octets.into(),
         precision.into(),
         radix.into(),

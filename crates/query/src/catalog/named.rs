@@ -14,8 +14,7 @@ use super::relation::Rows;
 use super::view::{Attribute, View, attribute};
 use super::{oids, pg_types::PgType};
 use crate::schemas::{CATALOG, SCHEMA};
-use crate::types::column_type;
-use entresol_tables::Column;
+use crate::types::column_of;
 
 /// A view or a sequence.
 pub(crate) struct Named {
@@ -50,10 +49,8 @@ pub(crate) fn attributes_of(view: &View, named: &Named) -> Vec<Attribute> {
     let provider = view.views.get().and_then(|views| views.relation(&named.name).now_or_never());
     let Some(Ok(Some(provider))) = provider else { return Vec::new() };
     let schema = provider.schema();
-    let columns = schema.fields().iter().map(|field| match column_type(field.data_type()) {
-        Some(data_type) => {
-            Attribute { not_null: false, ..attribute(&Column::new(field.name(), data_type), None) }
-        }
+    let columns = schema.fields().iter().map(|field| match column_of(field) {
+        Some(column) => Attribute { not_null: false, ..attribute(&column, None) },
         None => Attribute {
             name: field.name().clone(),
             data_type: pg_types::text(),

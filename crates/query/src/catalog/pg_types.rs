@@ -1,6 +1,6 @@
 //! Types as PostgreSQL numbers and names them: those of columns here, and those that tools ask for.
 
-use entresol_tables::DataType;
+use entresol_tables::{Column, DataType, Modifier};
 
 /// A row of `pg_type`.
 #[derive(Debug, PartialEq, Eq)]
@@ -135,8 +135,20 @@ pub(crate) fn text() -> &'static PgType {
 }
 
 /// The type and modifier of a column.
-pub(crate) fn of(data_type: DataType) -> (&'static PgType, i64) {
-    let (oid, modifier) = match data_type {
+pub(crate) fn of(column: &Column) -> (&'static PgType, i64) {
+    let (oid, modifier) = match column.modifier {
+        Modifier::Varchar(length) => (1043, i64::from(length) + 4),
+        Modifier::Char(length) => (1042, i64::from(length) + 4),
+        Modifier::Exact => (1700, -1),
+        Modifier::None => plain(column.data_type),
+    };
+    (by_oid(oid).unwrap_or(text()), modifier)
+}
+
+fn plain(data_type: DataType) -> (i64, i64) {
+    match data_type {
+        DataType::SmallInt => (21, -1),
+        DataType::Real => (700, -1),
         DataType::Boolean => (16, -1),
         DataType::Int => (23, -1),
         DataType::BigInt => (20, -1),
@@ -146,8 +158,7 @@ pub(crate) fn of(data_type: DataType) -> (&'static PgType, i64) {
         DataType::Timestamp => (1114, -1),
         DataType::TimestampTz => (1184, -1),
         DataType::Varchar => (25, -1),
-    };
-    (by_oid(oid).unwrap_or(text()), modifier)
+    }
 }
 
 /// A type as definitions show it: `numeric(10,2)`.
@@ -186,7 +197,7 @@ mod tests {
         }
         assert_eq!(named("int2[]").map(|of| of.oid), Some(1005));
         assert_eq!(named("pg_catalog.text").map(|of| of.oid), Some(25));
-        let (of, modifier) = of(DataType::Decimal { precision: 10, scale: 2 });
+        let (of, modifier) = of(&Column::new("c", DataType::Decimal { precision: 10, scale: 2 }));
         assert_eq!(format(of.oid, Some(modifier)), "numeric(10,2)");
     }
 }

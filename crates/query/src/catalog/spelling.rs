@@ -11,6 +11,8 @@
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
 //! | `information_schema.t` | ours: the engine has its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
+//! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
+//! | `x::varchar(3)`, `x::char(3)`, `x::uuid` | functions: casts that cut or check |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
@@ -36,6 +38,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
     Subscript, TableFactor, VisitorMut,
 };
+use entresol_tables::Modifier;
 
 use crate::walk::walk_mut;
 
@@ -49,9 +52,12 @@ use self::names::{name_items, order_items, set_apart};
 use self::types::{alias_of, is_text, known_type, operator, system_name};
 use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
+use crate::chars::{CHAR_CUT, VARCHAR_CUT};
 use crate::merged;
+use crate::refusals::UUID;
 use crate::statement::query_of;
 use crate::syntax::identifier;
+use crate::types::text_modifier;
 
 /// Functions whose result is rows, and here a list.
 const ROWS: [&str; 2] = ["pg_partition_ancestors", "_pg_expandarray"];
@@ -206,6 +212,18 @@ fn cast(expr: &mut Expr) {
     if is_text(data_type) {
         by_name(inner);
     }
+    if *data_type == SqlType::Uuid {
+        *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);
+        return;
+    }
+    if let Some(Ok(modifier @ (Modifier::Varchar(length) | Modifier::Char(length)))) =
+        text_modifier(data_type)
+    {
+        let cut = if matches!(modifier, Modifier::Char(_)) { CHAR_CUT } else { VARCHAR_CUT };
+        let text = cast_to(std::mem::replace(inner, null()), SqlType::Text);
+        *expr = call(cut, vec![text, number(i64::from(length))]);
+        return;
+    }
     if let SqlType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type
         && let Some(elements) = list_literal(inner)
     {
@@ -259,7 +277,17 @@ fn function(expr: &mut Expr) {
         return;
     }
     let FunctionArguments::List(list) = &mut function.args else { return };
-    if name == "generate_subscripts" {
+    if name == "generate_series" {
+        let series = std::mem::replace(expr, null());
+        *expr = call("unnest", vec![series]);
+    } else if name == "unnest" {
+        // Rows of rows: `generate_series` has become them already.
+        if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()
+            && is_call(inner, "unnest")
+        {
+            *expr = std::mem::replace(inner, null());
+        }
+    } else if name == "generate_subscripts" {
         if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(array))) = list.args.first() {
             let length = cast_to(call("array_length", vec![array.clone()]), SqlType::BigInt(None));
             let last = call("coalesce", vec![length, number(0)]);
@@ -270,6 +298,10 @@ fn function(expr: &mut Expr) {
         let inner = std::mem::replace(expr, null());
         *expr = call("unnest", vec![inner]);
     }
+}
+
+fn is_call(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Function(function) if system_name(&function.name).is_some_and(|called| called == name))
 }
 
 /// `ARRAY(query)`; its order counts, which the engine keeps only where there is a LIMIT.

@@ -57,7 +57,7 @@ pub(crate) struct Object {
     pub(crate) kind: char,
 }
 
-/// An index of a user's table, the one that a PRIMARY KEY is thought to have included.
+/// An index of a user's table, the one that a PRIMARY KEY of CREATE TABLE is thought to have included.
 pub(crate) struct IndexView<'v> {
     pub(crate) oid: i64,
     pub(crate) name: String,
@@ -107,7 +107,7 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         table,
         columns: definition.columns.clone(),
         unique: definition.unique,
-        primary: false,
+        primary: definition.primary,
         constraint: definition.constraint.then(|| oids::unique_constraint(state)),
         valid: index.damage().is_none(),
     }
@@ -215,7 +215,7 @@ pub(crate) fn attributes_of(table: &Table) -> Vec<Attribute> {
 
 /// A column of a table.
 pub(crate) fn attribute(column: &Column, default: Option<String>) -> Attribute {
-    let (data_type, modifier) = pg_types::of(column.data_type);
+    let (data_type, modifier) = pg_types::of(column);
     Attribute { name: column.name.clone(), data_type, modifier, not_null: !column.nullable, default }
 }
 

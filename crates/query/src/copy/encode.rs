@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{
-    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type,
-    Schema, TimeUnit, TimestampMicrosecondType,
+    DataType as ArrowType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, Schema, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -17,6 +17,7 @@ use entresol_tables::{calendar, decimal};
 use super::CopyLines;
 use super::options::{Format, Options};
 use crate::error::{Error, Result};
+use crate::types::padded;
 use crate::zones::Zone;
 
 /// The line with the names of the columns.
@@ -34,6 +35,7 @@ pub(super) fn header(options: &Options, schema: &Schema, lines: &mut CopyLines) 
 
 /// The lines of a batch.
 pub(super) fn lines(options: &Options, batch: &RecordBatch, lines: &mut CopyLines) -> Result<()> {
+    let batch = padded(batch);
     let printers: Vec<Printer<'_>> = batch.columns().iter().map(Printer::new).collect::<Result<_>>()?;
     let mut text = String::new();
     for row in 0..batch.num_rows() {
@@ -115,6 +117,7 @@ impl<'a> Printer<'a> {
         let known = matches!(
             array.data_type(),
             ArrowType::Boolean
+                | ArrowType::Int16
                 | ArrowType::Int32
                 | ArrowType::Int64
                 | ArrowType::Float32
@@ -145,6 +148,7 @@ impl<'a> Printer<'a> {
         }
         match array.data_type() {
             ArrowType::Boolean => out.write_str(if array.as_boolean().value(row) { "t" } else { "f" }),
+            ArrowType::Int16 => write!(out, "{}", array.as_primitive::<Int16Type>().value(row)),
             ArrowType::Int32 => write!(out, "{}", array.as_primitive::<Int32Type>().value(row)),
             ArrowType::Int64 => write!(out, "{}", array.as_primitive::<Int64Type>().value(row)),
             ArrowType::Float32 => {

@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::ScalarValue;
 
 use entresol_memory::Durability;
-use entresol_tables::{DataType, Row, Table, Value};
+use entresol_tables::{DataType, Error as TableError, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use super::decode::{Decoder, Field};
@@ -112,6 +112,11 @@ impl Session {
                 (Some(transaction), Within::Block { guard, failure })
             }
         };
+        if statement.freeze {
+            self.notice(
+                "COPY with FREEZE: has no effect, rows are visible to others once they are committed",
+            );
+        }
         let table = source::written(&self.catalog, "copy to", &table_name(name)?)?;
         let columns = match columns.is_empty() {
             true => (0..table.schema().visible_columns().len()).collect(),
@@ -264,8 +269,12 @@ impl Target {
             let Some(text) = field else { continue };
             let column = &columns[target];
             row[target] = match column.data_type {
+                // Too long texts are told when they are written, with their line.
                 DataType::Varchar => Value::varchar(text),
-                data_type => self.zone.value(&column.name, &text, data_type).map_err(|_| {
+                data_type => self.zone.value(column, &text).map_err(|error| {
+                    if let lost @ TableError::DigitsLost { .. } = error {
+                        return Error::coded("22003", format!("{lost} {}", place(None)));
+                    }
                     let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
                     let place = place(Some(&column.name));
                     match is_number(&text, data_type) {
@@ -335,7 +344,7 @@ impl Target {
 /// Whether a text is a number that its type has no room for.
 fn is_number(text: &str, data_type: DataType) -> bool {
     let digits = text.trim().trim_start_matches(['-', '+']);
-    let integer = matches!(data_type, DataType::Int | DataType::BigInt);
+    let integer = matches!(data_type, DataType::SmallInt | DataType::Int | DataType::BigInt);
     let decimal = matches!(data_type, DataType::Decimal { .. });
     !digits.is_empty()
         && (integer || decimal)

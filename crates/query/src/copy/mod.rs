@@ -23,7 +23,9 @@ mod input;
 mod options;
 mod output;
 
-use datafusion::sql::sqlparser::ast::{CopySource, CopyTarget, Ident, ObjectName, Query, Statement};
+use datafusion::sql::sqlparser::ast::{
+    CopyOption, CopySource, CopyTarget, Ident, ObjectName, Query, Statement,
+};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
@@ -55,6 +57,25 @@ pub struct CopyStatement {
     /// FROM STDIN, not TO STDOUT.
     from: bool,
     layout: Layout,
+    freeze: bool,
+}
+
+/// `FREEZE on` as `FREEZE TRUE`, which the parser knows.
+fn spell_flags(tokens: &mut [Token]) {
+    let is = |token: &Token, words: &[&str]| {
+        matches!(token, Token::Word(word) if word.quote_style.is_none()
+            && words.iter().any(|known| word.value.eq_ignore_ascii_case(known)))
+    };
+    for at in 1..tokens.len() {
+        if !is(&tokens[at - 1], &["freeze", "header"]) {
+            continue;
+        }
+        if is(&tokens[at], &["on"]) {
+            tokens[at] = Token::make_keyword("TRUE");
+        } else if is(&tokens[at], &["off"]) {
+            tokens[at] = Token::make_keyword("FALSE");
+        }
+    }
 }
 
 impl CopyStatement {
@@ -83,6 +104,7 @@ impl CopyStatement {
             return Err(Error::unsupported("COPY beside other statements in one text"));
         }
         check_chains(sql)?;
+        spell_flags(&mut tokens);
         let mut parser = Parser::new(&dialect).with_tokens(tokens);
         let statement =
             parser.parse_statement().map_err(|error| Error::Syntax(format!("syntax error: {error}")))?;
@@ -106,7 +128,9 @@ impl CopyStatement {
             CopySource::Table { table_name, columns } => Source::Table { name: table_name, columns },
             CopySource::Query(query) => Source::Query(query),
         };
-        Ok(CopyStatement { source, from: !to, layout: Layout::new(&options, &legacy_options)? })
+        let freeze = options.iter().any(|option| matches!(option, CopyOption::Freeze(true)));
+        let layout = Layout::new(&options, &legacy_options)?;
+        Ok(CopyStatement { source, from: !to, layout, freeze })
     }
 
     /// True for COPY FROM STDIN: [`Session::copy_in`](crate::Session::copy_in); else it is COPY TO STDOUT:

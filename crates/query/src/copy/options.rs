@@ -75,6 +75,8 @@ impl Layout {
                 CopyOption::Header(header) => once(&mut given.header, *header)?,
                 CopyOption::Quote(quote) => once(&mut given.quote, *quote)?,
                 CopyOption::Escape(escape) => once(&mut given.escape, *escape)?,
+                // Told by a notice when the COPY begins.
+                CopyOption::Freeze(_) => {}
                 CopyOption::Encoding(name) if is_utf8(name) => {}
                 other => return Err(Error::unsupported(format!("COPY with {other}"))),
             }

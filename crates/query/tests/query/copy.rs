@@ -200,7 +200,6 @@ fn what_is_no_copy_of_this_kind_is_refused() {
         ("COPY t FROM STDIN WITH (FORMAT binary, HEADER)", "cannot specify HEADER in BINARY mode"),
         ("COPY t TO STDOUT WITH (FORMAT binary, NULL 'x')", "cannot specify NULL in BINARY mode"),
         ("COPY t FROM STDIN WITH (FORMAT xml)", "COPY format \"xml\" not recognized"),
-        ("COPY t FROM STDIN WITH (FREEZE)", "unsupported: COPY with FREEZE"),
         ("COPY t FROM STDIN WITH (QUOTE '''')", "COPY QUOTE requires CSV mode"),
         ("COPY t FROM STDIN WITH (FORMAT csv, DELIMITER '\"')", "delimiter and quote must be different"),
         ("COPY t FROM STDIN WITH (DELIMITER 'x')", "COPY delimiter cannot be \"x\""),

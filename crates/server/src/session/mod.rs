@@ -267,6 +267,9 @@ impl Connection {
     async fn ready(&mut self) -> Result<(), End> {
         self.registered.in_transaction(self.session.in_transaction());
         let status = self.status();
+        for notice in self.session.take_notices() {
+            self.socket.out.report(&Report::notice(notice));
+        }
         self.settings.tell(&self.session, &mut self.socket.out);
         self.socket.out.ready(status);
         match self.socket.defer() {

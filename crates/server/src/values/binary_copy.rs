@@ -41,8 +41,13 @@ pub(crate) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     pub(crate) fn new(batch: &'a RecordBatch) -> Outcome<Rows<'a>> {
-        let columns: Outcome<Vec<_>> =
-            batch.columns().iter().map(|array| Column::new(array, Format::Binary, Zone::default())).collect();
+        let columns: Outcome<Vec<_>> = batch
+            .schema_ref()
+            .fields()
+            .iter()
+            .zip(batch.columns())
+            .map(|(field, array)| Column::of_field(field, array, Format::Binary, Zone::default()))
+            .collect();
         let count = i16::try_from(batch.num_columns());
         let count = count.map_err(|_| Report::error("54011", "too many columns for the binary format"))?;
         Ok(Rows { columns: columns?, count })

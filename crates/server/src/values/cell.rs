@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use entresol::arrow::array::{Array, ArrayRef, AsArray};
 use entresol::arrow::datatypes::{
     DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
-    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
+    DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field,
     Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
     IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType, Time32MillisecondType, Time32SecondType,
     Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
@@ -16,6 +16,8 @@ use entresol::arrow::datatypes::{
     UInt32Type, UInt64Type,
 };
 use entresol::arrow::util::display::{ArrayFormatter, FormatOptions};
+use entresol::query::modifier_of;
+use entresol::tables::Modifier;
 
 use super::temporal::{EPOCH_DAYS, EPOCH_US, Interval, Zone};
 use super::types::postgres_type;
@@ -54,6 +56,23 @@ impl<'a> Column<'a> {
     /// Texts have timestamps in a zone as they are there.
     pub(crate) fn new(array: &'a ArrayRef, format: Format, zone: Zone) -> Outcome<Column<'a>> {
         Ok(Column { array: array.as_ref(), read: reader(array.as_ref())?, format, zone })
+    }
+
+    /// The same for a column of a result, which may have a modifier: a CHAR is padded.
+    pub(crate) fn of_field(
+        field: &Field,
+        array: &'a ArrayRef,
+        format: Format,
+        zone: Zone,
+    ) -> Outcome<Column<'a>> {
+        let modifier = modifier_of(field);
+        match array.as_string_opt::<i32>() {
+            Some(texts) if matches!(modifier, Modifier::Char(_)) => {
+                let read = move |row: usize| Ok(Value::Shown(modifier.show(texts.value(row)).into_owned()));
+                Ok(Column { array: array.as_ref(), read: Box::new(read), format, zone })
+            }
+            _ => Column::new(array, format, zone),
+        }
     }
 
     /// Appends length and value of a row, or NULL.

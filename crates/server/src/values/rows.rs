@@ -20,8 +20,12 @@ pub(crate) fn write(
     out: &mut BytesMut,
 ) -> Outcome<usize> {
     let formats = formats.iter().copied().chain(std::iter::repeat(Format::Text));
-    let columns: Outcome<Vec<Column<'_>>> =
-        batch.columns().iter().zip(formats).map(|(array, format)| Column::new(array, format, zone)).collect();
+    let schema = batch.schema_ref();
+    let fields = schema.fields().iter().zip(batch.columns());
+    let columns: Outcome<Vec<Column<'_>>> = fields
+        .zip(formats)
+        .map(|((field, array), format)| Column::of_field(field, array, format, zone))
+        .collect();
     let columns = columns?;
     let last = batch.num_rows().min(from.saturating_add(rows_max));
     for row in from..last {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use entresol::arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit};
+use entresol::query::modifier_of;
+use entresol::tables::Modifier;
 use pgwire::api::Type;
 use pgwire::messages::data::FieldDescription;
 
@@ -114,6 +116,18 @@ fn size(of: &Type) -> i16 {
     }
 }
 
+/// The type and the modifier of a column of a result, in PostgreSQL's coding.
+fn declared(field: &Field) -> (Type, i32) {
+    // Lengths are at most ten million.
+    let length = |length: u32| length.cast_signed() + 4;
+    match modifier_of(field) {
+        Modifier::Varchar(characters) => (Type::VARCHAR, length(characters)),
+        Modifier::Char(characters) => (Type::BPCHAR, length(characters)),
+        Modifier::Exact => (Type::NUMERIC, -1),
+        Modifier::None => (postgres_type(field.data_type()), modifier(field.data_type())),
+    }
+}
+
 /// Precision and scale of a numeric, in PostgreSQL's coding.
 fn modifier(arrow: &DataType) -> i32 {
     match *arrow {
@@ -131,10 +145,10 @@ fn modifier(arrow: &DataType) -> i32 {
 pub(crate) fn describe(schema: &Schema, formats: &[Format]) -> Vec<FieldDescription> {
     let fields = schema.fields().iter().enumerate();
     let described = fields.map(|(at, field)| {
-        let of = postgres_type(field.data_type());
+        let (of, modifier) = declared(field);
         let format = formats.get(at).copied().unwrap_or(Format::Text);
         let name = field.name().replace('\0', "");
-        FieldDescription::new(name, 0, 0, of.oid(), size(&of), modifier(field.data_type()), format.code())
+        FieldDescription::new(name, 0, 0, of.oid(), size(&of), modifier, format.code())
     });
     described.collect()
 }

@@ -77,3 +77,32 @@ async fn psql_shows_errors_as_it_does_with_postgresql() {
     assert!(text.contains("42601") && text.contains("LINE 1: SELECT )"), "{text}");
     served.stop().await;
 }
+
+/// What was accepted and has no effect is told, and a CHAR is padded.
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_shows_notices_and_blanks() {
+    if !installed() {
+        return;
+    }
+    let served = Served::start().await;
+    let create =
+        "CREATE TABLE t (c CHAR(4), v VARCHAR(9), s SMALLINT, r REAL, n NUMERIC) WITH (fillfactor = 70)";
+    let output = psql(served.address, &["-c", create]).await;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text, "NOTICE:  00000: storage parameter \"fillfactor\" has no effect\n");
+    let quiet = ["-c", "SET client_min_messages = warning", "-c", "CREATE INDEX i ON t (v DESC)"];
+    let output = psql(served.address, &quiet).await;
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), ("", Some(0)));
+    let insert = "INSERT INTO t VALUES ('ab', 'ab  ', 7, 0.1, 1e-7)";
+    assert!(psql(served.address, &["-c", insert]).await.status.success());
+    let output = psql(served.address, &["-At", "-c", "SELECT * FROM t"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ab  |ab  |7|0.1|0.0000001000\n");
+    let output = psql(served.address, &["-At", "-c", "COPY t TO STDOUT"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ab  \tab  \t7\t0.1\t0.0000001000\n");
+    let described = psql(served.address, &["-At", "-c", "\\d t"]).await;
+    let text = String::from_utf8_lossy(&described.stdout);
+    for expected in ["c|character(4)", "v|character varying(9)", "s|smallint", "r|real", "n|numeric"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    served.stop().await;
+}

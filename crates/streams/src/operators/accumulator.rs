@@ -84,7 +84,12 @@ impl Aggregate {
         let data_type = index.map_or(DataType::BigInt, |index| columns[index].data_type);
         let adds = matches!(
             data_type,
-            DataType::Int | DataType::BigInt | DataType::Double | DataType::Decimal { .. }
+            DataType::SmallInt
+                | DataType::Int
+                | DataType::BigInt
+                | DataType::Real
+                | DataType::Double
+                | DataType::Decimal { .. }
         );
         if matches!(self.kind, Kind::Sum | Kind::Avg) && !adds {
             return Err(format!("a {data_type} column has no {:?}", self.kind).to_lowercase());
@@ -139,7 +144,9 @@ impl BoundAggregate {
             return vec![self.result_column()];
         }
         let sum_type = match self.data_type {
-            DataType::Int | DataType::BigInt => DataType::Decimal { precision: 38, scale: 0 },
+            DataType::SmallInt | DataType::Int | DataType::BigInt => {
+                DataType::Decimal { precision: 38, scale: 0 }
+            }
             _ => self.sum_type(),
         };
         vec![
@@ -150,7 +157,8 @@ impl BoundAggregate {
 
     fn sum_type(&self) -> DataType {
         match self.data_type {
-            DataType::Int | DataType::BigInt => DataType::BigInt,
+            DataType::SmallInt | DataType::Int | DataType::BigInt => DataType::BigInt,
+            DataType::Real => DataType::Double,
             DataType::Decimal { scale, .. } => DataType::Decimal { precision: 38, scale },
             other => other,
         }
@@ -160,7 +168,7 @@ impl BoundAggregate {
         match self.kind {
             Kind::Count => Accumulator::Count(0),
             Kind::Min | Kind::Max => Accumulator::Extreme(Value::Null),
-            Kind::Sum | Kind::Avg if self.data_type == DataType::Double => {
+            Kind::Sum | Kind::Avg if matches!(self.data_type, DataType::Real | DataType::Double) => {
                 Accumulator::Double { sum: 0.0, count: 0 }
             }
             Kind::Sum | Kind::Avg => Accumulator::Exact { sum: 0, count: 0 },
@@ -210,7 +218,7 @@ impl BoundAggregate {
 
     fn check_sum(&self, sum: i128) -> Result<(), String> {
         let fits = match (self.kind, self.data_type) {
-            (Kind::Sum, DataType::Int | DataType::BigInt) => i64::try_from(sum).is_ok(),
+            (Kind::Sum, DataType::SmallInt | DataType::Int | DataType::BigInt) => i64::try_from(sum).is_ok(),
             _ => decimal::fits(sum, decimal::DECIMAL_PRECISION_MAX),
         };
         if fits { Ok(()) } else { Err(self.overflow()) }

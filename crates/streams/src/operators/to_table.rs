@@ -80,7 +80,9 @@ impl Mapping {
                     return Err(format!("table {table} needs column {}, which the stream lacks", to.name));
                 }
                 Some((index, from)) if accepts(to.data_type, from) => Some((index, false)),
-                Some((index, DataType::Int)) if to.data_type == DataType::BigInt => Some((index, true)),
+                Some((index, DataType::Int | DataType::SmallInt)) if to.data_type == DataType::BigInt => {
+                    Some((index, true))
+                }
                 Some((_, from)) => {
                     let name = &to.name;
                     return Err(format!(
@@ -108,10 +110,12 @@ impl Mapping {
     }
 }
 
-/// Decimals of one scale are alike: the precision is checked when a row is written.
+/// Decimals of one scale are alike, and INT and SMALLINT: precision and range are checked when a row is written.
 fn accepts(to: DataType, from: DataType) -> bool {
     match (to, from) {
         (DataType::Decimal { scale: to, .. }, DataType::Decimal { scale: from, .. }) => to == from,
+        (DataType::SmallInt, DataType::Int) | (DataType::Int, DataType::SmallInt) => true,
+        (DataType::Double, DataType::Real) => true,
         _ => to == from,
     }
 }

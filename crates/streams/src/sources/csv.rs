@@ -177,7 +177,7 @@ pub(crate) fn parse_field(column: &Column, text: &str, format: DateFormat) -> Re
             .map(Value::Date)
             .ok_or_else(|| format!("column {}: '{text}' is not a DATE", column.name));
     }
-    Value::parse(&column.name, text, column.data_type).map_err(|error| error.to_string())
+    column.parse(text).map_err(|error| error.to_string())
 }
 
 /// Days since the epoch of a day in some format.

@@ -45,8 +45,9 @@ pub(crate) fn encode_prefix<'v>(
     let mut key = KeyBytes::new();
     for (&index, value) in schema.key().iter().zip(values) {
         let column = &schema.columns()[index];
-        check_value(table, column, value)?;
-        encode_value(column.data_type, value, &mut key);
+        let value = column.modifier.sought(value);
+        check_value(table, column, &value)?;
+        encode_value(column.data_type, &value, &mut key);
     }
     if key.len() > KEY_BYTES_MAX {
         return Err(Error::KeyTooLarge {
@@ -75,7 +76,7 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<KeyBytes> {
     Some(bytes)
 }
 
-/// Checks type, NULL and decimal range of a value for a column.
+/// Checks type, NULL and range of a value for a column.
 pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result<()> {
     match value {
         Value::Null if column.nullable => Ok(()),
@@ -86,18 +87,25 @@ pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result
             expected: column.data_type,
             found: format!("{} '{value}'", value.type_name()),
         }),
-        Value::Decimal(unscaled) => match column.data_type {
-            DataType::Decimal { precision, .. } if !decimal::fits(*unscaled, precision) => {
-                Err(Error::OutOfRange {
-                    table: table.to_owned(),
-                    column: column.name.clone(),
-                    value: value.display(column.data_type).to_string(),
-                    expected: column.data_type,
-                })
-            }
-            _ => Ok(()),
-        },
+        value if !in_range(value, column.data_type) => Err(Error::OutOfRange {
+            table: table.to_owned(),
+            column: column.name.clone(),
+            value: value.display(column.data_type).to_string(),
+            expected: column.data_type,
+        }),
         _ => Ok(()),
+    }
+}
+
+/// Whether a value of the right kind is one of the type.
+fn in_range(value: &Value, data_type: DataType) -> bool {
+    match (value, data_type) {
+        (Value::Decimal(unscaled), DataType::Decimal { precision, .. }) => {
+            decimal::fits(*unscaled, precision)
+        }
+        (Value::Int(value), DataType::SmallInt) => i16::try_from(*value).is_ok(),
+        (Value::Double(value), DataType::Real) => value.is_nan() || f64::from(*value as f32) == *value,
+        _ => true,
     }
 }
 
@@ -248,11 +256,11 @@ fn unescape(bytes: &[u8]) -> Option<String> {
 pub(crate) fn decode_fixed(data_type: DataType, bytes: &[u8]) -> Value {
     match data_type {
         DataType::Boolean => Value::Boolean(bytes[0] != 0),
-        DataType::Int => Value::Int(decode_i32(bytes)),
+        DataType::Int | DataType::SmallInt => Value::Int(decode_i32(bytes)),
         DataType::Date => Value::Date(decode_i32(bytes)),
         DataType::BigInt => Value::BigInt(decode_i64(bytes)),
         DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(decode_i64(bytes)),
-        DataType::Double => Value::Double(decode_f64(bytes)),
+        DataType::Double | DataType::Real => Value::Double(decode_f64(bytes)),
         DataType::Decimal { .. } => Value::Decimal(decode_decimal(data_type, bytes)),
         DataType::Varchar => unreachable!("VARCHAR is not of fixed width"),
     }

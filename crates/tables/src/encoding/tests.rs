@@ -5,6 +5,7 @@ use std::ops::Bound;
 use proptest::prelude::*;
 
 use crate::encoding::{key, row};
+use crate::modifier::Modifier;
 use crate::range::ScanRange;
 use crate::schema::{Column, KEY_BYTES_MAX, Schema};
 use crate::value::{DataType, Value};
@@ -12,8 +13,10 @@ use crate::{Error, RowView};
 
 const SHORT: DataType = DataType::Decimal { precision: 12, scale: 2 };
 const LONG: DataType = DataType::Decimal { precision: 38, scale: 4 };
-const TYPES: [DataType; 10] = [
+const TYPES: [DataType; 12] = [
     DataType::Boolean,
+    DataType::SmallInt,
+    DataType::Real,
     DataType::Int,
     DataType::BigInt,
     DataType::Double,
@@ -29,6 +32,7 @@ fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
     let edges = |values: Vec<Value>| proptest::sample::select(values);
     match data_type {
         DataType::Boolean => any::<bool>().prop_map(Value::Boolean).boxed(),
+        DataType::SmallInt => any::<i16>().prop_map(|value| Value::Int(value.into())).boxed(),
         DataType::Int => any::<i32>().prop_map(Value::Int).boxed(),
         DataType::BigInt => prop_oneof![
             any::<i64>().prop_map(Value::BigInt),
@@ -45,6 +49,7 @@ fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
             edges([f64::NAN, -0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY].map(Value::Double).to_vec()),
         ]
         .boxed(),
+        DataType::Real => any::<f32>().prop_map(|value| Value::Double(value.into())).boxed(),
         DataType::Decimal { precision, .. } => {
             let bound = 10i128.pow(u32::from(precision));
             (1 - bound..bound).prop_map(Value::Decimal).boxed()
@@ -62,6 +67,12 @@ fn schema_strategy() -> impl Strategy<Value = Schema> {
             .iter()
             .enumerate()
             .map(|(at, index)| Column::new(format!("c{at}"), TYPES[*index]))
+            .map(|column| match (column.data_type, keys) {
+                (DataType::Varchar, 1) => column.with_modifier(Modifier::Varchar(300_000)),
+                (DataType::Varchar, 2) => column.with_modifier(Modifier::Char(7)),
+                (DataType::Decimal { .. }, 2) => column.with_modifier(Modifier::Exact),
+                _ => column,
+            })
             .collect();
         // Reversed, so that key order is not column order.
         let key: Vec<String> = (0..keys.min(columns.len())).rev().map(|at| format!("c{at}")).collect();
@@ -249,4 +260,20 @@ fn schemas_are_checked() {
     let widest: Vec<Column> = (0..256).map(|at| Column::new(format!("{at:0>63}"), LONG)).collect();
     let widest = Schema::new(widest, &[format!("{:0>63}", 7)]).unwrap();
     assert_eq!(Schema::from_bytes(&widest.to_bytes()).unwrap(), widest);
+}
+
+/// A schema without modifiers has the bytes that it had before there were any.
+#[test]
+fn known_bytes_of_schemas() {
+    let schema = |name: Column| Schema::new(vec![Column::new("id", DataType::Int), name], &["id"]).unwrap();
+    let plain = schema(Column::new("name", DataType::Varchar));
+    let bytes = b"\x01\0\x02\0\x02id\x02\0\0\0\x04name\x08\0\0\x01\x01\0\0";
+    assert_eq!(plain.to_bytes(), bytes);
+    assert_eq!(Schema::from_bytes(bytes).unwrap(), plain);
+    let limited = schema(Column::new("name", DataType::Varchar).with_modifier(Modifier::Char(258)));
+    let bytes = b"\x01\0\x02\0\x02id\x02\0\0\0\x04name\x08\0\0\x03\x02\x02\x01\0\0\x01\0\0";
+    assert_eq!(limited.to_bytes(), bytes);
+    assert_eq!(Schema::from_bytes(bytes).unwrap(), limited);
+    let unknown = b"\x01\0\x02\0\x02id\x02\0\0\0\x04name\x08\0\0\x03\x09\x02\x01\0\0\x01\0\0";
+    assert!(matches!(Schema::from_bytes(unknown), Err(Error::Corrupt { .. })));
 }

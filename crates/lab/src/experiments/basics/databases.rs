@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// Two columns: a key and a payload.
 fn schema() -> Result<Schema, Error> {
-    let column = |name: &str| Column { name: name.to_string(), data_type: DataType::BigInt, nullable: false };
+    let column = |name: &str| Column::new(name, DataType::BigInt).not_null();
     Ok(Schema::new(vec![column("id"), column("payload")], &["id"])?)
 }
 
