@@ -50,7 +50,8 @@ use crate::truth_tests::TruthTests;
 use crate::views::Views;
 use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
 use crate::{
-    assignment, definition, explain, limits, literals, merged, modify, past, ranks, refusals, typing, write,
+    assignment, compatible, definition, explain, limits, literals, merged, modify, past, ranks, refusals,
+    to_char, typing, write,
 };
 
 /// The engine of a session, with the database's tables.
@@ -95,8 +96,8 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let context = SessionContext::new_with_state(builder.build());
     context.register_udf(merged::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
-    let own = zones::functions().into_iter().chain(Cut::both());
-    let own = own.chain([refusals::uuid_function()]);
+    let own = zones::functions().into_iter().chain(Cut::both()).chain(compatible::functions());
+    let own = own.chain([refusals::uuid_function(), to_char::function()]);
     own.for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(views.clone());

@@ -12,6 +12,8 @@
 //! | `information_schema.t` | ours: the engine has its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
+//! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
+//! | `interval '1 day 04:05:06'` | `interval '1 day 04 hours 05 minutes 06 seconds'` |
 //! | `x::varchar(3)`, `x::char(3)`, `x::uuid` | functions: casts that cut or check |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
@@ -36,7 +38,7 @@ use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
-    Subscript, TableFactor, VisitorMut,
+    Subscript, TableFactor, TimezoneInfo, Value as Literal, VisitorMut,
 };
 use entresol_tables::Modifier;
 
@@ -53,6 +55,7 @@ use self::types::{alias_of, is_text, known_type, operator, system_name};
 use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
 use crate::chars::{CHAR_CUT, VARCHAR_CUT};
+use crate::compatible::CLOCK;
 use crate::merged;
 use crate::refusals::UUID;
 use crate::statement::query_of;
@@ -164,6 +167,8 @@ impl VisitorMut for Spelling {
                     _ => {}
                 }
             }
+            Expr::Identifier(name) if name.quote_style.is_none() => word(expr),
+            Expr::Interval(interval) => clock_of_literal(&mut interval.value),
             Expr::Cast { .. } => cast(expr),
             Expr::Function(_) => function(expr),
             Expr::AtTimeZone { timestamp, time_zone } => {
@@ -191,6 +196,36 @@ impl VisitorMut for Spelling {
     }
 }
 
+/// A function that is written without parentheses, as its name is a reserved word; the parser takes it for a column.
+fn word(expr: &mut Expr) {
+    if matches!(expr, Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_schema")) {
+        *expr = call("current_schema", Vec::new());
+    }
+}
+
+/// `1 day 04:05:06` in units, as the engine reads intervals.
+fn clock_of_literal(expr: &mut Expr) {
+    let Expr::Value(value) = expr else { return };
+    let Literal::SingleQuotedString(text) = &mut value.value else { return };
+    let units = |word: &str| {
+        let (sign, clock) = match word.strip_prefix('-') {
+            Some(clock) => ("-", clock),
+            None => ("", word.strip_prefix('+').unwrap_or(word)),
+        };
+        let parts: Vec<&str> = clock.split(':').collect();
+        let is_number =
+            |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        if !(2..=3).contains(&parts.len()) || !parts.iter().all(is_number) {
+            return word.to_owned();
+        }
+        let named = parts.iter().zip(["hours", "minutes", "seconds"]);
+        named.map(|(part, unit)| format!("{sign}{part} {unit}")).collect::<Vec<_>>().join(" ")
+    };
+    if text.contains(':') {
+        *text = text.split_whitespace().map(units).collect::<Vec<_>>().join(" ");
+    }
+}
+
 /// `regclass(x)` becomes `regclass_name(x)`.
 fn by_name(expr: &mut Expr) {
     if let Expr::Function(function) = expr
@@ -211,6 +246,9 @@ fn cast(expr: &mut Expr) {
     }
     if is_text(data_type) {
         by_name(inner);
+    }
+    if matches!(data_type, SqlType::Interval { .. }) {
+        clock_of_literal(inner);
     }
     if *data_type == SqlType::Uuid {
         *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);
@@ -268,6 +306,21 @@ fn function(expr: &mut Expr) {
     if function.name.0.len() > 1 {
         function.name = ObjectName::from(vec![Ident::new(&name)]);
     }
+    match name.as_str() {
+        "clock_timestamp" => {
+            *expr = cast_to(call(CLOCK, Vec::new()), SqlType::Timestamp(None, TimezoneInfo::WithTimeZone));
+            return;
+        }
+        "localtimestamp" if matches!(function.args, FunctionArguments::None) => {
+            *expr = cast_to(call("now", Vec::new()), SqlType::Timestamp(None, TimezoneInfo::None));
+            return;
+        }
+        "transaction_timestamp" | "statement_timestamp" => {
+            *expr = call("now", Vec::new());
+            return;
+        }
+        _ => {}
+    }
     if name == "array"
         && let FunctionArguments::Subquery(query) = &function.args
     {
@@ -280,6 +333,10 @@ fn function(expr: &mut Expr) {
     if name == "generate_series" {
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);
+    } else if name == "age" && list.args.len() == 1 {
+        // Since then until midnight of today.
+        let today = cast_to(call("now", Vec::new()), SqlType::Date);
+        list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(today)));
     } else if name == "unnest" {
         // Rows of rows: `generate_series` has become them already.
         if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()

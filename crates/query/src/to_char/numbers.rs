@@ -1,0 +1,288 @@
+//! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`, `FM`, and texts.
+//!
+//! What is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
+
+use crate::error::{Error, Result};
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Digit {
+        zero: bool,
+    },
+    Group,
+    Point,
+    /// `S`: `+` or `-`.
+    Sign,
+    /// `MI`: `-` or a blank.
+    Minus,
+    /// `PL`: `+` or a blank.
+    Plus,
+    /// `SG`: `+` or `-`, at its place.
+    SignHere,
+    /// `PR`: the end of `<12>`.
+    Bracket,
+    Text(String),
+}
+
+/// A parsed template.
+#[derive(Debug)]
+pub(super) struct Template {
+    parts: Vec<Part>,
+    /// Blanks stand in for digits that are not there, and zeros at the end stay; `FM` says no.
+    fills: bool,
+    /// Places before and behind the point.
+    whole: usize,
+    pub(super) fraction: usize,
+}
+
+/// Patterns, longer ones first.
+const PATTERNS: [(&str, Option<Part>); 12] = [
+    ("MI", Some(Part::Minus)),
+    ("PL", Some(Part::Plus)),
+    ("SG", Some(Part::SignHere)),
+    ("PR", Some(Part::Bracket)),
+    ("S", Some(Part::Sign)),
+    ("9", Some(Part::Digit { zero: false })),
+    ("0", Some(Part::Digit { zero: true })),
+    (".", Some(Part::Point)),
+    ("D", Some(Part::Point)),
+    (",", Some(Part::Group)),
+    ("G", Some(Part::Group)),
+    ("FM", None),
+];
+const REFUSED: [&str; 4] = ["EEEE", "RN", "TH", "V"];
+
+impl Template {
+    pub(super) fn parse(text: &str) -> Result<Template> {
+        let mut template = Template { parts: Vec::new(), fills: true, whole: 0, fraction: 0 };
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let begins = |pattern: &str| {
+                rest.get(..pattern.len()).is_some_and(|start| start.eq_ignore_ascii_case(pattern))
+            };
+            if let Some(refused) = REFUSED.iter().find(|pattern| begins(pattern)) {
+                return Err(Error::unsupported(format!("the pattern {refused} of to_char in \"{text}\"")));
+            }
+            if first == '"' {
+                let inner = &rest[1..];
+                let (quoted, after) = inner.split_once('"').unwrap_or((inner, ""));
+                template.parts.push(Part::Text(quoted.to_owned()));
+                rest = after;
+            } else if let Some((pattern, part)) = PATTERNS.iter().find(|(pattern, _)| begins(pattern)) {
+                match part {
+                    Some(part) => template.push(part.clone(), text)?,
+                    None => template.fills = false,
+                }
+                rest = &rest[pattern.len()..];
+            } else {
+                // There is no currency: its place is a blank.
+                let shown = if first.eq_ignore_ascii_case(&'L') { ' ' } else { first };
+                template.parts.push(Part::Text(shown.to_string()));
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+        Ok(template)
+    }
+
+    fn push(&mut self, part: Part, text: &str) -> Result<()> {
+        let point = self.parts.contains(&Part::Point);
+        match part {
+            Part::Point if point => {
+                return Err(Error::coded("42601", format!("multiple decimal points in \"{text}\"")));
+            }
+            Part::Digit { .. } if point => self.fraction += 1,
+            Part::Digit { .. } => self.whole += 1,
+            _ => {}
+        }
+        self.parts.push(part);
+        Ok(())
+    }
+
+    /// The number `unscaled / 10^fraction`, already rounded; `None` is one that no place is enough for.
+    pub(super) fn show(&self, unscaled: Option<i128>, negative: bool) -> String {
+        let digits = match unscaled {
+            None => None,
+            Some(unscaled) => {
+                let padded = format!("{:0>width$}", unscaled.unsigned_abs(), width = self.fraction + 1);
+                let (whole, fraction) = padded.split_at(padded.len() - self.fraction);
+                let whole = if self.fraction > 0 { whole.trim_start_matches('0') } else { whole };
+                (whole.len() <= self.whole).then(|| (whole.to_owned(), fraction.to_owned()))
+            }
+        };
+        let is_zero = unscaled == Some(0);
+        let shown = Shown { template: self, negative: negative && !is_zero, digits, is_zero };
+        shown.write()
+    }
+}
+
+struct Shown<'t> {
+    template: &'t Template,
+    negative: bool,
+    /// Before and behind the point; `None`: too many.
+    digits: Option<(String, String)>,
+    is_zero: bool,
+}
+
+impl Shown<'_> {
+    fn write(&self) -> String {
+        let Template { parts, fills, whole, .. } = self.template;
+        let first_digit = parts.iter().position(|part| matches!(part, Part::Digit { .. } | Part::Point));
+        let sign_ahead = parts
+            .iter()
+            .position(|part| *part == Part::Sign)
+            .is_some_and(|at| first_digit.is_none_or(|first| at < first));
+        let has = |part: &Part| parts.contains(part);
+        let blank = if *fills { " " } else { "" };
+        let minus = |otherwise: &'static str| if self.negative { "-" } else { otherwise };
+        // What stands at once before the first digit.
+        let mut sign = Some(match () {
+            () if sign_ahead => minus("+"),
+            () if has(&Part::Bracket) && self.negative => "<",
+            () if has(&Part::Sign) || has(&Part::Minus) || has(&Part::SignHere) => "",
+            () => minus(blank),
+        });
+        let (digits, fraction) = match &self.digits {
+            Some((digits, fraction)) => (Some(digits.as_bytes()), fraction.as_bytes()),
+            None => (None, &[][..]),
+        };
+        let from = self.first_shown(digits);
+        let kept = self.kept_fraction(fraction);
+        let (mut out, mut place, mut behind, mut after_point) = (String::new(), 0, 0, false);
+        for part in parts {
+            match part {
+                Part::Digit { .. } if after_point => {
+                    match digits {
+                        None => out.push('#'),
+                        Some(_) if behind < kept => out.push(char::from(fraction[behind])),
+                        Some(_) => {}
+                    }
+                    behind += 1;
+                }
+                Part::Digit { .. } => {
+                    if place < from {
+                        out.push_str(blank);
+                    } else {
+                        out.push_str(sign.take().unwrap_or_default());
+                        out.push(match digits {
+                            None => '#',
+                            Some(digits) => {
+                                let missing = whole - digits.len();
+                                place.checked_sub(missing).map_or('0', |at| char::from(digits[at]))
+                            }
+                        });
+                    }
+                    place += 1;
+                }
+                Part::Group if place > from => out.push(','),
+                Part::Group => out.push_str(blank),
+                Part::Point => {
+                    out.push_str(sign.take().unwrap_or_default());
+                    // PostgreSQL shows a zero without places for it, if nothing else is shown.
+                    if self.is_zero && !fills && from >= *whole && kept == 0 {
+                        out.push('0');
+                    }
+                    out.push('.');
+                    after_point = true;
+                }
+                Part::Sign if sign_ahead => {}
+                Part::Sign | Part::SignHere => out.push_str(minus("+")),
+                Part::Minus => out.push_str(minus(blank)),
+                Part::Plus => out.push_str(if self.negative { blank } else { "+" }),
+                Part::Bracket => out.push_str(if self.negative { ">" } else { blank }),
+                Part::Text(text) => out.push_str(text),
+            }
+        }
+        out
+    }
+
+    /// The first place before the point that has a digit.
+    fn first_shown(&self, digits: Option<&[u8]>) -> usize {
+        let places = self.template.parts.iter().take_while(|part| **part != Part::Point);
+        let mut zeros = places.filter(|part| matches!(part, Part::Digit { .. }));
+        let zero = zeros.position(|part| *part == Part::Digit { zero: true });
+        let own = digits.map_or(0, |digits| self.template.whole - digits.len());
+        zero.map_or(own, |zero| zero.min(own))
+    }
+
+    /// How many digits behind the point are shown: FM leaves zeros at the end out, but for those whose place is a `0`.
+    fn kept_fraction(&self, fraction: &[u8]) -> usize {
+        if self.template.fills {
+            return fraction.len();
+        }
+        let behind = self.template.parts.iter().skip_while(|part| **part != Part::Point);
+        let places = behind.filter(|part| matches!(part, Part::Digit { .. }));
+        let zero = places.enumerate().filter(|(_, part)| **part == Part::Digit { zero: true }).last();
+        let digits = fraction.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+        digits.max(zero.map_or(0, |(last, _)| last + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_tables::decimal;
+
+    use super::*;
+
+    /// What PostgreSQL 15 answers.
+    #[test]
+    fn numbers_are_shown_as_in_postgresql() {
+        for (value, template, expected) in [
+            ("12.5", "999.99", "  12.50"),
+            ("-12.5", "999.99", " -12.50"),
+            ("0.5", "999.99", "    .50"),
+            ("0.5", "90.99", "  0.50"),
+            ("1234567", "999", " ###"),
+            ("1234.5", "999.9", " ###.#"),
+            ("1234", "9,999", " 1,234"),
+            ("12", "9,999", "    12"),
+            ("12.50", "FM999.99", "12.5"),
+            ("12.5", "FM999.00", "12.50"),
+            ("12", "FM999.99", "12."),
+            ("-1", "999", "  -1"),
+            ("-1", "000", "-001"),
+            ("1", "S999", "  +1"),
+            ("-12", "S999", " -12"),
+            ("12", "999S", " 12+"),
+            ("-12", "999MI", " 12-"),
+            ("12", "999MI", " 12 "),
+            ("-12", "FM999MI", "12-"),
+            ("-12", "999PR", " <12>"),
+            ("12", "999PR", "  12 "),
+            ("0", "999", "   0"),
+            ("0", "99.99", "   .00"),
+            ("0", "FM99.99", "0."),
+            ("-0.1", "99.99", "  -.10"),
+            ("0.1", "0.9", " 0.1"),
+            ("148.5", "999D999", " 148.500"),
+            ("1485", "9G999", " 1,485"),
+            ("485", "L999", "  485"),
+            ("485", "\"Good number:\"999", "Good number: 485"),
+            ("485", "PL999", "+ 485"),
+            ("-485", "PL999", " -485"),
+            ("485", "SG999", "+485"),
+            ("-485", "9SG99", "4-85"),
+            ("485.8", "\"Pre:\"999\" Post:\" .999", "Pre: 485 Post: .800"),
+            ("0.1", "FM9.99", ".1"),
+            ("1234567.891", "FM999,999,999.99", "1,234,567.89"),
+            ("-1234.567", "FM9,999.9", "-1,234.6"),
+            ("5", "09", " 05"),
+            ("99.995", "99.99", " ##.##"),
+            ("12.345", "FM990.00", "12.35"),
+            ("-0.001", "99.9", "   .0"),
+            ("12345", "99,999.00", " 12,345.00"),
+            ("12", "0,999", " 0,012"),
+            ("7", "FM0,000", "0,007"),
+            ("2.5", "9", " 3"),
+            ("-5", "MI99", "- 5"),
+            ("5", "MI99", "  5"),
+            ("12", "99x", " 12x"),
+            ("3.14", "9.9 EUR", " 3.1 EUR"),
+        ] {
+            let parsed = Template::parse(template).unwrap();
+            let unscaled = decimal::parse(value, 38, parsed.fraction as u8);
+            assert_eq!(parsed.show(unscaled, value.starts_with('-')), expected, "{value} {template}");
+        }
+        assert_eq!(Template::parse("9.9EEEE").unwrap_err().sqlstate(), "0A000");
+    }
+}

@@ -1,0 +1,363 @@
+//! Times by PostgreSQL's patterns. Letters that are no pattern are copied, as are texts in quotes.
+//!
+//! `FM` in front of a pattern leaves its padding out, `TH` and `th` behind a number make it an ordinal. Names are English. `TZ`
+//! is refused: zones have no abbreviation here; `OF` and `TZH:TZM` say the offset.
+
+use std::fmt::Write;
+
+use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
+
+use crate::error::{Error, Result};
+
+/// 1970-01-01 as a Julian day.
+const EPOCH_JULIAN: i64 = 2_440_588;
+const SECONDS_PER_DAY: i64 = 86_400;
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
+/// The characters of the longest name of a month or a day.
+const NAME_CHARS: usize = 9;
+
+/// A time with what patterns ask for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Moment {
+    /// A time on the wall, and seconds that its clocks are ahead of UTC.
+    Wall(NaiveDateTime, i64),
+    /// An interval: months, days, microseconds.
+    Interval(i32, i32, i64),
+}
+
+impl Moment {
+    /// The wall's time in microseconds; `None` where the calendar ends.
+    pub(super) fn wall(micros: i64, ahead: i64) -> Option<Moment> {
+        Some(Moment::Wall(DateTime::from_timestamp_micros(micros)?.naive_utc(), ahead))
+    }
+}
+
+/// Patterns, each behind all that begin with it.
+const PATTERNS: [&str; 52] = [
+    "SSSSS", "SSSS", "Y,YYY", "YYYY", "YYY", "YY", "Y", "IYYY", "IYY", "IY", "IDDD", "ID", "IW", "I", "HH24",
+    "HH12", "HH", "MI", "MM", "MONTH", "MON", "MS", "SS", "US", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6",
+    "DDD", "DD", "DAY", "DY", "D", "A.M.", "P.M.", "AM", "PM", "A.D.", "B.C.", "AD", "BC", "WW", "W", "CC",
+    "J", "Q", "RM", "TZH", "TZM", "OF",
+];
+
+/// The text of a time.
+pub(super) fn show(moment: Moment, template: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some(first) = rest.chars().next() {
+        if first == '"' {
+            let inner = &rest[1..];
+            let (quoted, after) = inner.split_once('"').unwrap_or((inner, ""));
+            out.push_str(quoted);
+            rest = after;
+            continue;
+        }
+        if let Some(escaped) = rest.strip_prefix("\\\"") {
+            out.push('"');
+            rest = escaped;
+            continue;
+        }
+        let begins = |text: &str, pattern: &str| {
+            text.get(..pattern.len()).is_some_and(|it| it.eq_ignore_ascii_case(pattern))
+        };
+        let bare = ["FM", "FX", "TM"].into_iter().find(|prefix| begins(rest, prefix));
+        let behind = &rest[bare.map_or(0, str::len)..];
+        if let (Some(_), "") = (bare, behind) {
+            break;
+        }
+        if let Some(pattern) = PATTERNS.into_iter().find(|pattern| begins(behind, pattern)) {
+            let (written, after) = behind.split_at(pattern.len());
+            let number =
+                write_pattern(moment, pattern, written, matches!(bare, Some("FM" | "TM")), &mut out)?;
+            rest = after;
+            if let (Some(number), true) = (number, begins(rest, "TH")) {
+                let ordinal = ordinal(number);
+                let upper = rest.starts_with('T');
+                out.push_str(&if upper { ordinal.to_ascii_uppercase() } else { ordinal.to_owned() });
+                rest = &rest[2..];
+            }
+        } else if begins(behind, "TZ") {
+            return Err(Error::unsupported(format!(
+                "the pattern TZ of to_char in \"{template}\": OF and TZH:TZM give the offset"
+            )));
+        } else if bare.is_some() {
+            rest = behind;
+        } else {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    Ok(out)
+}
+
+fn ordinal(number: i64) -> &'static str {
+    match (number % 10, number / 10 % 10) {
+        (_, 1) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    }
+}
+
+/// Writes what a pattern stands for; gives the number, if it is one.
+fn write_pattern(
+    moment: Moment,
+    pattern: &str,
+    written: &str,
+    bare: bool,
+    out: &mut String,
+) -> Result<Option<i64>> {
+    let digits = |number: i64, width: usize, out: &mut String| {
+        let width = if bare { 0 } else { width };
+        // Writing to a text does not fail.
+        let _ = match number < 0 {
+            true => write!(out, "-{:0width$}", -number),
+            false => write!(out, "{number:0width$}"),
+        };
+        Ok(Some(number))
+    };
+    if let Some((number, width)) = number_of(moment, pattern) {
+        return digits(number, width, out);
+    }
+    let Moment::Wall(time, ahead) = moment else {
+        return Err(Error::coded(
+            "22007",
+            format!("invalid format specification for an interval value: \"{written}\""),
+        ));
+    };
+    let name = |name: &str, padded: bool, out: &mut String| {
+        let name = cased(name, written);
+        let _ = match padded && !bare {
+            true => write!(out, "{name:NAME_CHARS$}"),
+            false => write!(out, "{name}"),
+        };
+    };
+    let month = time.month0() as usize;
+    let day = time.weekday().num_days_from_sunday() as usize;
+    let is_year_of_christ = time.year() > 0;
+    match pattern {
+        "Y,YYY" => {
+            let year = shown_year(time.year());
+            let _ = write!(out, "{},{:03}", year / 1000, year % 1000);
+            return Ok(Some(year));
+        }
+        "MONTH" => name(MONTHS[month], true, out),
+        "MON" => name(&MONTHS[month][..3], false, out),
+        "DAY" => name(DAYS[day], true, out),
+        "DY" => name(&DAYS[day][..3], false, out),
+        "RM" => {
+            let roman = match written.starts_with('r') {
+                true => ROMAN[month].to_ascii_lowercase(),
+                false => ROMAN[month].to_owned(),
+            };
+            let _ = if bare { write!(out, "{roman}") } else { write!(out, "{roman:4}") };
+        }
+        "A.M." | "P.M." | "AM" | "PM" | "A.D." | "B.C." | "AD" | "BC" => {
+            let text = match (pattern, time.hour() < 12) {
+                ("A.M." | "P.M.", true) => "A.M.",
+                ("A.M." | "P.M.", false) => "P.M.",
+                ("AM" | "PM", true) => "AM",
+                ("AM" | "PM", false) => "PM",
+                ("A.D." | "B.C.", _) => {
+                    if is_year_of_christ {
+                        "A.D."
+                    } else {
+                        "B.C."
+                    }
+                }
+                _ => {
+                    if is_year_of_christ {
+                        "AD"
+                    } else {
+                        "BC"
+                    }
+                }
+            };
+            let lower = written.starts_with(|c: char| c.is_ascii_lowercase());
+            out.push_str(&if lower { text.to_ascii_lowercase() } else { text.to_owned() });
+        }
+        "TZH" => {
+            let _ = write!(out, "{}{:02}", sign(ahead), ahead.abs() / 3600);
+        }
+        "TZM" => {
+            let _ = write!(out, "{:02}", ahead.abs() / 60 % 60);
+        }
+        _ => {
+            let (hours, minutes) = (ahead.abs() / 3600, ahead.abs() / 60 % 60);
+            let _ = write!(out, "{}{hours:02}", sign(ahead));
+            if minutes != 0 {
+                let _ = write!(out, ":{minutes:02}");
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn sign(ahead: i64) -> char {
+    if ahead < 0 { '-' } else { '+' }
+}
+
+/// There is no year 0 before the first.
+fn shown_year(year: i32) -> i64 {
+    i64::from(if year > 0 { year } else { 1 - year })
+}
+
+/// The number of a pattern, and how many digits it has at least.
+fn number_of(moment: Moment, pattern: &str) -> Option<(i64, usize)> {
+    let (micros_of_day, time) = match moment {
+        Moment::Wall(time, _) => {
+            let seconds = i64::from(time.num_seconds_from_midnight());
+            (seconds * 1_000_000 + i64::from(time.nanosecond() / 1_000), Some(time))
+        }
+        Moment::Interval(_, _, micros) => (micros, None),
+    };
+    let (seconds, micros) = (micros_of_day / 1_000_000, micros_of_day % 1_000_000);
+    let clock = match pattern {
+        "HH24" => Some((seconds / 3600, 2)),
+        "HH12" | "HH" => Some(((seconds / 3600 + 11).rem_euclid(12) + 1, 2)),
+        "MI" => Some((seconds / 60 % 60, 2)),
+        "SS" => Some((seconds % 60, 2)),
+        "SSSSS" | "SSSS" => Some((seconds, 0)),
+        "MS" | "FF3" => Some((micros / 1_000, 3)),
+        "US" | "FF6" => Some((micros, 6)),
+        "FF1" => Some((micros / 100_000, 1)),
+        "FF2" => Some((micros / 10_000, 2)),
+        "FF4" => Some((micros / 100, 4)),
+        "FF5" => Some((micros / 10, 5)),
+        _ => None,
+    };
+    if clock.is_some() {
+        return clock;
+    }
+    let Some(time) = time else {
+        let Moment::Interval(months, days, _) = moment else { return None };
+        return match pattern {
+            "YYYY" => Some((i64::from(months / 12), 4)),
+            "MM" => Some((i64::from(months % 12), 2)),
+            "DD" => Some((i64::from(days), 2)),
+            _ => None,
+        };
+    };
+    date_number(time, pattern)
+}
+
+fn date_number(time: NaiveDateTime, pattern: &str) -> Option<(i64, usize)> {
+    let (year, week) = (shown_year(time.year()), time.iso_week());
+    let of_week = shown_year(week.year());
+    Some(match pattern {
+        "YYYY" => (year, 4),
+        "YYY" => (year % 1000, 3),
+        "YY" => (year % 100, 2),
+        "Y" => (year % 10, 1),
+        "IYYY" => (of_week, 4),
+        "IYY" => (of_week % 1000, 3),
+        "IY" => (of_week % 100, 2),
+        "I" => (of_week % 10, 1),
+        "MM" => (i64::from(time.month()), 2),
+        "DDD" => (i64::from(time.ordinal()), 3),
+        "DD" => (i64::from(time.day()), 2),
+        "D" => (i64::from(time.weekday().number_from_sunday()), 1),
+        "IDDD" => {
+            let day = i64::from(week.week() - 1) * 7 + i64::from(time.weekday().number_from_monday());
+            (day, 3)
+        }
+        "ID" => (i64::from(time.weekday().number_from_monday()), 1),
+        "IW" => (i64::from(week.week()), 2),
+        "WW" => (i64::from(time.ordinal0()) / 7 + 1, 2),
+        "W" => (i64::from(time.day0()) / 7 + 1, 1),
+        "CC" => ((i64::from(time.year()) + 99).div_euclid(100), 2),
+        "J" => (time.and_utc().timestamp().div_euclid(SECONDS_PER_DAY) + EPOCH_JULIAN, 0),
+        "Q" => (i64::from(time.month0()) / 3 + 1, 1),
+        _ => return None,
+    })
+}
+
+/// A name in the case of its pattern: MONTH, Month, month.
+fn cased(name: &str, written: &str) -> String {
+    let mut letters = written.chars();
+    match (letters.next().is_some_and(char::is_uppercase), letters.next().is_some_and(char::is_uppercase)) {
+        (true, true) => name.to_uppercase(),
+        (true, false) => name.to_owned(),
+        (false, _) => name.to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_tables::calendar::parse_timestamp;
+
+    use super::*;
+
+    /// What PostgreSQL 15 answers.
+    #[test]
+    fn times_are_shown_as_in_postgresql() {
+        let at = |text: &str, ahead| Moment::wall(parse_timestamp(text).unwrap(), ahead).unwrap();
+        let afternoon = at("2024-03-05 14:07:09.123456", 0);
+        for (template, expected) in [
+            ("YYYY-MM-DD HH24:MI:SS", "2024-03-05 14:07:09"),
+            ("YYYY-MM-DD\"T\"HH24:MI:SS.US", "2024-03-05T14:07:09.123456"),
+            ("HH12:MI AM", "02:07 PM"),
+            ("HH:MI pm", "02:07 pm"),
+            ("Month DD", "March     05"),
+            ("FMMonth FMDD, YYYY", "March 5, 2024"),
+            ("MONTH", "MARCH    "),
+            ("Mon", "Mar"),
+            ("Day|", "Tuesday  |"),
+            ("FMDay", "Tuesday"),
+            ("D DDD ID IDDD W WW IW IYYY", "3 065 2 065 1 10 10 2024"),
+            ("CC J Q RM| rm|", "21 2460375 1 III | iii |"),
+            ("MS US FF3 FF1", "123 123456 123 1"),
+            ("SSSS", "50829"),
+            ("Y,YYY YYY YY Y", "2,024 024 24 4"),
+            ("DDth DDTH FMDDth YYYYth", "05th 05TH 5th 2024th"),
+            ("A.M. a.m. AD B.C.", "P.M. p.m. AD A.D."),
+            ("yyyymmdd hh24miss", "20240305 140709"),
+            ("FMHH24:FMMI", "14:7"),
+            ("\"week\" IW \\\"x\\\"", "week 10 \"x\""),
+            ("TZH OF", "+00 +00"),
+            ("quarter Q", "1uarter 1"),
+            ("no pattern: xz", "no pattern: xz"),
+            ("TMMonth FXDD", "March 05"),
+        ] {
+            assert_eq!(show(afternoon, template).unwrap(), expected, "{template}");
+        }
+        assert_eq!(
+            show(at("0044-03-15 00:00", 0), "YYYY FMYYYY HH12 SSSS J").unwrap(),
+            "0044 44 12 0 1737205"
+        );
+        assert_eq!(show(at("2024-07-05 16:07", 7200), "HH24OF TZH:TZM").unwrap(), "16+02 +02:00");
+        assert_eq!(show(at("2024-07-05 16:07", -12_600), "OF").unwrap(), "-03:30");
+        assert_eq!(show(afternoon, "TZ").unwrap_err().sqlstate(), "0A000");
+    }
+
+    #[test]
+    fn intervals_have_hours_beyond_a_day_and_no_names() {
+        let interval = Moment::Interval(38, 15, 97_445_500_000);
+        for (template, expected) in [
+            ("HH24:MI:SS", "27:04:05"),
+            ("YYYY-MM-DD", "0003-02-15"),
+            ("DD HH24", "15 27"),
+            ("HH12", "03"),
+            ("MS", "500"),
+        ] {
+            assert_eq!(show(interval, template).unwrap(), expected, "{template}");
+        }
+        assert_eq!(show(interval, "Mon").unwrap_err().sqlstate(), "22007");
+    }
+}
