@@ -39,8 +39,9 @@ struct Name {
 }
 
 impl Slot {
-    const EMPTY: Slot =
-        Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(ptr::null_mut()) };
+    const fn empty() -> Slot {
+        Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(ptr::null_mut()) }
+    }
 
     fn holds(&self, address: usize) -> bool {
         // The end is set last and cleared first.
@@ -61,8 +62,8 @@ impl Slot {
     }
 }
 
-static POOLS: [Slot; POOLS_MAX] = [Slot::EMPTY; POOLS_MAX];
-static WINDOWS: [Slot; WINDOWS_MAX] = [Slot::EMPTY; WINDOWS_MAX];
+static POOLS: [Slot; POOLS_MAX] = [const { Slot::empty() }; POOLS_MAX];
+static WINDOWS: [Slot; WINDOWS_MAX] = [const { Slot::empty() }; WINDOWS_MAX];
 static BEFORE_SEGV: OnceLock<libc::sigaction> = OnceLock::new();
 static BEFORE_BUS: OnceLock<libc::sigaction> = OnceLock::new();
 static LAST_ADDRESS: AtomicUsize = AtomicUsize::new(0);
@@ -165,8 +166,17 @@ fn address_of(info: *mut libc::siginfo_t) -> usize {
 
 extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let address = address_of(info);
-    if POOLS.iter().any(|pool| pool.holds(address)) && waited_at(address) {
-        return;
+    if POOLS.iter().any(|pool| pool.holds(address)) {
+        // SAFETY: always a valid address of this thread.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: this thread's own word; the interrupted code may be about to read it.
+        let before = unsafe { errno.read() };
+        let waited = waited_at(address);
+        // SAFETY: as above.
+        unsafe { errno.write(before) };
+        if waited {
+            return;
+        }
     }
     pass_on(signal, info, context, &BEFORE_SEGV);
 }

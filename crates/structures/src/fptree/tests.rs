@@ -445,7 +445,11 @@ fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
             chunk * CHUNK_BYTES - in_extent * CHUNK_BYTES + 22_528 + in_extent * 128 + 120
         })
         .collect();
-    let flip = || stray.iter().for_each(|word| drop(pool.word(*word).fetch_xor(1 << 63, Ordering::Relaxed)));
+    let flip = || {
+        stray.iter().for_each(|word| {
+            pool.word(*word).fetch_xor(1 << 63, Ordering::Relaxed);
+        })
+    };
     flip();
     let leaves = tree.stats().leaves;
     for key in gone() {
@@ -463,10 +467,14 @@ fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
         let lost = (0..12_000).step_by(2).filter(|key| tree.get(*key).unwrap() != Some(key ^ 1)).count();
         assert_eq!(lost, 0, "keys that cannot be found");
         // What could not be freed then can be now.
-        gone().for_each(|key| drop(tree.remove(key, pool.publication()).unwrap()));
+        gone().for_each(|key| {
+            tree.remove(key, pool.publication()).unwrap();
+        });
         assert!(tree.stats().leaves < leaves - 15);
         tree.check(|_| {}).unwrap();
-        gone().for_each(|key| drop(tree.insert(key, key ^ 1, pool.publication()).unwrap()));
+        gone().for_each(|key| {
+            tree.insert(key, key ^ 1, pool.publication()).unwrap();
+        });
     }
 }
 
