@@ -177,7 +177,7 @@ impl Place<'_> {
                 continue;
             }
             let value = match source {
-                Source::Text => Some(self.from_text(array.as_string::<i32>().value(row), zone)?),
+                Source::Text => Some(self.value_of_text(array.as_string::<i32>().value(row), zone)?),
                 Source::Null => Some(Value::Null),
                 Source::Boolean => from_boolean(array.as_boolean().value(row), target),
                 Source::Integer => from_integer(array.as_primitive::<Int64Type>().value(row), target),
@@ -203,7 +203,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    fn from_text(&self, text: &str, zone: &Zone) -> Result<Value> {
+    fn value_of_text(&self, text: &str, zone: &Zone) -> Result<Value> {
         use entresol_tables::Error::{DigitsLost, TooLong};
         zone.value(self.column, text).map_err(|error| match error {
             TooLong { column, expected, .. } => {

@@ -11,7 +11,10 @@ use parking_lot::Mutex;
 
 /// The snapshots of a session; see the [module](self). Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Held(Arc<Mutex<Vec<(Instant, Weak<Transaction>)>>>);
+pub struct Held(Arc<Mutex<Vec<Snapshot>>>);
+
+/// A transaction and when it was noted.
+type Snapshot = (Instant, Weak<Transaction>);
 
 impl Held {
     /// Notes a transaction, once.

@@ -124,7 +124,7 @@ fn uuid(text: &str) -> EngineResult<String> {
     let mut hyphen = false;
     for c in inner.chars() {
         match c {
-            '-' if !hyphen && !digits.is_empty() && digits.len() % 4 == 0 && digits.len() < 32 => {
+            '-' if !hyphen && !digits.is_empty() && digits.len().is_multiple_of(4) && digits.len() < 32 => {
                 hyphen = true
             }
             c if c.is_ascii_hexdigit() => {

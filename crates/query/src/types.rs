@@ -225,11 +225,10 @@ pub(crate) fn text_modifier(declared: &SqlType) -> Option<Result<Modifier, SqlTy
     let length = match (length, declared) {
         (None, SqlType::Char(_) | SqlType::Character(_)) => 1,
         (None, _) => return Some(Ok(Modifier::None)),
-        (Some(CharacterLength::IntegerLength { length, unit }), _)
-            if matches!(unit, None | Some(CharLengthUnits::Characters)) =>
-        {
-            *length
-        }
+        (
+            Some(CharacterLength::IntegerLength { length, unit: None | Some(CharLengthUnits::Characters) }),
+            _,
+        ) => *length,
         _ => return Some(Err(declared.clone())),
     };
     let length = u32::try_from(length).ok().filter(|length| (1..=LENGTH_MAX).contains(length));

@@ -62,6 +62,15 @@ struct Slice {
     waits_for: Option<Timestamp>,
 }
 
+/// The outcome of looking over one leaf.
+struct LeafPass {
+    slice: Slice,
+    /// Dead keys that have to wait.
+    waiting: Vec<KeyBytes>,
+    /// The key that comes next in the index.
+    next: Option<KeyBytes>,
+}
+
 impl Slice {
     fn add(&mut self, other: Slice) {
         self.looked_at += other.looked_at;
@@ -155,7 +164,9 @@ impl StateContext {
     /// Looks over the next leaf of a range.
     fn reclaim_leaf(&self, state: &State, range: &DeadRange, patience: Patience) -> Result<Slice> {
         let from = range.from.as_ref().map(|key| &key[..]);
-        let Some((slice, waiting, next)) = self.look_over(state, from, range.to.as_ref(), patience)? else {
+        let Some(LeafPass { slice, waiting, next }) =
+            self.look_over(state, from, range.to.as_ref(), patience)?
+        else {
             return Ok(Slice::default());
         };
         if slice.removed == 0 && waiting.len() > SLICE_KEYS {
@@ -167,7 +178,7 @@ impl StateContext {
         Ok(Slice { looked_at: slice.looked_at.max(1), ..slice })
     }
 
-    /// Looks over the leaf of the index at `from`: what was done, which dead keys have to wait, and the key that comes next.
+    /// Looks over the leaf of the index at `from`.
     /// None: the state is gone, or somebody would have to be waited for.
     fn look_over(
         &self,
@@ -175,7 +186,7 @@ impl StateContext {
         from: Bound<&[u8]>,
         to: Option<&KeyBytes>,
         patience: Patience,
-    ) -> Result<Option<(Slice, Vec<KeyBytes>, Option<KeyBytes>)>> {
+    ) -> Result<Option<LeafPass>> {
         let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
         let visible = self.active.newest();
         let next = {
@@ -202,7 +213,7 @@ impl StateContext {
             let Some(looked) = looked else { return Ok(None) };
             slice.add(looked);
         }
-        Ok(Some((slice, waiting, next)))
+        Ok(Some(LeafPass { slice, waiting, next }))
     }
 
     /// Whether it is worth holding the key of an object. Nothing is held, and what is there may change meanwhile.
@@ -264,7 +275,8 @@ impl StateContext {
             loop {
                 self.check_accepts_commits()?;
                 let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
-                let Some((slice, waiting, next)) = self.look_over(state, lower, None, Patience::Waits)?
+                let Some(LeafPass { slice, waiting, next }) =
+                    self.look_over(state, lower, None, Patience::Waits)?
                 else {
                     return Ok(());
                 };
