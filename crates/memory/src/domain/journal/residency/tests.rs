@@ -50,14 +50,44 @@ impl Random {
     }
 }
 
+/// Stores per thread between two tries at giving pages back: few enough that most of the 1,024 pages are clean at
+/// the next try, however fast the machine.
+const BURST: u64 = 150;
+
+/// What the threads that store share with the one that gives pages back.
+#[derive(Default)]
+struct Pace {
+    stop: AtomicBool,
+    /// Stores that each thread may have made by now.
+    allowed: AtomicU64,
+    /// Stores of all threads.
+    steps: AtomicU64,
+}
+
+impl Pace {
+    fn allow_burst(&self) {
+        self.allowed.fetch_add(BURST, Ordering::Relaxed);
+    }
+
+    /// Waits until `step` is allowed; false when the threads are to stop.
+    fn wait(&self, step: u64) -> bool {
+        while step > self.allowed.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
 /// A thread that stores to words of its own and finds there what it stored last. A third of the stores are never
 /// flushed. Returns what it flushed.
 fn store_and_look(
     pool: &Pool,
     objects: &[u64],
     thread: u64,
-    stop: &AtomicBool,
-    steps: &AtomicU64,
+    pace: &Pace,
 ) -> Result<Vec<(u64, u64)>, String> {
     let pages = objects.len() as u64 * OBJECT_BYTES / 4096;
     let mut random = Random(thread + 1);
@@ -68,7 +98,7 @@ fn store_and_look(
         object + page % (OBJECT_BYTES / 4096) * 4096 + word * 8
     };
     for step in 1.. {
-        if stop.load(Ordering::Relaxed) {
+        if !pace.wait(step) {
             break;
         }
         let (page, kind) = (random.below(pages), u64::from(random.below(3) == 0));
@@ -88,7 +118,7 @@ fn store_and_look(
                 pool.fence();
             }
         }
-        steps.fetch_add(1, Ordering::Relaxed);
+        pace.steps.fetch_add(1, Ordering::Relaxed);
     }
     pool.fence();
     let flushed = (0..pages).map(|page| (at(page, 0), expected[page as usize * 2]));
@@ -101,35 +131,40 @@ fn storm(steps_min: u64) -> Result<(), String> {
     let memory = MemoryBudget::new(256 << 20).unwrap();
     let pool = Pool::create(dir.path(), &options(memory.clone())).unwrap();
     let objects = make_objects(&pool, 64);
-    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let pace = Pace::default();
     let (flushed, dropped) = std::thread::scope(|scope| {
         let threads = [0, 1].map(|thread| {
-            let (pool, objects, stop, steps) = (&pool, &objects, &stop, &steps);
-            scope.spawn(move || store_and_look(pool, objects, thread, stop, steps))
+            let (pool, objects, pace) = (&pool, &objects, &pace);
+            scope.spawn(move || store_and_look(pool, objects, thread, pace))
         });
         let (mut dropped, began) = (0, Instant::now());
         let mut outcome = Ok(());
         while outcome.is_ok()
-            && (steps.load(Ordering::Relaxed) < steps_min || dropped < 2_000)
+            && (pace.steps.load(Ordering::Relaxed) < steps_min || dropped < 2_000)
             && threads.iter().all(|thread| !thread.is_finished())
         {
+            pace.allow_burst();
             outcome = pool.checkpoint().map_err(|error| error.to_string());
             let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                (0..4).map(|_| pool.drop_clean_pages()).sum::<u64>()
+                let drop_beside_stores = |_| {
+                    pace.allow_burst();
+                    pool.drop_clean_pages()
+                };
+                (0..4).map(drop_beside_stores).sum::<u64>()
             }));
             match again {
                 Ok(count) => dropped += count,
                 Err(_) => outcome = Err("giving back panicked".to_string()),
             }
             if began.elapsed() > Duration::from_secs(120) {
-                outcome = Err(format!("only {dropped} pages went, {steps:?} steps"));
+                outcome = Err(format!("only {dropped} pages went, {:?} stores", pace.steps));
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        pace.stop.store(true, Ordering::Relaxed);
         let flushed = threads.map(|thread| thread.join().unwrap());
         outcome.map(|()| (flushed, dropped))
     })?;
-    println!("{dropped} pages were given back beside {steps:?} stores");
+    println!("{dropped} pages were given back beside {:?} stores", pace.steps);
     pool.close().map_err(|error| error.to_string())?;
     drop(pool);
     let pool = Pool::open(dir.path(), &options(memory)).unwrap();
