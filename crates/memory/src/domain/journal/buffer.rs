@@ -1,32 +1,52 @@
 //! A page-aligned buffer of words: direct I/O wants aligned memory.
 
-const PAGE_WORDS: usize = 512;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+const PAGE_BYTES: usize = 4096;
+
+/// Bytes that are mapped for a buffer: an empty one has an aligned address as well.
+fn mapped(bytes: usize) -> usize {
+    bytes.max(PAGE_BYTES)
+}
 
 /// Words in memory that starts at a multiple of 4,096. What is never touched takes no memory and no time.
+///
+/// Mapped from the system, not taken from the heap: heaps keep what is freed between other things, so buffers that come and go
+/// would take several times the memory that is in use.
 pub(crate) struct AlignedBuffer {
-    /// A page more than asked for, of which the aligned part is used. Never grown, so it stays where it is.
-    memory: Vec<u64>,
-    start: usize,
-    words: usize,
+    start: NonNull<u64>,
+    bytes: usize,
 }
+
+// SAFETY: the memory is owned by this value and reached through it only.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: see `Send`; shared references only read.
+unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
     /// A zeroed buffer of `bytes`, rounded up to whole pages.
     pub(crate) fn new(bytes: usize) -> AlignedBuffer {
-        let words = bytes.div_ceil(4096) * PAGE_WORDS;
-        // Of words, not of aligned pages: only for these does the allocator take pages that are zero already.
-        let memory = vec![0u64; words + PAGE_WORDS];
-        let start = memory.as_ptr().align_offset(4096);
-        assert!(start <= PAGE_WORDS, "words of 8 bytes can be aligned to 4,096");
-        AlignedBuffer { memory, start, words }
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        let mapped_bytes = mapped(bytes);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: asks for a fresh range, touches no existing mapping.
+        let start = unsafe { libc::mmap(ptr::null_mut(), mapped_bytes, protection, flags, -1, 0) };
+        match NonNull::new(start.cast::<u64>()).filter(|_| start != libc::MAP_FAILED) {
+            Some(start) => AlignedBuffer { start, bytes },
+            None => handle_alloc_error(Layout::array::<u8>(mapped_bytes).unwrap_or(Layout::new::<u64>())),
+        }
     }
 
     pub(crate) fn words(&self) -> &[u64] {
-        &self.memory[self.start..self.start + self.words]
+        // SAFETY: mapped until drop, aligned, zeroed at first; any bytes are valid words.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes / 8) }
     }
 
     pub(crate) fn words_mut(&mut self) -> &mut [u64] {
-        &mut self.memory[self.start..self.start + self.words]
+        // SAFETY: as in `words`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes / 8) }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -39,6 +59,13 @@ impl AlignedBuffer {
         let words = self.words_mut();
         // SAFETY: as in `bytes`, the borrow is exclusive; any bytes are valid words.
         unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `new` got; no borrow outlives self.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), mapped(self.bytes)) };
     }
 }
 
