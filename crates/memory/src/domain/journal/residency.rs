@@ -23,6 +23,7 @@
 
 pub(super) mod pages;
 mod replacement;
+mod single_faults;
 mod sweep;
 
 use super::Shared;
@@ -73,12 +74,13 @@ impl Residency {
     ) -> Option<Residency> {
         let watched = Watched::new(&mapping.addresses(), file);
         let seen = PageMap::open().and_then(|map| Ok((map, ProcessMemory::open()?)));
+        let budget_bytes = memory.max_bytes();
         match (watched, seen) {
             (Some(watched), Ok((map, process))) => Some(Residency {
                 memory,
                 observed: AtomicU64::new(0),
                 changed_pages_max: AtomicU64::new(u64::MAX),
-                sweeper: Mutex::new(Sweeper::new(map, process, mapping, extent_bytes)),
+                sweeper: Mutex::new(Sweeper::new(map, process, mapping, extent_bytes, budget_bytes)),
                 _watched: watched,
             }),
             (watched, seen) => {
@@ -114,16 +116,21 @@ impl Residency {
         // Early enough that not all has changed when the pool reaches its part.
         let changed = if mapped <= target / 2 { u64::MAX } else { target / 4 / PAGE_BYTES };
         self.changed_pages_max.store(changed.max(CHANGED_PAGES_MIN), Ordering::Relaxed);
+        let mut sweeper = self.sweeper.lock();
         if mapped <= target {
-            self.observe(self.sweeper.lock().estimate_idle(&shared.mapping));
+            if mapped <= target / 4 * 3 {
+                sweeper.let_neighbours_come(&shared.mapping);
+            }
+            self.observe(sweeper.estimate_idle(&shared.mapping));
             return IDLE;
         }
-        let mut sweeper = self.sweeper.lock();
+        sweeper.let_single_pages_come(&shared.mapping);
         let mut resident = sweeper.estimate(&shared.mapping);
         let room = (sweeper.growth_per_ms(resident) * ROOM_MS).clamp(target / 5, target / 2);
         let (high, low) = (target - room / 2, target - room);
+        let mut dropped = true;
         if resident > high {
-            resident = sweeper.sweep(shared, low, target);
+            (resident, dropped) = sweeper.sweep(shared, low, target);
             if resident > high && shared.dirty.count().pages > 0 {
                 // What is left has changed: it can go when a checkpoint has written it.
                 shared.background.request_checkpoint();
@@ -133,7 +140,7 @@ impl Residency {
         self.observe(resident);
         let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;
         // If nothing more can go, a checkpoint wakes the keeper when it is done.
-        let pause_ms = if resident > high { WAIT_MS } else { headroom.clamp(1, LOOK_MS_MAX) };
+        let pause_ms = if dropped { headroom.clamp(1, LOOK_MS_MAX) } else { WAIT_MS };
         Duration::from_millis(pause_ms)
     }
 

@@ -14,10 +14,13 @@ use super::super::checksums::Written;
 use super::super::dirty::PAGE_BYTES;
 use super::pages::{Page, PageMap, ProcessMemory};
 use super::replacement::SecondChance;
+use super::single_faults::SingleFaults;
+use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
 use crate::mapping::{Access, Mapping};
 use crate::mutants::active;
 use crate::pool::short_memory_is_asked;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -27,8 +30,6 @@ const SLICE_BYTES_MAX: u64 = 2 << 20;
 const SLICE_PAGES_MAX: usize = (SLICE_BYTES_MAX / PAGE_BYTES) as usize;
 /// Slices between two looks at the process.
 const SLICES_AT_ONCE: usize = 8;
-/// Turns of the hand after which a sweep gives up.
-const TURNS_MAX: usize = 3;
 /// How many pages of a slice tests compare with the file when they go.
 const COMPARED_PAGES: usize = 2;
 
@@ -37,6 +38,9 @@ pub(super) struct Sweeper {
     map: PageMap,
     process: ProcessMemory,
     policy: SecondChance,
+    single_faults: Option<SingleFaults>,
+    /// Whether all that the file backs is registered there.
+    is_single: bool,
     slice_bytes: u64,
     /// Bytes from the front that were mapped from the file when the pool was opened.
     opened_bytes: u64,
@@ -85,7 +89,13 @@ impl Drop for Closed<'_> {
 }
 
 impl Sweeper {
-    pub(super) fn new(map: PageMap, process: ProcessMemory, mapping: &Mapping, extent_bytes: u64) -> Sweeper {
+    pub(super) fn new(
+        map: PageMap,
+        process: ProcessMemory,
+        mapping: &Mapping,
+        extent_bytes: u64,
+        budget_bytes: u64,
+    ) -> Sweeper {
         Sweeper {
             // Never across the end of what is mapped.
             slice_bytes: SLICE_BYTES_MAX.min(extent_bytes),
@@ -93,6 +103,10 @@ impl Sweeper {
             map,
             process,
             policy: SecondChance::default(),
+            single_faults: SingleFaults::open()
+                .inspect_err(|error| tracing::debug!(%error, "a fault brings its neighbours, also when memory is short"))
+                .ok(),
+            is_single: false,
             replaced: Vec::new(),
             hand: 0,
             known: None,
@@ -104,7 +118,7 @@ impl Sweeper {
             kept: Vec::with_capacity(SLICE_PAGES_MAX),
             content: AlignedBuffer::new(PAGE_BYTES as usize),
             warned: false,
-            compares: cfg!(test) || short_memory_is_asked(),
+            compares: cfg!(test) || short_memory_is_asked() && budget_bytes < MEMORY_MAX_MIN,
         }
     }
 
@@ -160,18 +174,51 @@ impl Sweeper {
         self.pages.iter().filter(|page| **page != Page::Absent).count()
     }
 
-    /// Gives pages back until the pool has at most `low` bytes, or nothing more can go; returns what it has then. While it
-    /// has more than `target`, no page stays for its turns.
-    pub(super) fn sweep(&mut self, shared: &Shared, low: u64, target: u64) -> u64 {
+    /// Has a fault bring no more than its page: memory is short. As far as the system lets us.
+    pub(super) fn let_single_pages_come(&mut self, mapping: &Mapping) {
+        if !std::mem::replace(&mut self.is_single, true) {
+            self.for_each_of_file(mapping, |faults, range| faults.register(range));
+        }
+    }
+
+    /// Has a fault bring its neighbours again.
+    pub(super) fn let_neighbours_come(&mut self, mapping: &Mapping) {
+        if std::mem::replace(&mut self.is_single, false) {
+            self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
+        }
+    }
+
+    fn for_each_of_file(
+        &self,
+        mapping: &Mapping,
+        work: impl Fn(&SingleFaults, &Range<usize>) -> io::Result<()>,
+    ) {
+        let Some(faults) = &self.single_faults else { return };
+        let slices: Vec<_> = (0..self.slices(mapping)).map(|slice| self.range(slice)).collect();
+        let is_next = |one: &Range<u64>, next: &Range<u64>| self.is_of_file(one) && self.is_of_file(next);
+        for run in slices.chunk_by(is_next).filter(|run| self.is_of_file(&run[0])) {
+            let range = self.addresses(mapping, &(run[0].start..run[run.len() - 1].end));
+            if let Err(error) = work(faults, &range) {
+                // Pages come in other numbers than they might; nothing depends on it.
+                tracing::debug!(%error, "the faults of a range of the pool stay as they were");
+            }
+        }
+    }
+
+    /// Gives pages back until the pool has at most `low` bytes, or nothing more can go; returns what it has then, and whether
+    /// any went. While it has more than `target`, or after a whole turn, no page stays for its turns.
+    pub(super) fn sweep(&mut self, shared: &Shared, low: u64, target: u64) -> (u64, bool) {
         let mapping = &shared.mapping;
         let slices = self.slices(mapping);
         let mut resident = self.estimate(mapping);
-        let mut urgent_visits = 0;
-        for visited in 0..slices * TURNS_MAX {
+        let (mut urgent_visits, mut dropped) = (0, 0);
+        for visited in 0..slices * 2 {
             if visited.is_multiple_of(SLICES_AT_ONCE) {
                 resident = self.estimate(mapping);
                 if resident > target {
+                    let before = resident;
                     resident = self.drop_pages_of_file(mapping, low);
+                    dropped += before.saturating_sub(resident) as usize;
                 }
                 // After an urgent turn nothing is left that can go.
                 if resident <= low || urgent_visits >= slices || shared.background.stops() {
@@ -184,12 +231,12 @@ impl Sweeper {
                 self.known = None;
                 resident = self.estimate(mapping);
             }
-            let urgent = resident > target;
+            let urgent = resident > target || visited >= slices;
             urgent_visits += usize::from(urgent);
-            self.visit(shared, self.hand, urgent);
+            dropped += self.visit(shared, self.hand, urgent);
             self.hand += 1;
         }
-        self.estimate(mapping)
+        (self.estimate(mapping), dropped > 0)
     }
 
     /// Gives back pages of the file's cache while nobody uses the pool, until it has at most `low` bytes; returns what it has
@@ -264,6 +311,14 @@ impl Sweeper {
             return 0;
         }
         let dropped = if of_file { self.give_back(shared, &range) } else { self.replace(shared, &range) };
+        if !of_file
+            && self.is_of_file(&range)
+            && self.is_single
+            && let Some(faults) = &self.single_faults
+        {
+            // Only advice, as all of it.
+            faults.register(&self.addresses(mapping, &range)).ok();
+        }
         self.note_strays(shared, first);
         dropped
     }

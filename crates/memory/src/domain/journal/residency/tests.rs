@@ -83,12 +83,7 @@ impl Pace {
 
 /// A thread that stores to words of its own and finds there what it stored last. A third of the stores are never
 /// flushed. Returns what it flushed.
-fn store_and_look(
-    pool: &Pool,
-    objects: &[u64],
-    thread: u64,
-    pace: &Pace,
-) -> Result<Vec<(u64, u64)>, String> {
+fn store_and_look(pool: &Pool, objects: &[u64], thread: u64, pace: &Pace) -> Result<Vec<(u64, u64)>, String> {
     let pages = objects.len() as u64 * OBJECT_BYTES / 4096;
     let mut random = Random(thread + 1);
     let mut expected = vec![0u64; pages as usize * 2];
