@@ -15,6 +15,7 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -32,6 +33,7 @@ use crate::catalog::spelling;
 use crate::catalog::view::Source;
 use crate::chars::{BlankPadded, Cut};
 use crate::cooperation::Interruptible;
+use crate::equalities::{self, CheckedEqualities};
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
 use crate::multisets::Multisets;
@@ -54,6 +56,11 @@ use crate::{
     to_char, typing, write,
 };
 
+/// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
+/// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
+/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
+const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
+
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
     let mut config = SessionConfig::new()
@@ -65,6 +72,9 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
         config = config.with_target_partitions(partitions.max(1));
     }
     config.options_mut().execution.time_zone = Some(zones::UTC.to_owned());
+    // It refuses plans in which the engine's two ideas of what may be NULL differ.
+    config.options_mut().execution.skip_physical_aggregate_schema_check = true;
+    config.options_mut().optimizer.enable_dynamic_filter_pushdown = false;
     let parser = &mut config.options_mut().sql_parser;
     parser.dialect = Dialect::PostgreSQL;
     parser.map_string_types_to_utf8view = false;
@@ -83,10 +93,15 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     analyzer.push(Arc::new(CheckedConstants));
     analyzer.push(Arc::new(TruthTests));
     analyzer.push(Arc::new(SingleRows));
+    let mut physical = PhysicalOptimizer::new().rules;
+    physical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
+    let sorts = physical.iter().position(|rule| rule.name() == equalities::BEFORE).unwrap_or_default();
+    physical.insert(sorts, Arc::new(CheckedEqualities));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(analyzer)
+        .with_physical_optimizer_rules(physical)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));

@@ -55,6 +55,7 @@ mod definition;
 mod dialect;
 mod drawing;
 mod engine;
+mod equalities;
 mod error;
 mod execute;
 mod explain;

@@ -111,6 +111,11 @@ impl CorrelatedSubqueries {
             _ => guard.cloned(),
         };
         let guarded = guard.is_some();
+        // The engine would put a call that is computed below back into the only place that names it, where it cannot run.
+        let again: Vec<Expr> =
+            arguments.iter().filter(|argument| node.is_computed(argument)).cloned().collect();
+        let repeated = again.len();
+        arguments.extend(again);
         arguments.extend(guard);
         let returns = match kind {
             Kind::Value => subquery.subquery.schema().field(0).data_type().clone(),
@@ -121,6 +126,7 @@ impl CorrelatedSubqueries {
             kind,
             plan: self.pinned(&subquery.subquery)?,
             columns,
+            repeated,
             guarded,
             returns,
             signature: match arguments.len() {
@@ -165,6 +171,34 @@ impl CorrelatedSubqueries {
 }
 
 impl CorrelatedSubqueries {
+    fn projection(&self, projection: Projection) -> EngineResult<Transformed<LogicalPlan>> {
+        let Projection { expr, input, schema, .. } = projection;
+        let node = Node::over(&input, false);
+        let names = NamePreserver::new_for_projection();
+        let (mut changed, mut nested, mut saved) = (false, false, Vec::with_capacity(expr.len()));
+        let mut exprs = Vec::with_capacity(expr.len());
+        for expr in expr {
+            saved.push(names.save(&expr));
+            let replaced = self.all_replaced(expr, &node, None)?;
+            changed |= replaced.transformed;
+            nested |= replaced.transformed && is_nested(&replaced.data)?;
+            exprs.push(replaced.data);
+        }
+        if !changed {
+            let plan = Projection::try_new_with_schema(exprs, input, schema)?;
+            return Ok(Transformed::no(LogicalPlan::Projection(plan)));
+        }
+        let mut input = Arc::unwrap_or_clone(input);
+        if nested {
+            let mut computed = Computed::default();
+            for expr in &mut exprs {
+                *expr = computed.below(std::mem::take(expr), &mut input)?;
+            }
+        }
+        let exprs = saved.into_iter().zip(exprs).map(|(name, expr)| name.restore(expr)).collect();
+        Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input))?)))
+    }
+
     /// A filter: an IN by itself stays for the engine, which wants the rows for which it is true. What is run row by row is
     /// computed in a projection below, as the engine would move it into the conditions of joins, where it cannot run.
     fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
@@ -172,9 +206,10 @@ impl CorrelatedSubqueries {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
         }
         let wanted = filter.input.schema().columns();
-        let node = Node { is_filter: true, columns: wanted.clone() };
+        let node = Node::over(&filter.input, true);
         let mut input = Arc::unwrap_or_clone(filter.input);
         let mut conditions = Vec::new();
+        let mut computed = Computed::default();
         for condition in split_conjunction_owned(filter.predicate) {
             let replaced = match condition {
                 Expr::InSubquery(InSubquery { expr, subquery, negated })
@@ -187,22 +222,52 @@ impl CorrelatedSubqueries {
                 }
                 other => self.all_replaced(other, &node, None)?,
             };
-            let computed = replaced.data.transform_up(|expr| {
-                let is_run = matches!(&expr, Expr::ScalarFunction(call) if call.func.as_async().is_some());
-                if !is_run {
-                    return Ok(Transformed::no(expr));
-                }
-                let (widened, column) = with_column(std::mem::take(&mut input), expr)?;
-                input = widened;
-                Ok(Transformed::yes(Expr::Column(column)))
-            })?;
-            conditions.push(computed.data);
+            conditions.push(computed.below(replaced.data, &mut input)?);
         }
         let widened = input.schema().fields().len() > wanted.len();
         let predicate = conjunction(conditions).unwrap_or_else(|| datafusion::logical_expr::lit(true));
         let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?);
         Ok(Transformed::yes(if widened { narrowed(plan, wanted)? } else { plan }))
     }
+}
+
+/// Calls that are run row by row, computed in projections below; one in the arguments of another in one further below.
+#[derive(Default)]
+struct Computed(HashMap<Expr, Column>);
+
+impl Computed {
+    /// The expression with columns of the input in the place of such calls.
+    fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> EngineResult<Expr> {
+        let computed = expr.transform_up(|expr| {
+            if !is_run(&expr) {
+                return Ok(Transformed::no(expr));
+            }
+            if let Some(column) = self.0.get(&expr) {
+                return Ok(Transformed::yes(Expr::Column(column.clone())));
+            }
+            let (widened, column) = with_column(std::mem::take(input), expr.clone())?;
+            *input = widened;
+            self.0.insert(expr, column.clone());
+            Ok(Transformed::yes(Expr::Column(column)))
+        });
+        computed.data()
+    }
+}
+
+fn is_run(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.as_async().is_some())
+}
+
+fn contains_run(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(is_run(expr))).unwrap_or(true)
+}
+
+/// Is a call that is run row by row an argument of another?
+fn is_nested(expr: &Expr) -> EngineResult<bool> {
+    expr.exists(|outer| match outer {
+        Expr::ScalarFunction(call) if is_run(outer) => Ok(call.args.iter().any(contains_run)),
+        _ => Ok(false),
+    })
 }
 
 /// Both conditions, as far as there are any.
@@ -241,9 +306,27 @@ struct Node {
     is_filter: bool,
     /// The columns that its expressions are computed from.
     columns: Vec<Column>,
+    /// Those among them that are run row by row themselves.
+    computed: Vec<Column>,
 }
 
 impl Node {
+    fn over(input: &LogicalPlan, is_filter: bool) -> Node {
+        let columns = input.schema().columns();
+        let computed = match input {
+            LogicalPlan::Projection(projection) => {
+                let exprs = projection.expr.iter().zip(&columns);
+                exprs.filter(|(expr, _)| contains_run(expr)).map(|(_, column)| column.clone()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Node { is_filter, columns, computed }
+    }
+
+    fn is_computed(&self, argument: &Expr) -> bool {
+        contains_run(argument) || argument.column_refs().iter().any(|column| self.computed.contains(column))
+    }
+
     /// Whether the engine joins an EXISTS here, or an IN that is a condition by itself.
     fn joins(&self, subquery: &Subquery) -> bool {
         self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
@@ -254,17 +337,7 @@ impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Filter(filter) => self.filter(filter),
-            LogicalPlan::Projection(_) => {
-                let columns = plan.inputs().iter().flat_map(|input| input.schema().columns()).collect();
-                let node = Node { is_filter: false, columns };
-                let names = NamePreserver::new(&plan);
-                plan.map_expressions(|expr| {
-                    let name = names.save(&expr);
-                    let rewritten = self.all_replaced(expr, &node, None)?;
-                    Ok(rewritten.update_data(|expr| name.restore(expr)))
-                })?
-                .map_data(LogicalPlan::recompute_schema)
-            }
+            LogicalPlan::Projection(projection) => self.projection(projection),
             other => Ok(Transformed::no(other)),
         })
         .data()
@@ -295,7 +368,7 @@ fn joinable_value(plan: &LogicalPlan) -> bool {
 /// Whether the engine joins a subquery whose rows are looked for.
 fn joinable_rows(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) | LogicalPlan::Sort(_) => {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) => {
             plan.inputs().into_iter().all(joinable_rows)
         }
         LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
@@ -346,6 +419,8 @@ struct PerRow {
     plan: Arc<LogicalPlan>,
     /// What the arguments stand for, behind the tested value of IN.
     columns: Vec<Column>,
+    /// How many arguments come again behind them.
+    repeated: usize,
     /// The last argument says for which rows the answer matters.
     guarded: bool,
     returns: DataType,
@@ -398,6 +473,7 @@ impl AsyncScalarUDFImpl for PerRow {
         let mut arrays: Vec<ArrayRef> =
             arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
         let guard = if self.guarded { arrays.pop() } else { None };
+        arrays.truncate(arrays.len() - self.repeated);
         let matters = |row: usize| match guard.as_ref().and_then(|guard| guard.as_boolean_opt()) {
             Some(guard) => guard.is_valid(row) && guard.value(row),
             None => true,

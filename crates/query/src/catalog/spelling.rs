@@ -21,12 +21,14 @@
 //! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
 //! | items without a name: `count(*)`, `c::type`, `1 + 1` | `AS count`, `AS c`, `AS "?column?"`, see [`names`] |
 //! | `l.id` where RIGHT or FULL JOIN … USING merges `id` | marked, see [`crate::merged`] |
+//! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! The texts of casts to alias types are wanted in the outermost SELECT list, in casts to text and beside `||`;
 //! elsewhere they are compared with numbers.
 
 mod build;
+mod casts;
 mod from;
 mod lists;
 mod names;
@@ -45,6 +47,7 @@ use entresol_tables::Modifier;
 use crate::walk::walk_mut;
 
 use self::build::{call, cast_to, null, number, sum, text};
+use self::casts::tell_apart;
 use self::from::table;
 use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
@@ -131,6 +134,7 @@ impl VisitorMut for Spelling {
         order_items(query);
         merged::mark_order(query);
         set_apart(&mut query.body, false);
+        tell_apart(query);
         ControlFlow::Continue(())
     }
 

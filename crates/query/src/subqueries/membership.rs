@@ -22,7 +22,8 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuant
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection, lit, when,
+    BinaryExpr, Distinct, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    Sort, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -109,6 +110,8 @@ impl Marks {
                 other => self.valued(Expr::Not(Box::new(other))),
             },
             Expr::InSubquery(mut within) => {
+                let list = Arc::unwrap_or_clone(within.subquery.subquery);
+                within.subquery.subquery = Arc::new(bare(list)?);
                 if has_subquery(&within.expr)? {
                     let value = self.valued(*within.expr)?;
                     within.expr = Box::new(Expr::Column(self.column(value)?));
@@ -126,10 +129,15 @@ impl Marks {
     /// NOT IN as a condition by itself.
     fn none_of(&mut self, within: InSubquery) -> EngineResult<Expr> {
         let InSubquery { expr, subquery: list, .. } = &within;
-        // The engine joins on what it compares.
-        let comparable = expr.any_column_refs() && !expr.contains_outer();
         match is_correlated(list) {
-            false if comparable => Ok(Expr::InSubquery(within)),
+            false if expr.any_column_refs() && !expr.contains_outer() => {
+                // The engine joins on what it compares, and loses track of a key that turns out to be a constant.
+                let key = match expr.as_ref() {
+                    Expr::Column(column) => column.clone(),
+                    computed => self.column(computed.clone())?,
+                };
+                Ok(Expr::InSubquery(InSubquery { expr: Box::new(Expr::Column(key)), ..within }))
+            }
             true if !expr.contains_outer() => {
                 let value = Expr::Column(Column::from(list.subquery.schema().qualified_field(0)));
                 let tested = self.outer(expr)?;
@@ -198,6 +206,22 @@ impl Marks {
         };
         Ok(if negated { Expr::Not(Box::new(found)) } else { found })
     }
+}
+
+/// A list without an order, whose column has a name of its own: the engine adds columns to those of a correlated list, and
+/// refuses two of one name.
+fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
+    Ok(match list {
+        LogicalPlan::Sort(Sort { input, fetch: None, .. }) => bare(Arc::unwrap_or_clone(input))?,
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            LogicalPlan::Distinct(Distinct::All(Arc::new(bare(Arc::unwrap_or_clone(input))?)))
+        }
+        LogicalPlan::Projection(Projection { expr, input, .. }) => {
+            let renamed = expr.into_iter().map(|expr| expr.unalias().alias(fresh("item"))).collect();
+            LogicalPlan::Projection(Projection::try_new(renamed, input)?)
+        }
+        other => other,
+    })
 }
 
 /// What is known of a list: [`EMPTY`], [`KNOWN`] or [`WITH_NULL`].

@@ -1,0 +1,220 @@
+//! Equalities between columns and constants that an operator takes for granted and its rows do not keep.
+//!
+//! The engine leaves out sort keys that are equal to a constant, or to a key before them. Three of its operators pass on
+//! more of such knowledge than holds for their rows, or than its later rules know how to use:
+//!
+//! | operator | equality | rows |
+//! | --- | --- | --- |
+//! | outer join | a column of the optional side is a constant | NULL where nothing is joined |
+//! | filter | a column is equal to an expression | sorts below it, and its check, read the equality differently |
+//! | union | a column is a constant in one input | the other inputs have other values |
+//!
+//! [`CheckedEqualities`] puts a node between that has the rows of its input, and of which neither equalities nor an order are
+//! known: a sort that moved below it would lose keys again. It comes before the rule that adds sorts and leaves them out.
+//! Cost: a sort where the order of the input would have done, in these rare cases.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, Result as EngineResult, Statistics};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, replace_children_if_necessary};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    ReplaceChildrenOptions,
+};
+
+/// The rule that this one has to come before.
+pub(crate) const BEFORE: &str = "EnsureRequirements";
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct CheckedEqualities;
+
+impl PhysicalOptimizerRule for CheckedEqualities {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if node.downcast_ref::<FilterExec>().is_some() && has_computed(node.equivalence_properties()) {
+                return Ok(Transformed::yes(Independent::over(node)));
+            }
+            let Some(doubtful) = doubtful_inputs(&node) else { return Ok(Transformed::no(node)) };
+            let mut changed = false;
+            let inputs = node.children().into_iter().enumerate().map(|(at, input)| {
+                let known = input.equivalence_properties();
+                let doubtful = doubtful(at) && (!known.constants().is_empty() || has_computed(known));
+                changed |= doubtful;
+                if doubtful { Independent::over(Arc::clone(input)) } else { Arc::clone(input) }
+            });
+            let inputs: Vec<_> = inputs.collect();
+            match changed {
+                true => Ok(Transformed::yes(replace_children_if_necessary(node, inputs)?)),
+                false => Ok(Transformed::no(node)),
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "checked_equalities"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The inputs of which constants do not hold for the rows of a node; `None`: of all inputs they do.
+fn doubtful_inputs(node: &Arc<dyn ExecutionPlan>) -> Option<impl Fn(usize) -> bool + use<>> {
+    let join = node.downcast_ref::<HashJoinExec>().map(|join| *join.join_type());
+    let join = join.or_else(|| node.downcast_ref::<NestedLoopJoinExec>().map(|join| *join.join_type()));
+    let join = join.or_else(|| node.downcast_ref::<SortMergeJoinExec>().map(|join| join.join_type()));
+    let (first, others) = match join {
+        Some(JoinType::Left) => (false, true),
+        Some(JoinType::Right) => (true, false),
+        Some(JoinType::Full) => (true, true),
+        None if node.downcast_ref::<UnionExec>().is_some() => (true, true),
+        _ => return None,
+    };
+    Some(move |at| if at == 0 { first } else { others })
+}
+
+/// Is an expression that is computed known to be equal to another?
+fn has_computed(known: &EquivalenceProperties) -> bool {
+    let is_plain = |expr: &Arc<dyn PhysicalExpr>| {
+        expr.downcast_ref::<Column>().is_some() || expr.downcast_ref::<Literal>().is_some()
+    };
+    known.eq_group().iter().any(|class| !class.iter().all(is_plain))
+}
+
+/// A node with the rows of its input, of which nothing else is known.
+#[derive(Debug)]
+struct Independent {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl Independent {
+    fn over(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            input.output_partitioning().clone(),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        let properties = properties
+            .with_evaluation_type(input.properties().evaluation_type)
+            .with_scheduling_type(input.properties().scheduling_type);
+        Arc::new(Independent { input, properties: Arc::new(properties) })
+    }
+}
+
+impl DisplayAs for Independent {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => Ok(()),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+impl ExecutionPlan for Independent {
+    fn name(&self) -> &str {
+        "IndependentColumns"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
+    ) -> EngineResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(Independent::over(children.pop().unwrap_or_else(|| Arc::clone(&self.input))))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(Independent::over(children.pop().unwrap_or_else(|| Arc::clone(&self.input))))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _arguments: &StatisticsArgs,
+    ) -> EngineResult<Arc<Statistics>> {
+        Ok(inputs.first().cloned().unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _phase: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _config: &ConfigOptions,
+    ) -> EngineResult<FilterDescription> {
+        FilterDescription::from_children(parent_filters, &self.children())
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        Ok(FilterPushdownPropagation::if_all(result))
+    }
+}
