@@ -12,14 +12,14 @@
 //! new and growing keys add those of their own publications, and what goes into a history those of one publication for
 //! some twenty keys. `tests/fences.txt` pins them.
 //!
-//! Small commits into one group run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
-//! their timestamps ([`crate::in_work`]), and one store of `LastCTS` may serve several.
+//! Small commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
+//! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several.
 //!
 //! # What a crash leaves
 //! - In phase 1: announced CTS and fewer dead versions: nothing that anybody sees.
 //! - In phases 2 and 3: versions and deletions with the announced CTS, above LastCTS: the next open declares it
 //!   invalid, so the versions never count and the deletions never happened.
-//! - After phase 4 the commit is whole. Multi-group commits set all LastCTS in one publication.
+//! - After phase 4 the commit is whole. Commits over several groups set all LastCTS at once ([`crate::directory`]).
 //!
 //! An error after phase 1 began does the same without a crash: the timestamp is declared invalid, persistently,
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
@@ -36,9 +36,10 @@ use smallvec::SmallVec;
 use crate::active::CommitStamp;
 use crate::chain::{Pruned, Version};
 use crate::context::StateContext;
+use crate::directory::ListRoom;
 use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
 use crate::history::Ending;
-use crate::in_work::Entry;
+use crate::in_work::{CommitsInWork, Entry, LastOfEach};
 use crate::object::VersionedObject;
 use crate::plan::{Step, Steps, plan};
 use crate::reads::ReadSet;
@@ -46,10 +47,7 @@ use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
 use crate::write_set::WriteSet;
 use crate::write_sets::ValidatedReads;
-use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
-
-/// How many groups one transaction may write: their LastCTS words go into one publication.
-pub const GROUPS_PER_COMMIT_MAX: usize = 56;
+use crate::{Error, Protocol, Result, Timestamp, interleave};
 
 /// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
@@ -113,9 +111,6 @@ pub(crate) struct Request<'t> {
 pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Commit> {
     let Request { slot, snapshot, writes, reads, durability, .. } = *request;
     let groups = groups(writes);
-    if groups.len() > GROUPS_PER_COMMIT_MAX {
-        return Err(Error::Full { what: "state group in one transaction", max: GROUPS_PER_COMMIT_MAX });
-    }
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
     let with_read = reads.map(|reads| with_read_groups(&groups, reads));
     let groups_touched = with_read.as_ref().unwrap_or(&groups);
@@ -135,7 +130,9 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             context.write_sets.validate(request.validated)?;
             return Ok(Commit { cts, states, keys: writes.keys() });
         }
-        let stamp = Execution { context, pool: context.pool(), groups: &groups }.run(slot, steps, request)?;
+        let room = context.directory.list_room(context.pool(), groups.len())?;
+        let execution = Execution { context, pool: context.pool(), groups: &groups };
+        let stamp = execution.run(slot, steps, room, request)?;
         drop(held);
         let cts = stamp.cts();
         assert!(cts > snapshot.quick, "commit timestamps are drawn above every snapshot");
@@ -157,7 +154,7 @@ fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapsho
 
 /// What a commit holds while it writes.
 enum Held<'g> {
-    /// Its keys, in one group.
+    /// Its keys, and its groups shared.
     Keys { _keys: KeysHeld<'g> },
     /// All of its groups.
     Groups { _groups: SmallVec<[RwLockWriteGuard<'g, ()>; 4]> },
@@ -166,10 +163,10 @@ enum Held<'g> {
 impl Held<'_> {
     fn acquire<'g>(groups: &[&'g Group], writes: &WriteSet, reads: Option<&ReadSet>) -> Held<'g> {
         let keys_read = reads.map_or_else(|| Some(Vec::new()), ReadSet::keys);
-        match (groups, keys_read) {
-            ([group], Some(read)) if writes.keys() + read.len() <= STRIPED_KEYS_MAX => {
+        match keys_read {
+            Some(read) if writes.keys() + read.len() <= STRIPED_KEYS_MAX => {
                 let written = writes.iter().map(|(state, key)| (state.id, &key[..]));
-                Held::Keys { _keys: group.hold_keys(written.chain(read)) }
+                Held::Keys { _keys: Group::hold_keys_of(groups, written.chain(read)) }
             }
             _ => Held::Groups { _groups: groups.iter().map(|group| group.hold()).collect() },
         }
@@ -197,7 +194,13 @@ struct Execution<'c> {
 
 impl<'c> Execution<'c> {
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
-    fn run(&self, slot: usize, steps: Steps<'_, '_>, request: &Request<'_>) -> Result<CommitStamp<'c>> {
+    fn run(
+        &self,
+        slot: usize,
+        steps: Steps<'_, '_>,
+        room: ListRoom<'_>,
+        request: &Request<'_>,
+    ) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
         // So that what has a history can be asked for by time.
         if self.context.keeps_history() {
@@ -209,31 +212,17 @@ impl<'c> Execution<'c> {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
             false => None,
         };
-        let (entry, stamp) = match self.groups {
-            [group] => {
-                let (entry, stamp) = group.in_work.enter(|| self.draw(slot, class));
-                (Some(entry), stamp)
-            }
-            // Held exclusively: none is in work.
-            _ => (None, self.draw(slot, class).1),
-        };
+        let queues = self.groups.iter().map(|group| &*group.in_work);
+        let (entry, stamp) = CommitsInWork::enter(queues, || self.draw(slot, class));
         let cts = stamp.cts();
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest());
         }
         if let Err(error) = self.write_all(cts, steps) {
-            self.give_up(entry, stamp, writes);
+            self.give_up(entry, stamp, room, writes);
             return Err(error);
         }
-        match entry {
-            Some(entry) => entry.end(|last| self.set_last_cts(last))?,
-            None => {
-                if let Err(error) = self.context.directory.set_last_cts(&self.ids(), cts) {
-                    self.give_up(None, stamp, writes);
-                    return Err(error);
-                }
-            }
-        }
+        entry.end(|last| self.set_last_cts(last, room))?;
         Ok(stamp)
     }
 
@@ -260,25 +249,23 @@ impl<'c> Execution<'c> {
         (stamp.cts(), stamp)
     }
 
-    fn ids(&self) -> SmallVec<[GroupId; 4]> {
-        self.groups.iter().map(|group| group.id).collect()
+    /// Of those of its groups for which there is one, in all at once.
+    fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
+        let of_group = |(group, last): (&&Group, &Option<Timestamp>)| last.map(|last| (group.id, last));
+        let last: SmallVec<[_; 4]> = self.groups.iter().zip(last).filter_map(of_group).collect();
+        self.context.directory.set_last_cts(&last, room)
     }
 
-    /// For one group.
-    fn set_last_cts(&self, cts: Timestamp) {
-        let stored = self.context.directory.set_last_cts(&self.ids(), cts);
-        stored.expect("storing one word does not fail");
+    /// Before its time.
+    fn set_last_cts_to(&self, cts: Timestamp) -> Result<()> {
+        self.set_last_cts(&self.groups.iter().map(|_| Some(cts)).collect(), ListRoom::default())
     }
 
     /// Makes sure that what a failed commit wrote never counts.
-    fn give_up(&self, entry: Option<Entry<'_>>, stamp: CommitStamp<'_>, writes: &WriteSet) {
+    fn give_up(&self, entry: Entry<'_>, stamp: CommitStamp<'_>, room: ListRoom<'_>, writes: &WriteSet) {
         let cts = stamp.cts();
         let declare = || self.groups.iter().try_for_each(|group| self.context.declare_invalid(group, cts));
-        let declared = match entry {
-            Some(entry) => entry.fail(declare, |last| self.set_last_cts(last)),
-            None => declare(),
-        };
-        match declared {
+        match entry.fail(declare, |last| self.set_last_cts(last, room)) {
             Ok(()) => stamp.finish(),
             // The stamp is dropped unfinished: commits are refused until the next open declares the range invalid.
             Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
@@ -292,7 +279,7 @@ impl<'c> Execution<'c> {
     fn write_all(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
         self.clear_dead(&steps.keys);
         if active("last-cts-before-the-versions") {
-            self.context.directory.set_last_cts(&self.ids(), cts)?;
+            self.set_last_cts_to(cts)?;
         }
         interleave::point();
         self.write(cts, &steps);
@@ -392,7 +379,7 @@ impl<'c> Execution<'c> {
             self.pool.fence();
         }
         if !endings.is_empty() {
-            self.context.directory.set_last_cts(&self.ids(), cts)?;
+            self.set_last_cts_to(cts)?;
             Ending::publish_all(self.pool, cts, endings)?;
         }
         Ok(())
@@ -474,6 +461,31 @@ mod tests {
         drop((state, context));
         let context = StateContext::open_or_create(pool).unwrap();
         assert!(context.states().is_empty(), "it was dropped");
+    }
+
+    #[test]
+    fn small_commits_of_several_groups_hold_only_their_keys() {
+        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+        let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+        let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+        let states = [state(), state()];
+        let commit = |number: u64| {
+            let (context, states) = (Arc::clone(&context), states.clone());
+            let key = number.to_be_bytes();
+            thread::spawn(move || {
+                let writer = context.begin().unwrap();
+                states.iter().for_each(|state| writer.write(state, &key, Some(b"1")).unwrap());
+                writer.commit(Durability::None).unwrap();
+            })
+        };
+        let key = 1_u64.to_be_bytes();
+        let held = states[1].group.hold_keys(std::iter::once((states[1].id, &key[..])));
+        commit(2).join().unwrap();
+        let same = commit(1);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!same.is_finished(), "the key is held");
+        drop(held);
+        same.join().unwrap();
     }
 
     #[test]

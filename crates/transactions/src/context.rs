@@ -2,7 +2,7 @@
 //!
 //! # Locks
 //! Readers take none. In this order, each only while the ones before are held or not needed:
-//! `ddl` (creating and dropping) → groups, by number → stripes of keys → a group's commits in work → `ranges` → the maps of groups and states
+//! `ddl` (creating and dropping) → groups, by number → stripes of keys → the commits in work of groups, by number → `ranges` → the maps of groups and states
 //! (held for a look-up) → a state's dead keys. `dropping` is taken by itself.
 //!
 //! # What a crash leaves
@@ -35,6 +35,7 @@ use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
+use crate::stripes::Stripes;
 use crate::transaction::Transaction;
 use crate::trusted_clock::TrustedClock;
 use crate::vacuum::Dropping;
@@ -58,6 +59,7 @@ pub struct StateContext {
     waits: Arc<Waits>,
     options: ContextOptions,
     transaction_ids: CachePadded<AtomicU64>,
+    stripes: Arc<Stripes>,
     groups: RwLock<BTreeMap<GroupId, Arc<Group>>>,
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
     /// States that could not be opened, and why.
@@ -97,7 +99,8 @@ impl StateContext {
             Some(directory) => directory,
             None => Directory::create(&pool, options.protocol)?,
         };
-        let recovered = recovery::recover_groups(&directory, started_ns)?;
+        let stripes = Arc::new(Stripes::new());
+        let recovered = recovery::recover_groups(&directory, &stripes, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
@@ -137,6 +140,7 @@ impl StateContext {
             waits,
             active: ActiveTransactions::with(next, options.transactions_max),
             transaction_ids: CachePadded::new(AtomicU64::new(recovered.next)),
+            stripes,
             groups: RwLock::new(groups),
             states: RwLock::new(states),
             damaged,
@@ -216,12 +220,17 @@ impl StateContext {
     pub fn create_group_with(&self, protocol: Protocol) -> Result<GroupId> {
         let _ddl = self.ddl.lock();
         let id = self.directory.create_group(protocol)?;
-        self.groups.write().insert(id, Arc::new(Group::new(id, protocol)));
+        self.groups.write().insert(id, Arc::new(Group::new(id, protocol, &self.stripes)));
         Ok(id)
     }
 
     pub(crate) fn group(&self, id: GroupId) -> Option<Arc<Group>> {
         self.groups.read().get(&id).cloned()
+    }
+
+    /// How the states of a group are kept apart; None: there is no such group.
+    pub fn protocol(&self, group: GroupId) -> Option<Protocol> {
+        self.groups.read().get(&group).map(|group| group.protocol)
     }
 
     /// The groups that exist.

@@ -4,6 +4,7 @@
 //! After every crash: what was reported is there, whole over all states; what was not is there whole or not at
 //! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
 
+mod directory;
 mod past;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use entresol_structures::{KeyWidth, OrderedIndex};
 use crate::chain::Chain;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 
+pub use directory::check_directory;
 pub use past::check_past;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

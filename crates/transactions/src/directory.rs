@@ -1,24 +1,32 @@
 //! The persistent part of the state context: which groups and states there are, and which timestamps are invalid.
 //!
 //! ```text
-//! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol
-//! groups          1024 x   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
-//! states          1024 x   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width | index root
+//! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol | histories | extension
+//! groups                   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
+//! states                   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width | index root
+//! histories                of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
 //! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
-//! histories       1024 x   of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
 //! ```
-//! The seventh word of the header leads to the histories, once there was one; a release that does not know them refuses the
-//! status of their states.
+//! Groups, states and histories are tables that grow ([`table`]). The seventh word of the header leads to the first 1,024
+//! histories, once there was one; a release that does not know them refuses the status of their states. The eighth leads to
+//! the extension, once there was more than fits the first segments, or a commit over many groups ([`last_cts`]); then the
+//! format is 2, which a release that does not know it refuses.
 //! All fields are 8-byte little-endian words. The protocol of a group says how its objects are laid out; that of the header
 //! is what new groups get.
 //!
 //! Invariants:
 //! - An entry counts from the moment its first word is set; the other words are written before or together with it.
+//! - A segment is full of zeros before the extension leads to it.
 //! - `announced >= cts` of every version that exists in a state of the group, before the version does. So after a
 //!   crash exactly the timestamps in `(LastCTS, announced]` may belong to a commit that did not finish.
 //! - An invalid range is taken out only when no version or deletion timestamp in it is left.
 //!
-//! Memory: 72 KiB in the pool, fixed; 32 KiB more once there was a history.
+//! Memory: 72 KiB in the pool; 32 KiB more for each 1,024 groups, states, and states with a history.
+
+mod histories;
+mod last_cts;
+mod ranges;
+mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,25 +34,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Pool, Publication};
 use entresol_structures::KeyWidth;
+use parking_lot::Mutex;
 
-use crate::{Error, GroupId, Protocol, Result, StateId, Timestamp};
+use crate::{Error, GroupId, Protocol, Result, StateId};
+
+pub(crate) use histories::HistoryEntry;
+pub(crate) use last_cts::ListRoom;
+pub use ranges::INVALID_RANGES_MAX;
+use table::{ENTRIES_MAX, EXTENSION_WORDS, Kind, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table};
 
 /// How many state groups a context can hold.
-pub const GROUPS_MAX: usize = 1024;
+pub const GROUPS_MAX: usize = ENTRIES_MAX;
 /// How many states a context can hold.
-pub const STATES_MAX: usize = 1024;
-/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when three
-/// quarters are later, the states of their groups are scrubbed, so that the ranges are not needed any more.
-pub const INVALID_RANGES_MAX: usize = 256;
+pub const STATES_MAX: usize = ENTRIES_MAX;
 
 const ROOT: &str = "context";
 const MAGIC: u64 = u64::from_le_bytes(*b"entr.ctx");
 const FORMAT: u64 = 1;
+/// With an extension.
+const FORMAT_EXTENDED: u64 = 2;
 
 const WORD: u64 = 8;
 const HEADER_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 4;
 const ENTRY_BYTES: u64 = ENTRY_WORDS as u64 * WORD;
+const RANGE_WORDS: usize = INVALID_RANGES_MAX * ENTRY_WORDS;
 
 const FREE: u64 = 0;
 const IN_USE: u64 = 1;
@@ -52,8 +66,10 @@ const DROPPING: u64 = 2;
 const HISTORY: u64 = 3;
 const DROPPING_HISTORY: u64 = 4;
 
-/// Where the header says where the histories are.
+/// Words of the header.
+const FORMAT_WORD: usize = 1;
 const HISTORIES_WORD: usize = 6;
+const EXTENSION_WORD: usize = 7;
 
 /// A live or dropping state, as stored.
 #[derive(Clone, Copy, Debug)]
@@ -67,36 +83,20 @@ pub(crate) struct StateEntry {
     pub(crate) history: bool,
 }
 
-/// The history of a state, as stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HistoryEntry {
-    /// Whose it is.
-    pub(crate) of: StateId,
-    /// Under which number it lies among the states.
-    pub(crate) id: StateId,
-    /// What is older cannot be asked for.
-    pub(crate) horizon: Timestamp,
-    /// How long versions are kept after their end; `u64::MAX`: for ever.
-    pub(crate) kept_ns: u64,
-}
-
-/// An invalid range, as stored: timestamps in `(from, to]` never count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RangeEntry {
-    pub(crate) entry: usize,
-    pub(crate) group: GroupId,
-    pub(crate) from: Timestamp,
-    pub(crate) to: Timestamp,
-}
-
 /// Access to the directories of one pool. Callers serialise changes to the same entry.
 pub(crate) struct Directory {
     pool: Arc<Pool>,
-    groups: u64,
-    states: u64,
+    header: u64,
+    groups: Table,
+    states: Table,
+    histories: Table,
     ranges: u64,
-    /// 0: there has been none.
-    histories: AtomicU64,
+    /// 0: there is none.
+    extension: AtomicU64,
+    /// Held while the extension is made, and segments are added to it.
+    extending: Mutex<()>,
+    /// Held while there is a list of `LastCTS`.
+    listing: Mutex<()>,
     /// Of groups that do not ask for one.
     pub(crate) protocol: Protocol,
 }
@@ -104,61 +104,81 @@ pub(crate) struct Directory {
 impl Directory {
     pub(crate) fn open(pool: &Arc<Pool>) -> Result<Option<Directory>> {
         let Some(header) = pool.root(ROOT) else { return Ok(None) };
-        let corrupt = |what: String| Err(Error::Corrupt(what));
         let Some(words) = pool.try_words(header, HEADER_WORDS) else {
-            return corrupt(format!("no state context can be at {header:#x}"));
+            return Err(Error::Corrupt(format!("no state context can be at {header:#x}")));
         };
         pool.verify(header, HEADER_WORDS * WORD as usize)?;
         let word = |index: usize| words[index].load(Ordering::Acquire);
-        for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
-            let words = entries * ENTRY_WORDS;
-            if word(0) == MAGIC && pool.try_words(word(table), words).is_none() {
-                return corrupt(format!("no table of the state context can be at {:#x}", word(table)));
-            }
-        }
-        if word(0) != MAGIC || word(1) != FORMAT {
+        let is_known = word(FORMAT_WORD) == FORMAT || word(FORMAT_WORD) == FORMAT_EXTENDED;
+        if word(0) != MAGIC || !is_known {
             return Err(Error::Corrupt(format!(
                 "the state context at {header} has magic {:#x}, format {}",
                 word(0),
-                word(1)
+                word(FORMAT_WORD)
             )));
         }
-        for (table, entries) in [(2, GROUPS_MAX), (3, STATES_MAX), (4, INVALID_RANGES_MAX)] {
-            pool.verify(word(table), entries * ENTRY_BYTES as usize)?;
-        }
-        let histories = word(HISTORIES_WORD);
-        if histories != 0 {
-            if pool.try_words(histories, STATES_MAX * ENTRY_WORDS).is_none() {
-                return corrupt(format!("no table of histories can be at {histories:#x}"));
-            }
-            pool.verify(histories, STATES_MAX * ENTRY_BYTES as usize)?;
+        for (at, words) in [(2, SEGMENT_WORDS), (3, SEGMENT_WORDS), (4, RANGE_WORDS)] {
+            verify(pool, "table", word(at), words)?;
         }
         let protocol =
             Protocol::from_code(word(5)).ok_or_else(|| unknown_protocol("the state context", word(5)))?;
-        Ok(Some(Directory {
+        let histories = word(HISTORIES_WORD);
+        if histories != 0 {
+            verify(pool, "table of histories", histories, SEGMENT_WORDS)?;
+        }
+        let tables = [word(2), word(3), histories];
+        let directory = Directory::with(pool, header, tables, word(4), protocol);
+        if word(FORMAT_WORD) == FORMAT_EXTENDED {
+            directory.open_extension(word(EXTENSION_WORD))?;
+            directory.finish_list()?;
+        }
+        Ok(Some(directory))
+    }
+
+    fn with(
+        pool: &Arc<Pool>,
+        header: u64,
+        [groups, states, histories]: [u64; 3],
+        ranges: u64,
+        protocol: Protocol,
+    ) -> Directory {
+        Directory {
             pool: Arc::clone(pool),
-            groups: word(2),
-            states: word(3),
-            ranges: word(4),
-            histories: AtomicU64::new(histories),
+            header,
+            groups: Table::new(groups),
+            states: Table::new(states),
+            histories: Table::new(histories),
+            ranges,
+            extension: AtomicU64::new(0),
+            extending: Mutex::new(()),
+            listing: Mutex::new(()),
             protocol,
-        }))
+        }
+    }
+
+    fn open_extension(&self, extension: u64) -> Result<()> {
+        verify(&self.pool, "extension", extension, EXTENSION_WORDS)?;
+        self.extension.store(extension, Ordering::Release);
+        for kind in Kind::ALL {
+            for segment in 1..ENTRIES_MAX / SEGMENT_ENTRIES {
+                let place = extension + kind.extension_word(segment) as u64 * WORD;
+                let offset = self.word(place).load(Ordering::Acquire);
+                if offset != 0 {
+                    verify(&self.pool, "table", offset, SEGMENT_WORDS)?;
+                    self.table(kind).set_segment(segment, offset);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Creates empty directories; all at once, so a crash leaves them whole or not at all.
     pub(crate) fn create(pool: &Arc<Pool>, protocol: Protocol) -> Result<Directory> {
         let mut publication = pool.publication();
-        let mut table = |words: usize| -> Result<u64> {
-            let bytes = words * WORD as usize;
-            let reservation = pool.reserve(bytes)?;
-            pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            pool.flush(reservation.offset(), bytes);
-            Ok(publication.allocate(reservation))
-        };
-        let groups = table(GROUPS_MAX * ENTRY_WORDS)?;
-        let states = table(STATES_MAX * ENTRY_WORDS)?;
-        let ranges = table(INVALID_RANGES_MAX * ENTRY_WORDS)?;
-        let header = table(HEADER_WORDS)?;
+        let groups = zeros(pool, &mut publication, SEGMENT_WORDS)?;
+        let states = zeros(pool, &mut publication, SEGMENT_WORDS)?;
+        let ranges = zeros(pool, &mut publication, RANGE_WORDS)?;
+        let header = zeros(pool, &mut publication, HEADER_WORDS)?;
         let values = [MAGIC, FORMAT, groups, states, ranges, protocol.code()];
         for (word, value) in pool.words(header, values.len()).iter().zip(values) {
             word.store(value, Ordering::Relaxed);
@@ -166,54 +186,116 @@ impl Directory {
         pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
-        let histories = AtomicU64::new(0);
-        Ok(Directory { pool: Arc::clone(pool), groups, states, ranges, histories, protocol })
+        Ok(Directory::with(pool, header, [groups, states, 0], ranges, protocol))
     }
 
     /// The objects that the directory consists of, as (offset, bytes).
     pub(crate) fn objects(&self) -> Vec<(u64, u64)> {
-        let header = self.pool.root(ROOT).unwrap_or(0);
-        let table = |entries: usize| entries as u64 * ENTRY_BYTES;
-        let mut objects = vec![
-            (header, HEADER_WORDS as u64 * WORD),
-            (self.groups, table(GROUPS_MAX)),
-            (self.states, table(STATES_MAX)),
-            (self.ranges, table(INVALID_RANGES_MAX)),
-        ];
-        let histories = self.histories.load(Ordering::Acquire);
-        objects.extend((histories != 0).then(|| (histories, table(STATES_MAX))));
+        let mut objects =
+            vec![(self.header, HEADER_WORDS as u64 * WORD), (self.ranges, RANGE_WORDS as u64 * WORD)];
+        let extension = self.try_extension_offset();
+        objects.extend(extension.map(|offset| (offset, EXTENSION_WORDS as u64 * WORD)));
+        for kind in Kind::ALL {
+            objects.extend(self.table(kind).segments().map(|offset| (offset, SEGMENT_BYTES as u64)));
+        }
         objects
+    }
+
+    fn table(&self, kind: Kind) -> &Table {
+        match kind {
+            Kind::Groups => &self.groups,
+            Kind::States => &self.states,
+            Kind::Histories => &self.histories,
+        }
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {
         &self.pool.words(offset, 1)[0]
     }
 
-    fn entry(&self, table: u64, index: usize) -> [u64; ENTRY_WORDS] {
-        let words = self.pool.words(table + index as u64 * ENTRY_BYTES, ENTRY_WORDS);
+    fn entry(&self, offset: u64) -> [u64; ENTRY_WORDS] {
+        let words = self.pool.words(offset, ENTRY_WORDS);
         std::array::from_fn(|word| words[word].load(Ordering::Acquire))
     }
 
-    fn first_free(&self, table: u64, entries: usize) -> Option<usize> {
-        (0..entries)
-            .find(|&index| self.word(table + index as u64 * ENTRY_BYTES).load(Ordering::Acquire) == FREE)
-    }
-
     fn group_offset(&self, group: GroupId) -> u64 {
-        assert!((group.0 as usize) < GROUPS_MAX, "{group} is out of range");
-        self.groups + u64::from(group.0) * ENTRY_BYTES
+        self.groups.offset(group.0 as usize)
     }
 
     fn state_offset(&self, state: StateId) -> u64 {
-        assert!((state.0 as usize) < STATES_MAX, "{state} is out of range");
-        self.states + u64::from(state.0) * ENTRY_BYTES
+        self.states.offset(state.0 as usize)
+    }
+
+    // Growing.
+
+    fn try_extension_offset(&self) -> Option<u64> {
+        let offset = self.extension.load(Ordering::Acquire);
+        (offset != 0).then_some(offset)
+    }
+
+    fn extension_offset(&self) -> u64 {
+        self.try_extension_offset().expect("the extension is made before it is needed")
+    }
+
+    /// Makes the extension, if there is none yet.
+    fn extend(&self) -> Result<()> {
+        if self.try_extension_offset().is_some() {
+            return Ok(());
+        }
+        let _extending = self.extending.lock();
+        if self.try_extension_offset().is_some() {
+            return Ok(());
+        }
+        let mut publication = self.pool.publication();
+        let extension = zeros(&self.pool, &mut publication, EXTENSION_WORDS)?;
+        publication.set(self.header + FORMAT_WORD as u64 * WORD, FORMAT_EXTENDED);
+        publication.set(self.header + EXTENSION_WORD as u64 * WORD, extension);
+        publication.publish()?;
+        self.extension.store(extension, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a segment of a table that is not there yet. The caller serialises those of one table.
+    fn add_segment(&self, kind: Kind, segment: usize) -> Result<()> {
+        let place = match (kind, segment) {
+            (Kind::Histories, 0) => self.header + HISTORIES_WORD as u64 * WORD,
+            _ => {
+                self.extend()?;
+                self.extension_offset() + kind.extension_word(segment) as u64 * WORD
+            }
+        };
+        let mut publication = self.pool.publication();
+        let offset = zeros(&self.pool, &mut publication, SEGMENT_WORDS)?;
+        if active("segment-allocated-before-it-is-known") {
+            std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+        }
+        publication.set(place, offset);
+        publication.publish()?;
+        self.table(kind).set_segment(segment, offset);
+        Ok(())
+    }
+
+    /// A free entry of a table. The caller serialises those of one table.
+    fn free_entry(&self, kind: Kind, what: &'static str) -> Result<usize> {
+        let table = self.table(kind);
+        let index = table.first_free(&self.pool).ok_or(Error::Full { what, max: ENTRIES_MAX })?;
+        if table.try_offset(index).is_none() {
+            self.add_segment(kind, index / SEGMENT_ENTRIES)?;
+        }
+        Ok(index)
+    }
+
+    /// Counts all entries that are there as used: the next one comes into a new segment.
+    pub(crate) fn pass_over_all(&self) {
+        self.groups.pass_over_all();
+        self.states.pass_over_all();
     }
 
     // Groups.
 
     pub(crate) fn groups(&self) -> Vec<GroupId> {
-        let in_use = |&index: &usize| self.entry(self.groups, index)[0] == IN_USE;
-        (0..GROUPS_MAX).filter(in_use).map(|index| GroupId(index as u32)).collect()
+        let in_use = |&(_, offset): &(usize, u64)| self.word(offset).load(Ordering::Acquire) == IN_USE;
+        self.groups.entries().filter(in_use).map(|(index, _)| GroupId(index as u32)).collect()
     }
 
     /// How the states of a group are laid out and committed.
@@ -223,10 +305,7 @@ impl Directory {
     }
 
     pub(crate) fn create_group(&self, protocol: Protocol) -> Result<GroupId> {
-        let index = self
-            .first_free(self.groups, GROUPS_MAX)
-            .ok_or(Error::Full { what: "state group", max: GROUPS_MAX })?;
-        let group = GroupId(index as u32);
+        let group = GroupId(self.free_entry(Kind::Groups, "state group")? as u32);
         let offset = self.group_offset(group);
         let mut publication = self.pool.publication();
         publication.set(offset + WORD, 0);
@@ -237,54 +316,15 @@ impl Directory {
         Ok(group)
     }
 
-    pub(crate) fn last_cts(&self, group: GroupId) -> Timestamp {
-        self.word(self.group_offset(group) + WORD).load(Ordering::Acquire)
-    }
-
-    pub(crate) fn announced(&self, group: GroupId) -> Timestamp {
-        self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire)
-    }
-
-    /// Announces that versions with `cts` will be written; the caller fences before it writes one.
-    pub(crate) fn announce(&self, group: GroupId, cts: Timestamp) {
-        let offset = self.group_offset(group) + 2 * WORD;
-        assert!(self.word(offset).load(Ordering::Relaxed) < cts, "commit timestamps of {group} only grow");
-        self.word(offset).store(cts, Ordering::Release);
-        if intact("announcement-not-flushed") {
-            self.pool.flush(offset, WORD as usize);
-        }
-    }
-
-    /// Makes the commit at `cts` whole, in all its groups at once. The caller fenced all that belongs to it.
-    pub(crate) fn set_last_cts(&self, groups: &[GroupId], cts: Timestamp) -> Result<()> {
-        if let [group] = groups {
-            // One word is atomic by itself. Recovery rule: versions up to the stored value count.
-            let offset = self.group_offset(*group) + WORD;
-            self.word(offset).store(cts, Ordering::Release);
-            if intact("last-cts-not-flushed") {
-                self.pool.flush(offset, WORD as usize);
-            }
-            self.pool.fence();
-            return Ok(());
-        }
-        if active("last-cts-group-by-group") {
-            return groups.iter().try_for_each(|group| self.set_last_cts(&[*group], cts));
-        }
-        let mut publication = self.pool.publication();
-        for &group in groups {
-            publication.set(self.group_offset(group) + WORD, cts);
-        }
-        Ok(publication.publish()?)
-    }
-
     // States.
 
     pub(crate) fn states(&self) -> Result<Vec<StateEntry>> {
-        (0..STATES_MAX).filter_map(|index| self.state_entry(index).transpose()).collect()
+        let entries = self.states.entries();
+        entries.filter_map(|(index, offset)| self.state_entry(index, offset).transpose()).collect()
     }
 
-    fn state_entry(&self, index: usize) -> Result<Option<StateEntry>> {
-        let [status, group, width, root] = self.entry(self.states, index);
+    fn state_entry(&self, index: usize, offset: u64) -> Result<Option<StateEntry>> {
+        let [status, group, width, root] = self.entry(offset);
         if status == FREE {
             return Ok(None);
         }
@@ -303,9 +343,7 @@ impl Directory {
     }
 
     pub(crate) fn free_state(&self) -> Result<StateId> {
-        let index =
-            self.first_free(self.states, STATES_MAX).ok_or(Error::Full { what: "state", max: STATES_MAX })?;
-        Ok(StateId(index as u32))
+        Ok(StateId(self.free_entry(Kind::States, "state")? as u32))
     }
 
     /// Adds the entry of a new state to the publication that allocates its index.
@@ -325,87 +363,6 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    // Histories.
-
-    pub(crate) fn histories(&self) -> Result<Vec<HistoryEntry>> {
-        let table = self.histories.load(Ordering::Acquire);
-        let mut found = Vec::new();
-        for state in (0..STATES_MAX).filter(|_| table != 0) {
-            let [id, horizon, kept_ns, _] = self.entry(table, state);
-            if id == FREE {
-                continue;
-            }
-            if id > STATES_MAX as u64 {
-                return Err(Error::Corrupt(format!("state {state} has the history {id} - 1")));
-            }
-            let (of, id) = (StateId(state as u32), StateId(id as u32 - 1));
-            found.push(HistoryEntry { of, id, horizon, kept_ns });
-        }
-        Ok(found)
-    }
-
-    /// Makes the table of histories, if there is none yet. The caller serialises.
-    pub(crate) fn prepare_histories(&self) -> Result<()> {
-        if self.histories.load(Ordering::Acquire) != 0 {
-            return Ok(());
-        }
-        let header = self.pool.root(ROOT).ok_or_else(|| Error::Corrupt("no state context".to_owned()))?;
-        let words = STATES_MAX * ENTRY_WORDS;
-        let reservation = self.pool.reserve(words * WORD as usize)?;
-        let offset = reservation.offset();
-        self.pool.words(offset, words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.pool.flush(offset, words * WORD as usize);
-        let mut publication = self.pool.publication();
-        publication.allocate(reservation);
-        publication.set(header + HISTORIES_WORD as u64 * WORD, offset);
-        publication.publish()?;
-        self.histories.store(offset, Ordering::Release);
-        Ok(())
-    }
-
-    fn history_offset(&self, state: StateId) -> u64 {
-        let table = self.histories.load(Ordering::Acquire);
-        assert!(table != 0 && (state.0 as usize) < STATES_MAX, "{state} has no place for a history");
-        table + u64::from(state.0) * ENTRY_BYTES
-    }
-
-    /// Adds a history to the publication that allocates its index and adds its state.
-    pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
-        let offset = self.history_offset(entry.of);
-        publication.set(offset + WORD, entry.horizon);
-        publication.set(offset + 2 * WORD, entry.kept_ns);
-        publication.set(offset, u64::from(entry.id.0) + 1);
-    }
-
-    fn end_history(&self, state: StateId, history: StateId, publication: &mut Publication<'_>) {
-        publication.set(self.history_offset(state), FREE);
-        publication.set(self.state_offset(history), DROPPING_HISTORY);
-    }
-
-    /// From now on the state has no history; recovery rule: what is left of it is destroyed.
-    pub(crate) fn drop_history(&self, state: StateId, history: StateId) -> Result<()> {
-        let mut publication = self.pool.publication();
-        self.end_history(state, history, &mut publication);
-        Ok(publication.publish()?)
-    }
-
-    /// Moves the horizon of a state's history; fenced. Recovery rule: what ended up to there cannot be asked for.
-    pub(crate) fn set_horizon(&self, state: StateId, horizon: Timestamp) {
-        self.set_history_word(state, 1, horizon);
-    }
-
-    /// Changes how long the history of a state is kept; fenced.
-    pub(crate) fn set_kept(&self, state: StateId, kept_ns: u64) {
-        self.set_history_word(state, 2, kept_ns);
-    }
-
-    fn set_history_word(&self, state: StateId, word: u64, value: u64) {
-        let offset = self.history_offset(state) + word * WORD;
-        self.word(offset).store(value, Ordering::Release);
-        self.pool.flush(offset, WORD as usize);
-        self.pool.fence();
-    }
-
     /// Frees the entry and the empty index of a dropping state.
     pub(crate) fn remove_state(&self, state: StateId, root: u64) -> Result<()> {
         let mut publication = self.pool.publication();
@@ -414,57 +371,29 @@ impl Directory {
             std::mem::replace(&mut publication, self.pool.publication()).publish()?;
         }
         publication.free(root);
-        Ok(publication.publish()?)
-    }
-
-    // Invalid ranges.
-
-    pub(crate) fn invalid_ranges(&self) -> Result<Vec<RangeEntry>> {
-        let mut ranges = Vec::new();
-        for entry in 0..INVALID_RANGES_MAX {
-            let [group, from, to, _] = self.entry(self.ranges, entry);
-            if group == FREE {
-                continue;
-            }
-            if group > GROUPS_MAX as u64 || from >= to {
-                return Err(Error::Corrupt(format!(
-                    "invalid range {entry} is ({from}, {to}] of group {group} - 1"
-                )));
-            }
-            ranges.push(RangeEntry { entry, group: GroupId(group as u32 - 1), from, to });
-        }
-        Ok(ranges)
-    }
-
-    /// Declares `(from, to]` invalid for the group, persistently. A range of the same group with the same start grows:
-    /// no commit happened in between. Returns how many ranges there are then; if that is more than
-    /// [`INVALID_RANGES_MAX`] there was no room.
-    pub(crate) fn add_invalid_range(&self, group: GroupId, from: Timestamp, to: Timestamp) -> Result<usize> {
-        assert!(from < to, "the range ({from}, {to}] is empty");
-        let ranges = self.invalid_ranges()?;
-        let same = ranges.iter().find(|range| range.group == group && range.from == from);
-        let used = ranges.len() + usize::from(same.is_none());
-        let index =
-            same.map(|range| range.entry).or_else(|| self.first_free(self.ranges, INVALID_RANGES_MAX));
-        let Some(index) = index else { return Ok(used) };
-        let offset = self.ranges + index as u64 * ENTRY_BYTES;
-        let mut publication = self.pool.publication();
-        publication.set(offset + WORD, from);
-        publication.set(offset + 2 * WORD, to);
-        publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
-        Ok(used)
+        self.states.freed(state.0 as usize);
+        Ok(())
     }
+}
 
-    /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.
-    pub(crate) fn remove_invalid_ranges(&self, ranges: &[RangeEntry]) {
-        for range in ranges {
-            let offset = self.ranges + range.entry as u64 * ENTRY_BYTES;
-            self.word(offset).store(FREE, Ordering::Release);
-            self.pool.flush(offset, WORD as usize);
-        }
-        self.pool.fence();
+/// An object full of zeros in the publication that allocates it; flushed.
+fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<u64> {
+    let bytes = words * WORD as usize;
+    let reservation = pool.reserve(bytes)?;
+    if intact("segment-not-cleared") {
+        pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
+    pool.flush(reservation.offset(), bytes);
+    Ok(publication.allocate(reservation))
+}
+
+/// Checks a part of the directory.
+fn verify(pool: &Pool, what: &str, offset: u64, words: usize) -> Result<()> {
+    if pool.try_words(offset, words).is_none() {
+        return Err(Error::Corrupt(format!("no {what} of the state context can be at {offset:#x}")));
+    }
+    Ok(pool.verify(offset, words * WORD as usize)?)
 }
 
 fn unknown_protocol(whose: &str, code: u64) -> Error {

@@ -1,65 +1,55 @@
 //! A state group: the states that are written together atomically.
 //!
-//! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the locks of its
+//! Its persistent part (`LastCTS`, announced CTS) lies in the directory; here is what is volatile: the lock of its
 //! writers, the commits in work, its invalid timestamps.
 //!
 //! # Writers
-//! A small commit into one group holds the group *shared* and the stripes of its keys, so commits of different keys
-//! run side by side; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, commits into several groups, a scrub
-//! and a drop hold the group *exclusively*. Lock order: groups by number, then stripes by number, then the commits in work,
-//! then the dead keys; see [`crate::context`].
+//! A small commit holds its groups *shared* and the stripes of its keys, so commits of different keys
+//! run side by side, whatever their groups; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, those
+//! that read a range and must be serializable, a scrub and a drop hold groups *exclusively*. Lock order: groups by number, then
+//! stripes by number, then the commits in work of groups by number, then the dead keys; see [`crate::context`].
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
 use crate::reclaim::Patience;
+use crate::stripes::{Stripes, StripesHeld};
 use crate::{GroupId, Protocol, StateId};
 
-/// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one sleeps, for
-/// ten times as long as it would have waited.
-const STRIPE_BITS: u32 = 14;
-
-/// A commit of more keys takes the whole group: beyond, locks cost more than waiting.
+/// A commit of more keys takes its groups: beyond, locks cost more than waiting.
 pub(crate) const STRIPED_KEYS_MAX: usize = 64;
-
-/// The stripes of so many keys are held without an allocation.
-const USUAL_KEYS: usize = 16;
-
-/// A lock of some keys; eight to a cache line.
-#[repr(align(8))]
-struct Stripe(Mutex<()>);
 
 /// What commits write lies apart from what readers look at, also the counts of references in front of it.
 #[repr(align(128))]
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) protocol: Protocol,
+    /// Of all groups.
+    stripes: Arc<Stripes>,
     /// See the module.
     writers: CachePadded<RwLock<()>>,
-    /// Made when the first small commit comes: 128 KiB.
-    stripes: OnceLock<Box<[Stripe]>>,
     pub(crate) in_work: CachePadded<CommitsInWork>,
     pub(crate) invalid: CachePadded<InvalidRanges>,
 }
 
-/// A group held shared, with the keys of a write set.
+/// Groups held shared, with the keys of a write set.
 pub(crate) struct KeysHeld<'g> {
-    _stripes: SmallVec<[MutexGuard<'g, ()>; USUAL_KEYS]>,
-    _group: RwLockReadGuard<'g, ()>,
+    _stripes: StripesHeld<'g>,
+    _groups: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
 }
 
 impl Group {
-    pub(crate) fn new(id: GroupId, protocol: Protocol) -> Group {
+    pub(crate) fn new(id: GroupId, protocol: Protocol, stripes: &Arc<Stripes>) -> Group {
         Group {
             id,
             protocol,
+            stripes: Arc::clone(stripes),
             writers: CachePadded::default(),
-            stripes: OnceLock::new(),
             in_work: CachePadded::new(CommitsInWork::new()),
             invalid: CachePadded::new(InvalidRanges::new()),
         }
@@ -78,10 +68,20 @@ impl Group {
         }
     }
 
-    /// Waits for whoever holds the group and for holders of the same keys; nobody else changes their objects until
-    /// it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of this group.
+    /// Waits for whoever holds one of the groups, by number and each once, and for holders of the same keys; nobody else
+    /// changes their objects until it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of these groups.
+    pub(crate) fn hold_keys_of<'g, 'k>(
+        groups: &[&'g Group],
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> KeysHeld<'g> {
+        assert!(groups.windows(2).all(|pair| pair[0].id < pair[1].id), "groups are held in their order");
+        let held = groups.iter().map(|group| group.writers.read()).collect();
+        groups[0].keys_held(held, keys)
+    }
+
+    /// The same of keys of this group.
     pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
-        self.hold_keys_in(self.writers.read(), keys)
+        Group::hold_keys_of(&[self], keys)
     }
 
     /// The same; None if somebody holds the group.
@@ -89,35 +89,15 @@ impl Group {
         &self,
         keys: impl Iterator<Item = (StateId, &'k [u8])>,
     ) -> Option<KeysHeld<'_>> {
-        self.writers.try_read().map(|group| self.hold_keys_in(group, keys))
+        let held = self.writers.try_read()?;
+        Some(self.keys_held(SmallVec::from_iter([held]), keys))
     }
 
-    fn hold_keys_in<'g, 'k>(
+    fn keys_held<'g, 'k>(
         &'g self,
-        group: RwLockReadGuard<'g, ()>,
+        held: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
         keys: impl Iterator<Item = (StateId, &'k [u8])>,
     ) -> KeysHeld<'g> {
-        let stripes =
-            self.stripes.get_or_init(|| (0..1 << STRIPE_BITS).map(|_| Stripe(Mutex::new(()))).collect());
-        let mut numbers: SmallVec<[usize; USUAL_KEYS]> =
-            keys.map(|(state, key)| stripe(state, key)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        KeysHeld {
-            _stripes: numbers.into_iter().map(|number| stripes[number].0.lock()).collect(),
-            _group: group,
-        }
+        KeysHeld { _stripes: self.stripes.hold(keys), _groups: held }
     }
-}
-
-/// The stripe of a key: multiplicative hashing of its words.
-fn stripe(state: StateId, key: &[u8]) -> usize {
-    let mut hash = u64::from(state.0);
-    for chunk in key.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        hash ^= hash >> 32;
-    }
-    (hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPE_BITS)) as usize
 }

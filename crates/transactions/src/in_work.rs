@@ -1,33 +1,45 @@
-//! The commits in work of one group: they write side by side, and become whole in the order of their timestamps.
+//! The commits in work of a group: they write side by side, and become whole in the order of their timestamps.
 //!
 //! `LastCTS = n` says that every commit of the group up to n is whole, so the word may pass a commit only when that
 //! one has ended. A commit that has written its versions *ends*: the oldest one in work moves `LastCTS` over itself
 //! and all behind it that have ended, with one store; the others wait for it. So one fence serves several
 //! commits, and a crash leaves a prefix of them.
 //!
+//! A commit over several groups is in the queues of all of them. It becomes whole when it is the oldest in each, in all at
+//! once, and takes along what has ended behind it. Timestamps are of one order over all groups, so the oldest commit of
+//! all is the oldest in each of its queues: nobody waits for himself.
+//!
 //! Invariants:
-//! - Timestamps of the group are drawn under this lock, so the queue ascends.
+//! - Timestamps of a group are drawn under this lock, so the queue ascends.
 //! - `LastCTS` lies below every timestamp in the queue.
+//! - The locks of several queues are taken in the order of their groups.
 //!
 //! What fails waits for its turn, declares its timestamp invalid, and lets the others pass. What ends in neither way
 //! (that declaration failed, a panic) is *stuck*: nothing behind it becomes whole in this run, whoever waits gets an
 //! error, and the next open declares all of it invalid.
 //!
-//! Memory: one entry for each commit, at most [`ContextOptions::transactions_max`](crate::ContextOptions::transactions_max).
+//! Memory: one entry for each commit and group, at most
+//! [`ContextOptions::transactions_max`](crate::ContextOptions::transactions_max) a group.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::Backoff;
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use crate::{Error, INFINITY, Result, Timestamp, interleave};
+
+/// A commit of more groups takes along only what is in one of them: searching all costs more.
+const TAKES_ALONG_MAX: usize = 8;
 
 /// See the module.
 pub(crate) struct CommitsInWork {
     queue: Mutex<VecDeque<InWork>>,
     /// What this run moved `LastCTS` to.
     whole: AtomicU64,
+    /// The oldest in work; INFINITY: none. Changed under the lock.
+    oldest: AtomicU64,
     /// The oldest stuck commit; INFINITY: none.
     stuck: AtomicU64,
 }
@@ -35,40 +47,59 @@ pub(crate) struct CommitsInWork {
 #[derive(Clone, Copy)]
 struct InWork {
     cts: Timestamp,
+    /// How many groups it is of.
+    groups: usize,
     /// Its versions are written and fenced.
     ended: bool,
 }
 
+/// The queues of a commit, by the numbers of their groups.
+type Queues<'g> = SmallVec<[&'g CommitsInWork; 2]>;
+type Locked<'q> = SmallVec<[MutexGuard<'q, VecDeque<InWork>>; 2]>;
+
+/// For each queue of a commit what its `LastCTS` becomes; None: it stays.
+pub(crate) type LastOfEach = SmallVec<[Option<Timestamp>; 2]>;
+
 /// A commit in work. Dropped without [`end`](Entry::end) or [`fail`](Entry::fail) it is stuck.
 pub(crate) struct Entry<'g> {
-    commits: &'g CommitsInWork,
+    queues: Queues<'g>,
     cts: Timestamp,
     left: bool,
 }
 
 impl CommitsInWork {
     pub(crate) fn new() -> CommitsInWork {
-        CommitsInWork { queue: Mutex::default(), whole: AtomicU64::new(0), stuck: AtomicU64::new(INFINITY) }
-    }
-
-    /// Enters a commit; `draw` draws its timestamp and announces it.
-    pub(crate) fn enter<S>(&self, draw: impl FnOnce() -> (Timestamp, S)) -> (Entry<'_>, S) {
-        let mut queue = self.queue.lock();
-        let (cts, stamp) = draw();
-        assert!(queue.back().is_none_or(|last| last.cts < cts), "timestamps of a group ascend");
-        queue.push_back(InWork { cts, ended: false });
-        (Entry { commits: self, cts, left: false }, stamp)
-    }
-
-    /// Moves `LastCTS` over all that have ended.
-    fn pass_ended(&self, mut queue: MutexGuard<'_, VecDeque<InWork>>, set_last_cts: impl FnOnce(Timestamp)) {
-        let mut last = None;
-        while queue.front().is_some_and(|entry| entry.ended) {
-            last = queue.pop_front();
+        let no_timestamp = || AtomicU64::new(INFINITY);
+        CommitsInWork {
+            queue: Mutex::default(),
+            whole: AtomicU64::new(0),
+            oldest: no_timestamp(),
+            stuck: no_timestamp(),
         }
-        if let Some(InWork { cts, .. }) = last {
-            set_last_cts(cts);
-            self.whole.store(cts, Ordering::Release);
+    }
+
+    /// Enters a commit into the queues of its groups, in their order; `draw` draws its timestamp and announces it.
+    pub(crate) fn enter<'g, S>(
+        queues: impl Iterator<Item = &'g CommitsInWork>,
+        draw: impl FnOnce() -> (Timestamp, S),
+    ) -> (Entry<'g>, S) {
+        let queues: Queues<'g> = queues.collect();
+        let mut locked = lock(&queues);
+        let (cts, stamp) = draw();
+        for (queue, commits) in locked.iter_mut().zip(&queues) {
+            assert!(queue.back().is_none_or(|last| last.cts < cts), "timestamps of a group ascend");
+            queue.push_back(InWork { cts, groups: queues.len(), ended: false });
+            commits.note_oldest(queue);
+        }
+        drop(locked);
+        (Entry { queues, cts, left: false }, stamp)
+    }
+
+    /// The caller holds the lock.
+    fn note_oldest(&self, queue: &VecDeque<InWork>) {
+        let oldest = queue.front().map_or(INFINITY, |entry| entry.cts);
+        if self.oldest.load(Ordering::Relaxed) != oldest {
+            self.oldest.store(oldest, Ordering::Release);
         }
     }
 
@@ -78,25 +109,67 @@ impl CommitsInWork {
     }
 }
 
-impl Entry<'_> {
-    /// All that the commit wrote is fenced: returns when it is whole. `set_last_cts` stores the word, flushed and
-    /// fenced.
-    pub(crate) fn end(mut self, set_last_cts: impl FnOnce(Timestamp)) -> Result<()> {
-        let mut queue = self.commits.queue.lock();
-        let index = queue.partition_point(|entry| entry.cts < self.cts);
-        queue[index].ended = true;
+fn lock<'q>(queues: &Queues<'q>) -> Locked<'q> {
+    queues.iter().map(|commits| commits.queue.lock()).collect()
+}
+
+/// Takes out what has ended at the fronts of some queues: of one of them, or of several that are all here.
+fn take_ended(queues: &mut Locked<'_>, last: &mut LastOfEach) {
+    loop {
+        let mut took_several = false;
+        for at in 0..queues.len() {
+            while let Some(&front) = queues[at].front().filter(|front| front.ended) {
+                if front.groups == 1 {
+                    queues[at].pop_front();
+                    last[at] = Some(front.cts);
+                    continue;
+                }
+                let is_front = |queue: &VecDeque<InWork>| queue.front().is_some_and(|of| of.cts == front.cts);
+                if queues.len() > TAKES_ALONG_MAX
+                    || queues.iter().filter(|queue| is_front(queue)).count() < front.groups
+                {
+                    break;
+                }
+                for (queue, last) in queues.iter_mut().zip(last.iter_mut()) {
+                    if is_front(queue) {
+                        queue.pop_front();
+                        *last = Some(front.cts);
+                    }
+                }
+                took_several = true;
+            }
+        }
+        if !took_several {
+            return;
+        }
+    }
+}
+
+impl<'g> Entry<'g> {
+    /// All that the commit wrote is fenced: returns when it is whole. `set_last_cts` stores the words, all or none, flushed
+    /// and fenced.
+    pub(crate) fn end(mut self, set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>) -> Result<()> {
+        let mut queues = lock(&self.queues);
+        let mut is_oldest = true;
+        for queue in &mut queues {
+            let index = queue.partition_point(|entry| entry.cts < self.cts);
+            queue[index].ended = true;
+            is_oldest &= index == 0;
+        }
+        if !is_oldest {
+            drop(queues);
+            interleave::point();
+            match self.wait_for_turn()? {
+                Some(locked) => queues = locked,
+                None => {
+                    self.left = true;
+                    return Ok(());
+                }
+            }
+        }
+        self.leave(&mut queues, true, set_last_cts)?;
+        drop(queues);
         self.left = true;
-        if index == 0 {
-            self.commits.pass_ended(queue, set_last_cts);
-            return Ok(());
-        }
-        drop(queue);
-        interleave::point();
-        let backoff = Backoff::new();
-        while self.commits.whole.load(Ordering::Acquire) < self.cts {
-            self.commits.check_not_stuck(self.cts)?;
-            wait(&backoff);
-        }
         Ok(())
     }
 
@@ -104,30 +177,93 @@ impl Entry<'_> {
     pub(crate) fn fail(
         mut self,
         declare: impl FnOnce() -> Result<()>,
-        set_last_cts: impl FnOnce(Timestamp),
+        set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
     ) -> Result<()> {
-        let backoff = Backoff::new();
-        let mut queue = loop {
-            let queue = self.commits.queue.lock();
-            if queue.front().is_some_and(|entry| entry.cts == self.cts) {
-                break queue;
-            }
-            drop(queue);
-            self.commits.check_not_stuck(self.cts)?;
-            wait(&backoff);
-        };
+        let mut queues = self.wait_until_oldest()?;
         declare()?;
-        queue.pop_front();
+        self.leave(&mut queues, false, set_last_cts)?;
+        drop(queues);
         self.left = true;
-        self.commits.pass_ended(queue, set_last_cts);
         Ok(())
+    }
+
+    /// Takes the commit, the oldest in all of its queues, and what has ended behind it out of them.
+    fn leave(
+        &self,
+        queues: &mut Locked<'_>,
+        is_whole: bool,
+        set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
+    ) -> Result<()> {
+        let mut last: LastOfEach = queues.iter().map(|_| is_whole.then_some(self.cts)).collect();
+        for queue in queues.iter_mut() {
+            let first = queue.pop_front();
+            assert!(first.is_some_and(|first| first.cts == self.cts), "the oldest leaves");
+        }
+        take_ended(queues, &mut last);
+        if last.iter().any(Option::is_some)
+            && let Err(error) = set_last_cts(&last)
+        {
+            // It stays where it is, so that nothing behind it becomes whole.
+            let stuck = InWork { cts: self.cts, groups: queues.len(), ended: false };
+            queues.iter_mut().for_each(|queue| queue.push_front(stuck));
+            return Err(error);
+        }
+        for ((commits, queue), last) in self.queues.iter().zip(queues.iter()).zip(last) {
+            if let Some(last) = last {
+                commits.whole.store(last, Ordering::Release);
+            }
+            commits.note_oldest(queue);
+        }
+        Ok(())
+    }
+
+    /// Waits until the commit, which has ended, is the oldest in all of its queues, or somebody has taken it along (None).
+    fn wait_for_turn(&self) -> Result<Option<Locked<'g>>> {
+        let backoff = Backoff::new();
+        loop {
+            if self.queues[0].whole.load(Ordering::Acquire) >= self.cts {
+                return Ok(None);
+            }
+            // Of one group: whoever is before takes it along.
+            if self.queues.len() > 1
+                && let Some(queues) = self.lock_if_oldest()
+            {
+                return Ok(Some(queues));
+            }
+            self.queues.iter().try_for_each(|commits| commits.check_not_stuck(self.cts))?;
+            wait(&backoff);
+        }
+    }
+
+    fn wait_until_oldest(&self) -> Result<Locked<'g>> {
+        let backoff = Backoff::new();
+        loop {
+            if let Some(queues) = self.lock_if_oldest() {
+                return Ok(queues);
+            }
+            self.queues.iter().try_for_each(|commits| commits.check_not_stuck(self.cts))?;
+            wait(&backoff);
+        }
+    }
+
+    /// The locks of its queues, if it is the oldest in each.
+    fn lock_if_oldest(&self) -> Option<Locked<'g>> {
+        if self.queues.iter().any(|commits| commits.oldest.load(Ordering::Acquire) != self.cts) {
+            return None;
+        }
+        let queues = lock(&self.queues);
+        // Somebody may have taken it along meanwhile.
+        let is_oldest = |queue: &VecDeque<InWork>| queue.front().is_some_and(|first| first.cts == self.cts);
+        queues.iter().all(|queue| is_oldest(queue)).then_some(queues)
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         if !self.left {
-            self.commits.stuck.fetch_min(self.cts, Ordering::AcqRel);
+            for commits in &self.queues {
+                commits.stuck.fetch_min(self.cts, Ordering::AcqRel);
+            }
         }
     }
 }
@@ -145,18 +281,30 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
+    fn enter<'g>(queues: &[&'g CommitsInWork], cts: Timestamp) -> Entry<'g> {
+        CommitsInWork::enter(queues.iter().copied(), || (cts, ())).0
+    }
+
+    fn mark_ended(queues: &[&CommitsInWork], cts: Timestamp) {
+        for commits in queues {
+            let mut queue = commits.queue.lock();
+            queue.iter_mut().find(|entry| entry.cts == cts).unwrap().ended = true;
+        }
+    }
+
     #[test]
     fn last_cts_passes_only_what_has_ended() {
         let commits = CommitsInWork::new();
         let moves = RefCell::new(Vec::new());
-        let set = |cts| moves.borrow_mut().push(cts);
-        let (first, ()) = commits.enter(|| (10, ()));
-        let (second, ()) = commits.enter(|| (11, ()));
-        let (third, ()) = commits.enter(|| (15, ()));
-        commits.queue.lock()[1].ended = true;
+        let set = |last: &LastOfEach| {
+            moves.borrow_mut().push(last[0].unwrap());
+            Ok(())
+        };
+        let [first, second, third] = [10, 11, 15].map(|cts| enter(&[&commits], cts));
+        mark_ended(&[&commits], 11);
         first.end(set).unwrap();
         assert_eq!(*moves.borrow(), [11], "one store for two");
-        second.commits.check_not_stuck(11).unwrap();
+        commits.check_not_stuck(11).unwrap();
         std::mem::forget(second);
         third.fail(|| Ok(()), set).unwrap();
         assert_eq!(*moves.borrow(), [11], "what failed is not passed by itself");
@@ -166,12 +314,50 @@ mod tests {
     #[test]
     fn what_is_stuck_lets_nobody_behind_it_pass() {
         let commits = CommitsInWork::new();
-        let (first, ()) = commits.enter(|| (10, ()));
-        let (second, ()) = commits.enter(|| (11, ()));
-        let (third, ()) = commits.enter(|| (12, ()));
+        let [first, second, third] = [10, 11, 12].map(|cts| enter(&[&commits], cts));
         let failed = first.fail(|| Err(Error::Busy("no")), |_| panic!("nothing is whole"));
         assert!(failed.is_err());
         assert!(matches!(second.end(|_| panic!("nothing is whole")), Err(Error::Latched(10))));
-        assert!(matches!(third.fail(|| panic!("not its turn"), |_| ()), Err(Error::Latched(10))));
+        assert!(matches!(third.fail(|| panic!("not its turn"), |_| Ok(())), Err(Error::Latched(10))));
+    }
+
+    /// Of three groups: 10 in the first, 11 in both others, 12 in all, 13 in the last two, 14 in the first.
+    #[test]
+    fn a_commit_of_several_groups_is_whole_in_all_at_once() {
+        let groups = [(); 3].map(|()| CommitsInWork::new());
+        let [a, b, c] = groups.each_ref();
+        let single = enter(&[a], 10);
+        let pair = enter(&[b, c], 11);
+        let all = enter(&[a, b, c], 12);
+        let (behind, last) = (enter(&[b, c], 13), enter(&[a], 14));
+        mark_ended(&[b, c], 13);
+        mark_ended(&[a], 14);
+        mark_ended(&[a, b, c], 12);
+        let moves = RefCell::new(Vec::new());
+        let set = |last: &LastOfEach| {
+            moves.borrow_mut().push(last.to_vec());
+            Ok(())
+        };
+        single.end(set).unwrap();
+        assert!(all.lock_if_oldest().is_none());
+        pair.end(set).unwrap();
+        assert_eq!(*moves.borrow(), [vec![Some(10)], vec![Some(11); 2]], "nobody passes what he has half of");
+        drop(all.lock_if_oldest().unwrap());
+        all.end(set).unwrap();
+        assert_eq!(moves.borrow()[2], [Some(14), Some(13), Some(13)], "what ended behind it goes along");
+        assert!(behind.wait_for_turn().unwrap().is_none() && last.wait_for_turn().unwrap().is_none());
+        assert!(groups.iter().all(|commits| commits.queue.lock().is_empty()));
+        std::mem::forget((behind, last));
+    }
+
+    #[test]
+    fn what_cannot_become_whole_is_stuck_in_all_of_its_groups() {
+        let [a, b] = &[(); 2].map(|()| CommitsInWork::new());
+        let first = enter(&[a, b], 10);
+        let behind = [enter(&[a], 11), enter(&[b], 12)];
+        assert!(first.end(|_| Err(Error::Busy("no"))).is_err());
+        for entry in behind {
+            assert!(matches!(entry.end(|_| panic!("nothing is whole")), Err(Error::Latched(10))));
+        }
     }
 }

@@ -22,6 +22,7 @@ use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
 use crate::object::VersionedObject;
 use crate::state::State;
+use crate::stripes::Stripes;
 use crate::{GroupId, Result, Timestamp};
 
 /// What opening found and did.
@@ -58,7 +59,11 @@ pub(crate) struct RecoveredGroups {
 }
 
 /// Loads groups and ranges, and declares invalid what unfinished commits left.
-pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<RecoveredGroups> {
+pub(crate) fn recover_groups(
+    directory: &Directory,
+    stripes: &Arc<Stripes>,
+    now_ns: u64,
+) -> Result<RecoveredGroups> {
     let mut recovered = RecoveredGroups {
         groups: Vec::new(),
         to_scrub: BTreeSet::new(),
@@ -66,12 +71,13 @@ pub(crate) fn recover_groups(directory: &Directory, now_ns: u64) -> Result<Recov
         next: now_ns.max(1),
     };
     for id in directory.groups() {
-        recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?)));
+        recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?, stripes)));
     }
     let ranges = directory.invalid_ranges()?;
     let crowded = ranges.len() > INVALID_RANGES_MAX / 2;
     for range in ranges {
-        let group = recovered.groups.iter().find(|group| group.id == range.group).ok_or_else(|| {
+        let found = recovered.groups.binary_search_by_key(&range.group, |group| group.id);
+        let group = found.map(|at| &recovered.groups[at]).map_err(|_| {
             crate::Error::Corrupt(format!(
                 "invalid range {} names {}, which does not exist",
                 range.entry, range.group

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
-use entresol_transactions::crash_histories::{Groups, check_commits, check_commits_with, check_past};
+use entresol_transactions::crash_histories::{
+    Groups, check_commits, check_commits_with, check_directory, check_past,
+};
 use entresol_transactions::{ContextOptions, Protocol};
 
 fn run(name: &str, groups: Groups) {
@@ -69,6 +71,17 @@ fn old_versions_beside_objects_of_two_slots() {
 fn objects_that_begin_with_many_slots() {
     let context = ContextOptions { version_slots: 5, ..ContextOptions::default() };
     run_with("five slots", Groups::One, context);
+}
+
+#[test]
+fn a_growing_directory_and_commits_over_many_groups() {
+    let report = check_seeds("directory", 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
+        check_directory(4, &options)
+    });
+    let report = report.unwrap();
+    println!("directory: {report:?}");
+    assert!(report.explored(5_000), "{report:?}");
 }
 
 fn run_past(name: &str, seeds: u64, groups: Groups, context: ContextOptions) {

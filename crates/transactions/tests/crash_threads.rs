@@ -16,6 +16,8 @@ use entresol_transactions::{StateContext, StateId};
 const THREADS: usize = 3;
 /// Each thread writes its counter to this many keys of both states, a new one every few commits.
 const KEYS: u64 = 5;
+/// To this one of one state it writes the counter before, by itself.
+const ALONE: u64 = 50;
 
 /// A counter per thread: what it has reported, what it is about to commit.
 #[derive(Default)]
@@ -74,6 +76,9 @@ fn verify(failure: Failure) {
         assert_eq!(first, second, "thread {thread}: torn over the states");
         let legal = failure.reported[thread]..=failure.attempted[thread];
         assert!(legal.contains(&first), "thread {thread}: {first} is not in {legal:?}");
+        let alone = get(&reader, &states[thread % 2], thread as u64 * 100 + ALONE);
+        let alone = alone.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
+        assert!((first..=*legal.end()).contains(&alone), "thread {thread}: {alone} came before {first}");
     }
 }
 
@@ -94,6 +99,12 @@ fn run(one_group: bool) {
             scope.spawn(move || {
                 for number in 1..=common::soak(150, 1500) {
                     counters.attempted[thread].store(number, SeqCst);
+                    common::put(
+                        context,
+                        &states[thread % 2],
+                        thread as u64 * 100 + ALONE,
+                        &number.to_le_bytes(),
+                    );
                     let writer = context.begin().unwrap();
                     let at = key(thread as u64 * 100 + number / 4 % KEYS);
                     for state in states {

@@ -458,6 +458,36 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing flush of the commit record",
     ),
     mutant(
+        "last-cts-before-their-list",
+        "transactions/directory/last_cts.rs",
+        "a commit over many groups is there in some",
+        "words changed before the record that says so",
+    ),
+    mutant(
+        "list-of-last-cts-not-flushed",
+        "transactions/directory/last_cts.rs",
+        "a commit over many groups has a list of garbage",
+        "missing flush of a log entry",
+    ),
+    mutant(
+        "list-of-last-cts-forgotten",
+        "transactions/directory/last_cts.rs",
+        "the next open does not carry out what was begun",
+        "missing redo in recovery",
+    ),
+    mutant(
+        "segment-allocated-before-it-is-known",
+        "transactions/directory.rs",
+        "a segment of the directory belongs to nobody",
+        "object leaked between allocation and link",
+    ),
+    mutant(
+        "segment-not-cleared",
+        "transactions/directory.rs",
+        "a new segment of the directory has entries that nobody made",
+        "uninitialised memory",
+    ),
+    mutant(
         "last-cts-group-by-group",
         "transactions/directory.rs",
         "a commit over two groups is there in one",

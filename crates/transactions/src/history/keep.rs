@@ -31,7 +31,7 @@ impl StateContext {
             self.prune_due_ns.store(0, Ordering::Release);
             return Ok(());
         }
-        self.directory.prepare_histories()?;
+        self.directory.prepare_history(id)?;
         self.keeps_history.store(true, Ordering::SeqCst);
         let (slot, _) = self.claim()?;
         let (from, made) = {

@@ -1,0 +1,73 @@
+//! The invalid ranges of timestamps in the directory.
+
+use std::sync::atomic::Ordering;
+
+use super::table::ENTRIES_MAX;
+use super::{Directory, ENTRY_BYTES, FREE, WORD};
+use crate::{Error, GroupId, Result, Timestamp};
+
+/// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when three
+/// quarters are later, the states of their groups are scrubbed, so that the ranges are not needed any more.
+pub const INVALID_RANGES_MAX: usize = 256;
+
+/// An invalid range, as stored: timestamps in `(from, to]` never count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RangeEntry {
+    pub(crate) entry: usize,
+    pub(crate) group: GroupId,
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+}
+
+impl Directory {
+    fn range_offset(&self, entry: usize) -> u64 {
+        self.ranges + entry as u64 * ENTRY_BYTES
+    }
+
+    pub(crate) fn invalid_ranges(&self) -> Result<Vec<RangeEntry>> {
+        let mut ranges = Vec::new();
+        for entry in 0..INVALID_RANGES_MAX {
+            let [group, from, to, _] = self.entry(self.range_offset(entry));
+            if group == FREE {
+                continue;
+            }
+            if group > ENTRIES_MAX as u64 || from >= to {
+                return Err(Error::Corrupt(format!(
+                    "invalid range {entry} is ({from}, {to}] of group {group} - 1"
+                )));
+            }
+            ranges.push(RangeEntry { entry, group: GroupId(group as u32 - 1), from, to });
+        }
+        Ok(ranges)
+    }
+
+    /// Declares `(from, to]` invalid for the group, persistently. A range of the same group with the same start grows:
+    /// no commit happened in between. Returns how many ranges there are then; if that is more than
+    /// [`INVALID_RANGES_MAX`] there was no room.
+    pub(crate) fn add_invalid_range(&self, group: GroupId, from: Timestamp, to: Timestamp) -> Result<usize> {
+        assert!(from < to, "the range ({from}, {to}] is empty");
+        let ranges = self.invalid_ranges()?;
+        let same = ranges.iter().find(|range| range.group == group && range.from == from);
+        let used = ranges.len() + usize::from(same.is_none());
+        let is_free = |entry: &usize| self.word(self.range_offset(*entry)).load(Ordering::Acquire) == FREE;
+        let entry = same.map(|range| range.entry).or_else(|| (0..INVALID_RANGES_MAX).find(is_free));
+        let Some(entry) = entry else { return Ok(used) };
+        let offset = self.range_offset(entry);
+        let mut publication = self.pool.publication();
+        publication.set(offset + WORD, from);
+        publication.set(offset + 2 * WORD, to);
+        publication.set(offset, u64::from(group.0) + 1);
+        publication.publish()?;
+        Ok(used)
+    }
+
+    /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.
+    pub(crate) fn remove_invalid_ranges(&self, ranges: &[RangeEntry]) {
+        for range in ranges {
+            let offset = self.range_offset(range.entry);
+            self.word(offset).store(FREE, Ordering::Release);
+            self.pool.flush(offset, WORD as usize);
+        }
+        self.pool.fence();
+    }
+}
