@@ -97,7 +97,7 @@ impl TopologyBuilder {
         self
     }
 
-    /// The group of the tables that this topology makes; the catalog's default group if not said.
+    /// The group of the tables that this topology makes; each has one of its own if not said.
     pub fn group(mut self, group: GroupId) -> TopologyBuilder {
         self.group = Some(group);
         self

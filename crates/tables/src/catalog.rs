@@ -50,17 +50,19 @@ use crate::table::Table;
 mod change;
 mod dependents;
 mod entry;
+mod groups;
 mod named;
 mod relations;
 
 pub use change::{Alteration, Verify};
 use entry::{DamagedTable, Loaded, encode_entry, load};
+use groups::TableGroups;
 pub use named::NewSequence;
 pub use relations::RelationKind;
 use relations::{CatalogRow, Relations};
 
 /// The most tables of a database.
-pub const TABLES_MAX: usize = 4096;
+pub const TABLES_MAX: usize = 100_000;
 /// The most bytes of a table's name.
 pub const TABLE_NAME_BYTES_MAX: usize = 127;
 const _: () = assert!(TABLE_NAME_BYTES_MAX <= KEY_BYTES_MAX);
@@ -71,7 +73,7 @@ const ROOT_WORDS: usize = 4;
 /// How a table is made.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
-    /// The group of its state; the catalog's default group if `None`.
+    /// The group of its state; one of its own if `None`.
     pub group: Option<GroupId>,
     /// Return the table of this name if there is one, whatever its schema, instead of an error.
     pub if_not_exists: bool,
@@ -102,6 +104,7 @@ pub struct Catalog {
     context: Arc<StateContext>,
     state: Arc<State>,
     default_group: GroupId,
+    groups: TableGroups,
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
     /// Tables that cannot be used.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
@@ -127,10 +130,12 @@ impl Catalog {
         } else {
             drop_orphans(&context, &state, &tables)?;
         }
+        let groups = TableGroups::new(&context, tables.values().map(|table| &**table), default_group);
         Ok(Arc::new(Catalog {
             context,
             state,
             default_group,
+            groups,
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
             relations,
@@ -155,12 +160,13 @@ impl Catalog {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The group of tables that were made without naming one: they commit with one LastCTS.
+    /// The group of tables that earlier releases made without naming one, and of all beyond the most groups possible.
     pub fn default_group(&self) -> GroupId {
         self.default_group
     }
 
-    /// Makes a group for tables that are written together and apart from others.
+    /// Makes a group for tables that are always written together: their commits cost a little less than those over several
+    /// groups.
     pub fn create_group(&self) -> Result<GroupId> {
         Ok(self.context.create_group()?)
     }
@@ -207,7 +213,7 @@ impl Catalog {
                 reason: format!("there are {TABLES_MAX} tables, the most possible"),
             });
         }
-        let group = options.group.unwrap_or(self.default_group);
+        let group = self.groups.take(&self.context, options.group)?;
         let mut made = Vec::new();
         let table = self.make_states(name, &definition, group, &mut made).and_then(|(state, indexes)| {
             if let Some(kept) = options.history {
@@ -227,6 +233,7 @@ impl Catalog {
         });
         if table.is_err() {
             self.drop_states(name, made);
+            self.groups.give_back(&self.context, group);
         }
         let (table, sequences) = table?;
         self.adopt(sequences);

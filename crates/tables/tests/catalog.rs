@@ -7,7 +7,7 @@ use std::sync::Arc;
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::KeyWidth;
 use entresol_tables::{Catalog, Column, DataType, Error, ScanRange, Schema, TableOptions, Value};
-use entresol_transactions::StateContext;
+use entresol_transactions::{Protocol, StateContext};
 
 fn open(directory: &Path) -> (Arc<Pool>, Arc<Catalog>) {
     let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
@@ -37,7 +37,7 @@ fn tables_and_rows_are_back_after_a_close_and_after_none() {
         let table = catalog
             .create_table(&format!("t{run}"), schema(&format!("v{run}")), TableOptions::default())
             .unwrap();
-        assert_eq!(table.group(), catalog.default_group());
+        assert_ne!(table.group(), catalog.default_group());
         let tx = catalog.begin().unwrap();
         table.insert(&tx, &[Value::Int(run as i32), Value::from("x")]).unwrap();
         tx.commit(Durability::Sync).unwrap();
@@ -96,6 +96,44 @@ fn groups_can_be_chosen() {
     let (_pool, catalog) = open(directory.path());
     let table = catalog.table("apart").unwrap();
     assert_eq!((table.group(), table.state().group()), (group, group));
+}
+
+#[test]
+fn each_table_has_a_group_of_its_own_and_leaves_it_to_the_next() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let (pool, catalog) = open(directory.path());
+    let table = |catalog: &Catalog, name: &str| {
+        catalog.create_table(name, schema("a"), TableOptions::default()).unwrap().group()
+    };
+    let first = ["a", "b", "c"].map(|name| table(&catalog, name));
+    assert!(first[0] != first[1] && first[1] != first[2] && first[0] != first[2]);
+    catalog.drop_table("b").unwrap();
+    assert_eq!(table(&catalog, "d"), first[1]);
+    let groups = catalog.context().groups().len();
+    for _ in 0..50 {
+        table(&catalog, "often");
+        catalog.drop_table("often").unwrap();
+    }
+    assert_eq!(catalog.context().groups().len(), groups + 1);
+    catalog.drop_table("d").unwrap();
+    let unused = catalog.create_group().unwrap();
+    drop((catalog, pool));
+    let (_pool, catalog) = open(directory.path());
+    let reused = ["x", "y", "z"].map(|name| table(&catalog, name));
+    assert!(reused.contains(&first[1]) && reused.contains(&unused));
+    assert_eq!(catalog.context().groups().len(), groups + 2, "what nobody has is used again after a restart");
+}
+
+#[test]
+fn groups_with_another_protocol_are_not_given_to_others() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let (_pool, catalog) = open(directory.path());
+    let group = catalog.context().create_group_with(Protocol::S2pl).unwrap();
+    let options = TableOptions { group: Some(group), ..TableOptions::default() };
+    catalog.create_table("locked", schema("a"), options).unwrap();
+    catalog.drop_table("locked").unwrap();
+    let table = catalog.create_table("t", schema("a"), TableOptions::default()).unwrap();
+    assert_ne!(table.group(), group);
 }
 
 #[test]

@@ -77,7 +77,9 @@ impl Catalog {
         }
         self.write_dropping(Vec::new(), &dropped)?;
         for (_, name) in dropped.iter().filter(|(kind, _)| *kind == RelationKind::Table) {
-            self.tables.write().remove(name);
+            if let Some(table) = self.tables.write().remove(name) {
+                self.groups.give_back(&self.context, table.group());
+            }
             self.damaged.write().remove(name);
         }
         self.changed();

@@ -1,0 +1,84 @@
+//! The state groups of tables: each table has one of its own, unless another is named.
+//!
+//! So a large commit to one table holds up no writer of another. Groups are never taken out of the directory of
+//! the context; that of the last table that goes is given to the next one that comes. What a crash leaves unused is
+//! found at open.
+//!
+//! Memory: 24 bytes a group.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use entresol_transactions::{Error, GroupId, StateContext};
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::table::Table;
+
+/// See the module.
+pub(super) struct TableGroups(Mutex<Groups>);
+
+struct Groups {
+    /// How many tables a group has.
+    tables: HashMap<GroupId, usize>,
+    /// Those without a state, which a table may have.
+    unused: BTreeSet<GroupId>,
+    /// What tables share when no more groups can be made.
+    shared: GroupId,
+}
+
+impl TableGroups {
+    /// The groups of a catalog that has these tables.
+    pub(super) fn new<'t>(
+        context: &StateContext,
+        tables: impl Iterator<Item = &'t Table>,
+        shared: GroupId,
+    ) -> TableGroups {
+        let mut used: HashSet<GroupId> = context.states().iter().map(|state| state.group()).collect();
+        used.insert(shared);
+        let of_default = |&group: &GroupId| context.protocol(group) == Some(context.options().protocol);
+        let unused = context.groups().into_iter().filter(of_default);
+        let mut groups = Groups {
+            tables: HashMap::new(),
+            unused: unused.filter(|group| !used.contains(group)).collect(),
+            shared,
+        };
+        tables.for_each(|table| groups.add(table.group()));
+        TableGroups(Mutex::new(groups))
+    }
+
+    /// A group for a new table: this one, or one of its own.
+    pub(super) fn take(&self, context: &StateContext, named: Option<GroupId>) -> Result<GroupId> {
+        let mut groups = self.0.lock();
+        let group = match named.or_else(|| groups.unused.first().copied()) {
+            Some(group) => group,
+            None => match context.create_group() {
+                Ok(group) => group,
+                Err(Error::Full { .. }) => groups.shared,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        groups.add(group);
+        Ok(group)
+    }
+
+    /// A table of the group is gone.
+    pub(super) fn give_back(&self, context: &StateContext, group: GroupId) {
+        let of_default = context.protocol(group) == Some(context.options().protocol);
+        let mut groups = self.0.lock();
+        let Some(tables) = groups.tables.get_mut(&group) else { return };
+        *tables -= 1;
+        if *tables == 0 {
+            groups.tables.remove(&group);
+            if of_default && group != groups.shared {
+                groups.unused.insert(group);
+            }
+        }
+    }
+}
+
+impl Groups {
+    fn add(&mut self, group: GroupId) {
+        *self.tables.entry(group).or_default() += 1;
+        self.unused.remove(&group);
+    }
+}
