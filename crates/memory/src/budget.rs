@@ -44,6 +44,8 @@ pub enum MemoryConsumer {
     PoolPages,
     /// Buffers of the journal and of its checkpoints.
     JournalBuffers,
+    /// What is known of the pages of pools: marks, checksums, which of them came back.
+    PoolMaps,
     /// Inner nodes and other search structures in DRAM.
     InnerNodes,
     /// Changes of transactions that have not committed.
@@ -62,9 +64,10 @@ pub enum MemoryConsumer {
 
 impl MemoryConsumer {
     /// All consumers, in the order of reports.
-    pub const ALL: [MemoryConsumer; 9] = [
+    pub const ALL: [MemoryConsumer; 10] = [
         MemoryConsumer::PoolPages,
         MemoryConsumer::JournalBuffers,
+        MemoryConsumer::PoolMaps,
         MemoryConsumer::InnerNodes,
         MemoryConsumer::WriteSets,
         MemoryConsumer::Undo,
@@ -79,6 +82,7 @@ impl MemoryConsumer {
         match self {
             MemoryConsumer::PoolPages => "pool pages",
             MemoryConsumer::JournalBuffers => "journal buffers",
+            MemoryConsumer::PoolMaps => "pool maps",
             MemoryConsumer::InnerNodes => "inner nodes",
             MemoryConsumer::WriteSets => "write sets",
             MemoryConsumer::Undo => "undo",

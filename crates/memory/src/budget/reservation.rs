@@ -71,6 +71,14 @@ impl MemoryReservation {
         }
     }
 
+    /// Holds so much from now on, whatever the budget.
+    pub fn resize_unchecked(&mut self, bytes: u64) {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow_unchecked(more),
+            None => self.shrink(self.bytes - bytes),
+        }
+    }
+
     /// Gives all of it back.
     pub fn clear(&mut self) {
         self.shrink(self.bytes);

@@ -47,6 +47,7 @@ impl Shared {
                 self.dirty.settle(self.mapping.mapped_bytes());
                 self.stored_from.store(stored, Ordering::Release);
                 self.checkpoints.fetch_add(1, Ordering::Relaxed);
+                self.count_maps();
                 if self.residency.is_some() {
                     self.background.wake_keeper();
                 }

@@ -189,6 +189,13 @@ impl Checksums {
         self.file.allocate(have, bytes - have).map_err(|e| Error::io("extend", &self.path, &e))
     }
 
+    /// Bytes of memory that the entries of pages below `mapped_bytes` take. `None` if they are in use.
+    pub(super) fn memory_bytes(&self, mapped_bytes: u64) -> Option<u64> {
+        let entries = self.entries.try_lock()?;
+        let table = entries.table.memory_bytes() + entries.replayed.capacity() * size_of::<u64>();
+        Some(table as u64 + mapped_bytes / PAGE_BYTES / 8)
+    }
+
     fn settled_word(&self, page: u64) -> (&AtomicU64, u64) {
         (&self.settled.words(page / 64 * 8, 1)[0], 1 << (page % 64))
     }

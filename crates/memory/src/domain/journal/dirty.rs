@@ -48,6 +48,12 @@ impl DirtyPages {
         Ok(DirtyPages { taken: Some(bits_for(capacity_bytes)?), ..DirtyPages::new(capacity_bytes)? })
     }
 
+    /// Bytes of memory that the marks of pages below `end_bytes` take.
+    pub(super) fn memory_bytes(&self, end_bytes: u64) -> u64 {
+        let maps = 1 + u64::from(self.taken.is_some());
+        end_bytes / PAGE_BYTES / 8 * maps
+    }
+
     /// Whether a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
     pub(super) fn is_clean(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);

@@ -205,6 +205,8 @@ struct Shared {
     memory: Option<Arc<MemoryBudget>>,
     /// What the buffers take of the budget, if there is one.
     buffers: Mutex<Option<MemoryReservation>>,
+    /// What is known of the pages takes so much of it.
+    maps: Mutex<Option<MemoryReservation>>,
     /// Signalled when a checkpoint has moved `replay_from`, or the journal has failed.
     room: Condvar,
     room_lock: Mutex<()>,
@@ -340,6 +342,7 @@ impl Journal {
             residency,
             memory: parts.memory.clone(),
             buffers: Mutex::new(buffers),
+            maps: Mutex::new(parts.memory.as_ref().map(|memory| memory.empty(MemoryConsumer::PoolMaps))),
             room: Condvar::new(),
             room_lock: Mutex::new(()),
             syncs: AtomicU64::new(0),
@@ -353,6 +356,7 @@ impl Journal {
             let owner: Weak<dyn Shrink> = Arc::downgrade(&(shared.clone() as Arc<dyn Shrink>));
             memory.register(owner);
         }
+        shared.count_maps();
         background::start(&shared, env)?;
         Ok(Journal { shared })
     }

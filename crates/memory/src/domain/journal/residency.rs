@@ -59,6 +59,8 @@ pub(super) struct Residency {
     observed: AtomicU64,
     /// Changed pages for which a checkpoint starts.
     changed_pages_max: AtomicU64,
+    /// Bytes of what is remembered of pages.
+    remembered: AtomicU64,
     sweeper: Mutex<Sweeper>,
     _watched: Watched,
 }
@@ -80,6 +82,7 @@ impl Residency {
                 memory,
                 observed: AtomicU64::new(0),
                 changed_pages_max: AtomicU64::new(u64::MAX),
+                remembered: AtomicU64::new(0),
                 sweeper: Mutex::new(Sweeper::new(map, process, mapping, extent_bytes, budget_bytes)),
                 _watched: watched,
             }),
@@ -137,6 +140,7 @@ impl Residency {
             }
         }
         sweeper.left_with(resident);
+        self.remembered.store(sweeper.remembered_bytes(), Ordering::Relaxed);
         self.observe(resident);
         let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;
         // If nothing more can go, a checkpoint wakes the keeper when it is done.
@@ -153,6 +157,20 @@ impl Residency {
     #[cfg(test)]
     pub(super) fn stored_pages(&self, shared: &Shared) -> u64 {
         self.sweeper.lock().stored_pages(&shared.mapping)
+    }
+}
+
+impl Shared {
+    /// Tells the budget what the marks, the checksums and the memory of pages take. It grows by some bytes a page, in the middle of
+    /// what must not fail: pages give way.
+    pub(super) fn count_maps(&self) {
+        let Some(maps) = &mut *self.maps.lock() else { return };
+        let mapped = self.mapping.mapped_bytes();
+        // If the entries are in use, the next time is soon.
+        let Some(checksums) = self.checksums.memory_bytes(mapped) else { return };
+        let remembered =
+            self.residency.as_ref().map_or(0, |residency| residency.remembered.load(Ordering::Relaxed));
+        maps.resize_unchecked(self.dirty.memory_bytes(mapped) + checksums + remembered);
     }
 }
 
@@ -177,6 +195,7 @@ pub(super) fn keeper(shared: &Shared) {
     let mut pause = Duration::ZERO;
     while shared.background.rest(pause) {
         pause = residency.look(shared);
+        shared.count_maps();
     }
 }
 

@@ -12,12 +12,19 @@ pub(super) struct Table {
     blocks: Vec<Option<Box<Block>>>,
     /// Blocks of the file that count; of the others every entry is unknown.
     in_file: usize,
+    /// Blocks that are in memory.
+    present: usize,
 }
 
 impl Table {
     /// Of a file whose first blocks count.
     pub(super) fn new(in_file: usize) -> Table {
-        Table { blocks: Vec::new(), in_file }
+        Table { blocks: Vec::new(), in_file, present: 0 }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<Option<Box<Block>>>() + self.present * size_of::<Block>()
     }
 
     /// The entry of a page. Cost: a read of 4 KiB for the first one of a block.
@@ -60,6 +67,7 @@ impl Table {
                 }
             }
             *slot = Some(words);
+            self.present += 1;
         }
         Ok(slot.as_mut().expect("it was just read"))
     }

@@ -26,6 +26,11 @@ pub(super) struct SecondChance {
 }
 
 impl SecondChance {
+    /// Bytes that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.pages.capacity()
+    }
+
     /// Whether a page that is there may be given back; `urgent` lets none stay for its turns.
     pub(super) fn may_go(&mut self, page: usize, urgent: bool) -> bool {
         let state = self.state(page);

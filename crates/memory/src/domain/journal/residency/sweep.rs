@@ -144,6 +144,11 @@ impl Sweeper {
         estimate
     }
 
+    /// Bytes of what is remembered of pages.
+    pub(super) fn remembered_bytes(&self) -> u64 {
+        (self.policy.memory_bytes() + self.replaced.capacity() * size_of::<u64>()) as u64
+    }
+
     /// How many bytes have come in a millisecond since the last look.
     pub(super) fn growth_per_ms(&self, resident: u64) -> u64 {
         let (before, at) = self.left;

@@ -234,12 +234,17 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
         pool.flush(*object, OBJECT_BYTES as usize);
     }
     pool.fence();
-    let pages = || memory.usage().consumers[MemoryConsumer::PoolPages as usize].used_bytes;
+    let used = |consumer| memory.usage().consumers[consumer as usize].used_bytes;
+    let pages = || used(MemoryConsumer::PoolPages);
     let began = Instant::now();
     while pages() > memory.elastic_target() || pool.stored_pages() > 3_000 {
         assert!(began.elapsed() < Duration::from_secs(60), "{} of {}", pages(), memory.elastic_target());
         std::thread::sleep(Duration::from_millis(5));
     }
+    pool.checkpoint().unwrap();
+    // Of each page a checksum, three marks, and whether it came back.
+    let (maps, expected) = (used(MemoryConsumer::PoolMaps), pool.bytes() / 4096 * 5);
+    assert!((expected..3 * expected + (64 << 10)).contains(&maps), "{maps} of {expected}");
     for (number, object) in (1..).zip(&objects) {
         (0..16).for_each(|page| {
             assert_eq!(pool.word(object + page * 4096).load(Ordering::Relaxed), number);
