@@ -22,10 +22,11 @@ use crate::simd::{Line, prefetch};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 
 use entresol_memory::Pool;
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 
 const NODE_WORDS: usize = 128;
 const PIVOTS: usize = 2;
@@ -292,15 +293,18 @@ pub(super) struct Arena<K: TreeKey> {
     chunks: [OnceLock<Box<[NodeWords]>>; CHUNKS],
     next: AtomicU32,
     free: Mutex<Vec<u32>>,
+    /// What the chunks take of the pool's budget, if it has one.
+    memory: Option<Mutex<MemoryReservation>>,
     key: PhantomData<K>,
 }
 
 impl<K: TreeKey> Arena<K> {
-    pub(super) fn new() -> Arena<K> {
+    pub(super) fn new(memory: Option<&Arc<MemoryBudget>>) -> Arena<K> {
         Arena {
             chunks: std::array::from_fn(|_| OnceLock::new()),
             next: AtomicU32::new(0),
             free: Mutex::default(),
+            memory: memory.map(|memory| Mutex::new(memory.empty(MemoryConsumer::InnerNodes))),
             key: PhantomData,
         }
     }
@@ -326,6 +330,10 @@ impl<K: TreeKey> Arena<K> {
         let (chunk, _) = Self::place(id);
         assert!(chunk < CHUNKS, "a tree has at most {} inner nodes", FIRST_CHUNK << CHUNKS);
         self.chunks[chunk].get_or_init(|| {
+            if let Some(memory) = &self.memory {
+                // In the middle of a split, which must not fail: pages of the pool give way.
+                memory.lock().grow_unchecked(((FIRST_CHUNK << chunk) * size_of::<NodeWords>()) as u64);
+            }
             let fresh = || NodeWords(std::array::from_fn(|_| AtomicU64::new(0)));
             (0..FIRST_CHUNK << chunk).map(|_| fresh()).collect()
         });

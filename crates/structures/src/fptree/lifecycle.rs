@@ -102,7 +102,7 @@ impl<K: TreeKey> FpTree<K> {
             header,
             root: AtomicU64::new(words[1].load(Ordering::Acquire)),
             root_latch: AtomicU64::new(0),
-            inner: Arena::new(),
+            inner: Arena::new(pool.memory()),
             stripes: LatchStripes::new(),
             structure: Mutex::new(Structure::new(sparse)),
             unopened: AtomicU64::new(0),

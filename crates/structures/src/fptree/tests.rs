@@ -8,7 +8,9 @@ use super::{FpTree, Limits};
 use crate::key::TreeKey;
 use crate::map_tests::{self, NumberMap};
 use crate::{ByteKey, Error, Inserted, KeyBytes, PairKey, Result, WordKey};
-use entresol_memory::{DomainChoice, DomainKind, Env, Pool, PoolOptions, Publication};
+use entresol_memory::{
+    DomainChoice, DomainKind, Env, MemoryBudget, MemoryConsumer, Pool, PoolOptions, Publication,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -497,4 +499,24 @@ fn every_mutant_of_the_sparse_index_is_caught() {
     let ours = CATALOGUE.iter().filter(|mutant| mutant.caught_by == CaughtBy::SparseIndex);
     let missed: Vec<_> = ours.map(|mutant| mutant.name).filter(|name| !caught(Some(*name))).collect();
     assert!(missed.is_empty(), "not caught: {missed:?}");
+}
+
+#[test]
+fn inner_nodes_are_counted_in_the_memory_budget() {
+    let memory = MemoryBudget::new(64 << 20).unwrap();
+    let pool =
+        Pool::volatile(&PoolOptions { memory: Some(memory.clone()), ..PoolOptions::default() }).unwrap();
+    let used = || memory.usage().consumers[MemoryConsumer::InnerNodes as usize].used_bytes;
+    let mut publication = pool.publication();
+    let root = FpTree::<WordKey>::create(&pool, 7, &mut publication).unwrap();
+    publication.publish().unwrap();
+    let tree = FpTree::<WordKey>::open(&pool, root, 7).unwrap();
+    for key in 0..200_000u64 {
+        tree.insert(key, key, pool.publication()).unwrap();
+    }
+    let in_use = tree.stats().inner_bytes as u64;
+    assert!(in_use > 64 << 10, "{in_use}");
+    assert!((in_use..4 * in_use).contains(&used()), "{} for {in_use}", used());
+    drop(tree);
+    assert_eq!(used(), 0);
 }

@@ -14,9 +14,10 @@
 use super::key::Hash;
 use super::segment::SEGMENT_BYTES;
 use crate::error::{Error, Result};
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use parking_lot::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The deepest directory: 2^32 entries, more than an address range of segments has.
 pub(super) const DEPTH_MAX: u32 = 32;
@@ -29,8 +30,15 @@ const ENTRIES_MIN: u64 = 1 << 12;
 pub(super) struct Directory {
     levels: [OnceLock<Box<[AtomicU32]>>; DEPTH_MAX as usize + 1],
     depth: AtomicU32,
-    /// Held while entries change; the number of segments.
-    changing: Mutex<u64>,
+    /// Held while entries change.
+    changing: Mutex<Changing>,
+}
+
+struct Changing {
+    /// The number of segments.
+    segments: u64,
+    /// What the levels take of the pool's budget, if it has one.
+    memory: Option<MemoryReservation>,
 }
 
 /// A way through the directory: the segment, and the depth at which it was found.
@@ -46,6 +54,10 @@ fn number(segment: u64) -> u32 {
     u32::try_from(segment / SEGMENT_BYTES as u64).expect("offsets are below 2^43")
 }
 
+fn level_bytes(depth: u32) -> u64 {
+    (size_of::<AtomicU32>() as u64) << depth
+}
+
 fn fresh_level(depth: u32, entry: impl Fn(usize) -> u32) -> Box<[AtomicU32]> {
     (0..1usize << depth).map(|index| AtomicU32::new(entry(index))).collect()
 }
@@ -53,7 +65,10 @@ fn fresh_level(depth: u32, entry: impl Fn(usize) -> u32) -> Box<[AtomicU32]> {
 impl Directory {
     /// The directory of segments, each as (offset, prefix, depth). Fails with what is wrong if they do not
     /// cover every hash exactly once.
-    pub(super) fn build(segments: &[(u64, u64, u32)]) -> std::result::Result<Directory, String> {
+    pub(super) fn build(
+        segments: &[(u64, u64, u32)],
+        memory: Option<&Arc<MemoryBudget>>,
+    ) -> std::result::Result<Directory, String> {
         let depth = segments.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
         let covered: u64 = segments.iter().map(|(_, _, depth)| 1u64 << (DEPTH_MAX - depth)).sum();
         if covered != 1 << DEPTH_MAX {
@@ -61,6 +76,11 @@ impl Directory {
         }
         if !Self::allows(depth, segments.len() as u64) {
             return Err(format!("{} segments are {depth} bits deep", segments.len()));
+        }
+        let mut memory = memory.map(|memory| memory.empty(MemoryConsumer::InnerNodes));
+        if let Some(memory) = &mut memory {
+            // What is there already must be routed to.
+            memory.grow_unchecked(level_bytes(depth));
         }
         let level = fresh_level(depth, |_| 0);
         for &(segment, prefix, local_depth) in segments {
@@ -73,7 +93,7 @@ impl Directory {
         }
         let levels: [OnceLock<_>; DEPTH_MAX as usize + 1] = std::array::from_fn(|_| OnceLock::new());
         levels[depth as usize].get_or_init(|| level);
-        let changing = Mutex::new(segments.len() as u64);
+        let changing = Mutex::new(Changing { segments: segments.len() as u64, memory });
         Ok(Directory { levels, depth: AtomicU32::new(depth), changing })
     }
 
@@ -106,21 +126,32 @@ impl Directory {
         self.route(hash) == route
     }
 
-    /// Refuses a split to this depth if the directory would become too large for the number of segments.
+    /// Refuses a split to this depth if the directory would become too large for the number of segments, or for the pool's
+    /// memory budget.
     pub(super) fn check_depth(&self, local_depth: u32) -> Result<()> {
-        let segments = *self.changing.lock();
-        if Self::allows(local_depth, segments) {
-            return Ok(());
+        let mut changing = self.changing.lock();
+        if Self::allows(local_depth, changing.segments) {
+            return self.reserve(&mut changing, local_depth);
         }
         let what =
             format!("the keys of a hash table do not spread: a segment would be {local_depth} bits deep");
         Err(Error::Memory(entresol_memory::Error::OutOfSpace { what }))
     }
 
+    /// Reserves memory for the levels down to a depth, before anything changes.
+    fn reserve(&self, changing: &mut Changing, depth: u32) -> Result<()> {
+        let missing: u64 = (self.depth() + 1..=depth).map(level_bytes).sum();
+        let Some(memory) = changing.memory.as_mut().filter(|_| missing > 0) else { return Ok(()) };
+        // Of a split that was given up there may be some.
+        let wanted = self.bytes() as u64 + missing;
+        let more = wanted.saturating_sub(memory.bytes());
+        memory.try_grow(more).map_err(|limit| Error::Memory(limit.into()))
+    }
+
     /// Enters a new segment for a prefix; the latches of the one that had it are held.
     pub(super) fn enter(&self, segment: u64, prefix: u64, local_depth: u32) {
-        let mut segments = self.changing.lock();
-        *segments += 1;
+        let mut changing = self.changing.lock();
+        changing.segments += 1;
         let mut depth = self.depth.load(Ordering::Relaxed);
         while depth < local_depth {
             let old = self.level(depth);
@@ -157,7 +188,7 @@ mod tests {
 
     #[test]
     fn doubling_keeps_the_ways_of_all_others() {
-        let directory = Directory::build(&[(A, 0, 1), (B, HALF, 1)]).unwrap();
+        let directory = Directory::build(&[(A, 0, 1), (B, HALF, 1)], None).unwrap();
         let before = directory.route(Hash(HALF));
         directory.enter(C, 1 << 61, 3);
         assert_eq!(directory.depth(), 3);
@@ -168,17 +199,35 @@ mod tests {
 
     #[test]
     fn segments_must_cover_every_hash_once() {
-        assert!(Directory::build(&[]).is_err());
-        assert!(Directory::build(&[(A, 0, 1)]).is_err());
-        assert!(Directory::build(&[(A, 0, 1), (B, 1 << 60, 1)]).is_err());
-        assert!(Directory::build(&[(A, 0, 1), (B, HALF, 2), (C, HALF | 1 << 62, 2)]).is_ok());
+        assert!(Directory::build(&[], None).is_err());
+        assert!(Directory::build(&[(A, 0, 1)], None).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, 1 << 60, 1)], None).is_err());
+        assert!(Directory::build(&[(A, 0, 1), (B, HALF, 2), (C, HALF | 1 << 62, 2)], None).is_ok());
     }
 
     #[test]
     fn a_directory_that_outgrows_its_segments_is_refused() {
-        let directory = Directory::build(&[(A, 0, 0)]).unwrap();
+        let directory = Directory::build(&[(A, 0, 0)], None).unwrap();
         assert!(directory.check_depth(12).is_ok());
         let error = directory.check_depth(13).unwrap_err();
         assert!(error.to_string().contains("do not spread"), "{error}");
+    }
+
+    #[test]
+    fn levels_are_reserved_before_they_are_made() {
+        let memory = MemoryBudget::tiny(16 << 10);
+        let directory = Directory::build(&[(A, 0, 0)], Some(&memory)).unwrap();
+        let used = || memory.usage().consumers[MemoryConsumer::InnerNodes as usize].used_bytes;
+        assert_eq!(used(), 4);
+        directory.check_depth(3).unwrap();
+        assert_eq!(used(), 4 + 8 + 16 + 32);
+        directory.enter(B, HALF, 1);
+        directory.enter(C, 1 << 61, 3);
+        assert_eq!(used(), directory.bytes() as u64);
+        let error = directory.check_depth(12).unwrap_err().to_string();
+        assert!(error.contains("inner nodes need"), "{error}");
+        assert_eq!(used(), directory.bytes() as u64);
+        drop(directory);
+        assert_eq!(used(), 0);
     }
 }

@@ -110,8 +110,8 @@ impl<K: HashKey> HashTable<K> {
             }
             at = segment.next();
         }
-        let directory =
-            Directory::build(&segments).map_err(|what| Error::Corrupt { offset: header, what })?;
+        let directory = Directory::build(&segments, pool.memory())
+            .map_err(|what| Error::Corrupt { offset: header, what })?;
         // Only a table that is known to be whole is written to.
         for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
             let segment = Segment::<K>::at(pool, at);
