@@ -49,8 +49,33 @@ pub(crate) struct WriteSet {
     /// Kept from the first mark on.
     undo: Option<Vec<Undo>>,
     bytes: usize,
+    /// Those of `bytes` that undo entries take, with the values that they hold.
+    undo_bytes: usize,
     /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
-    memory: Option<MemoryReservation>,
+    memory: Option<Reserved>,
+}
+
+struct Reserved {
+    writes: MemoryReservation,
+    undo: MemoryReservation,
+}
+
+impl Reserved {
+    /// Brings a part to so many bytes, or a little more.
+    fn resize(part: &mut MemoryReservation, bytes: usize) -> Result<()> {
+        let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+        // What became undo, or was taken back, is given up in large pieces.
+        let is_much = part.bytes() > wanted + 2 * RESERVED_BYTES_STEP as u64;
+        if is_much || part.bytes() < bytes as u64 {
+            part.try_resize(wanted).map_err(|limit| Error::Memory(limit.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// What an undo entry holds of a write that was there before.
+fn held_bytes(key_bytes: usize, before: Option<&Written>) -> usize {
+    before.map_or(0, |value| ENTRY_BYTES + key_bytes + value_bytes(value.as_deref()))
 }
 
 fn value_bytes(value: Option<&[u8]>) -> usize {
@@ -86,13 +111,14 @@ impl WriteSet {
     ) -> Result<()> {
         let added = ENTRY_BYTES + key.len() + value_bytes(value);
         let undo_bytes = if self.undo.is_some() { ENTRY_BYTES + key.len() } else { 0 };
+        let key_bytes = key.len();
         if self.bytes + added + undo_bytes > WRITE_SET_BYTES_MAX {
             return Err(Error::WriteSetFull { max: WRITE_SET_BYTES_MAX });
         }
         if self.bytes + added + undo_bytes > UNCOUNTED_BYTES_MAX
             && let Some(memory) = memory
         {
-            self.reserve(memory, self.bytes + added + undo_bytes)?;
+            self.reserve(memory, added, undo_bytes)?;
         }
         let writes = self
             .states
@@ -104,10 +130,10 @@ impl WriteSet {
             Some(undo) => {
                 // What was there is still held, by the undo entry.
                 let before = writes.keys.put(key.clone(), value, |before| before.map(Box::from));
+                self.undo_bytes += undo_bytes + held_bytes(key_bytes, before.as_ref());
                 undo.push(Undo { state: state.id, key, before });
             }
             None => {
-                let key_bytes = key.len();
                 if let Some(before_bytes) = writes.keys.put(key, value, value_bytes) {
                     self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
                 }
@@ -116,15 +142,15 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Reserves memory for so many bytes in all.
+    /// Reserves memory for what there is and so many bytes more.
     #[cold]
-    fn reserve(&mut self, memory: &Arc<MemoryBudget>, bytes: usize) -> Result<()> {
-        let reserved = self.memory.get_or_insert_with(|| memory.empty(MemoryConsumer::WriteSets));
-        if bytes as u64 > reserved.bytes() {
-            let wanted = bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
-            reserved.try_resize(wanted).map_err(|limit| Error::Memory(limit.into()))?;
-        }
-        Ok(())
+    fn reserve(&mut self, memory: &Arc<MemoryBudget>, added: usize, undo_added: usize) -> Result<()> {
+        let Reserved { writes, undo } = self.memory.get_or_insert_with(|| Reserved {
+            writes: memory.empty(MemoryConsumer::WriteSets),
+            undo: memory.empty(MemoryConsumer::Undo),
+        });
+        Reserved::resize(writes, self.bytes - self.undo_bytes + added)?;
+        Reserved::resize(undo, self.undo_bytes + undo_added)
     }
 
     pub(crate) fn mark(&mut self) -> Mark {
@@ -140,6 +166,7 @@ impl WriteSet {
             let writes = self.states.get_mut(&state).expect("states stay while the undo history names them");
             self.bytes -= ENTRY_BYTES + key.len();
             let key_bytes = key.len();
+            self.undo_bytes -= ENTRY_BYTES + key_bytes + held_bytes(key_bytes, before.as_ref());
             let taken = match before {
                 Some(before) => writes.keys.put(key, before.as_deref(), value_bytes),
                 None => writes.keys.remove(&key),

@@ -6,9 +6,9 @@ mod common;
 use std::ops::Bound;
 
 use common::{context, delete, get, key, put, rows, scan, two_states};
-use entresol_memory::Durability;
+use entresol_memory::{DomainChoice, Durability, MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_structures::{KeyBytes, KeyWidth};
-use entresol_transactions::{Error, KeyRange, TRANSACTIONS_MAX, Vote};
+use entresol_transactions::{Error, KeyRange, StateContext, TRANSACTIONS_MAX, Vote};
 
 #[test]
 fn a_snapshot_does_not_move() {
@@ -205,6 +205,52 @@ fn rolling_back_to_a_mark() {
     let commit = transaction.commit(Durability::Sync).unwrap();
     assert_eq!((commit.states, commit.keys), (1, 1));
     assert_eq!(get(&context.begin().unwrap(), &state, 1).unwrap(), b"a");
+}
+
+#[test]
+fn undo_of_savepoints_has_its_own_part_of_the_memory_budget() {
+    let budget = MemoryBudget::new(64 << 20).unwrap();
+    let options = PoolOptions {
+        domain: DomainChoice::Volatile,
+        memory: Some(budget.clone()),
+        ..PoolOptions::default()
+    };
+    let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+    let group = context.create_group().unwrap();
+    let state = context.create_state(group, KeyWidth::Eight).unwrap();
+    let used = |consumer| budget.usage().consumers[consumer as usize].used_bytes;
+    let parts = || (used(MemoryConsumer::WriteSets), used(MemoryConsumer::Undo));
+    const ROWS: u64 = 1_000;
+    let rows_bytes = ROWS * 1000;
+    let transaction = context.begin().unwrap();
+    let write_all =
+        |byte| (0..ROWS).for_each(|n| transaction.write(&state, &key(n), Some(&[byte; 1000])).unwrap());
+    write_all(1);
+    let (writes, undo) = parts();
+    assert!(writes > rows_bytes && undo == 0, "{writes} {undo}");
+    let mark = transaction.mark();
+    write_all(2);
+    write_all(3);
+    let (writes, undo) = parts();
+    assert!(writes > rows_bytes && writes < 2 * rows_bytes, "{writes}: what is held for the undo is undo");
+    assert!(undo > 2 * rows_bytes && undo < 3 * rows_bytes, "{undo}");
+    // One more of each row does not fit beside others.
+    let others = budget.try_reserve(MemoryConsumer::Queries, budget.free_bytes() - (1 << 20)).unwrap();
+    let refused = (0..ROWS * 4).map(|n| transaction.write(&state, &key(n % ROWS), Some(&[4; 1000])));
+    let error = refused.into_iter().find_map(Result::err).unwrap().to_string();
+    assert!(
+        error.contains("need 256KiB more") && error.contains("undo") && error.contains("queries"),
+        "{error}"
+    );
+    drop(others);
+    transaction.rollback_to(mark);
+    assert_eq!(get(&transaction, &state, 7).unwrap(), [1; 1000]);
+    write_all(5);
+    let (_, undo) = parts();
+    assert!(undo < 2 * rows_bytes + (1 << 20), "what was taken back is given up: {undo}");
+    transaction.commit(Durability::Sync).unwrap();
+    drop(transaction);
+    assert_eq!(parts(), (0, 0));
 }
 
 #[test]
