@@ -104,6 +104,7 @@ impl GroupedStream {
                 group_columns,
                 seed,
                 groups_in_dram,
+                made.catalog.context().pool().memory(),
             );
             Ok(Box::new(WindowAggregate {
                 name,

@@ -5,11 +5,13 @@ mod support;
 
 use std::time::Duration;
 
+use entresol_memory::{MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, GeneratorSource, Merge, Punctuation, Report, Topology,
     Tumbling, Tuple,
 };
 use entresol_tables::{Catalog, DataType, Value};
+use entresol_transactions::StateContext;
 use std::sync::Arc;
 use support::*;
 
@@ -101,6 +103,35 @@ fn a_small_cache_changes_nothing() {
         assert_eq!(total_late, late);
         assert!(rows(&catalog, "open").is_empty());
     }
+}
+
+#[test]
+fn windows_that_do_not_fit_the_memory_budget_wait_in_their_table() {
+    let budget = MemoryBudget::tiny(1 << 20);
+    let options = PoolOptions { memory: Some(Arc::clone(&budget)), ..PoolOptions::default() };
+    let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+    let catalog = Catalog::open_or_create(context).unwrap();
+    let usage = || budget.usage().consumers[MemoryConsumer::StreamState as usize];
+    // All but 128 KiB are somebody else's.
+    let free = budget.free_bytes();
+    let other = budget.try_reserve(MemoryConsumer::Queries, free - (128 << 10)).unwrap();
+    let readings: Vec<Tuple> = (0..6000).map(|n| random_reading(7, n, 3000, 90)).collect();
+    let (expected, _) = recompute(&readings, 20, 60);
+    run(&catalog, readings, 20, 60, Boundary::Every(50));
+    assert_eq!(as_oracle(&rows(&catalog, "windows")), expected);
+    let peak = usage().peak_bytes;
+    assert!((64 << 10..=128 << 10).contains(&peak), "{peak}");
+    assert_eq!(usage().used_bytes, 0, "the operator is gone");
+    drop(other);
+    // Not even one group fits.
+    let all = budget.try_reserve(MemoryConsumer::Queries, budget.free_bytes()).unwrap();
+    let topology = Topology::builder("u", &catalog);
+    let source = GeneratorSource::new(reading_columns(), |n| (n < 10).then(|| reading(1, n as i64, 1.0)));
+    let windows = topology.source("readings", source).window(Tumbling::new("at", Duration::from_secs(20)));
+    windows.group_by(&["meter"]).aggregate(&aggregates(), "open2").to_table("windows2");
+    let error = topology.build().unwrap().run().unwrap_err().to_string();
+    assert!(error.contains("stream state need 64KiB more") && error.contains("queries"), "{error}");
+    drop(all);
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub(crate) struct GroupMap {
     groups: Vec<Group>,
     accumulators: Vec<Accumulator>,
     touched: Vec<u32>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -33,7 +34,19 @@ struct Group {
     stored: bool,
 }
 
+/// Bytes of memory that a group takes, about: vectors that grow have room to spare. Texts among minima and maxima come on top.
+pub(crate) fn group_bytes(key: &[Value], accumulators: usize) -> usize {
+    let text = |value: &Value| if let Value::Varchar(text) = value { text.len() } else { 0 };
+    let fixed = size_of::<Group>() + size_of::<(u64, u32)>() + accumulators * size_of::<Accumulator>();
+    2 * fixed + size_of_val(key) + key.iter().map(text).sum::<usize>()
+}
+
 impl GroupMap {
+    /// Bytes of memory that the groups take, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.groups.len()
     }
@@ -61,8 +74,10 @@ impl GroupMap {
     ) -> u32 {
         let at = self.groups.len() as u32;
         let next = self.heads.insert(hash, at).unwrap_or(NONE);
-        self.groups.push(Group { key, next, touched: false, stored });
+        let before = self.accumulators.len();
         self.accumulators.extend(accumulators);
+        self.bytes += group_bytes(&key, self.accumulators.len() - before);
+        self.groups.push(Group { key, next, touched: false, stored });
         at
     }
 

@@ -19,19 +19,23 @@
 //!
 //! # Memory
 //!
-//! At most [`GROUPS_IN_DRAM_MAX`] groups: when full, the oldest window is written to the transaction and leaves
-//! DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
+//! At most [`GROUPS_IN_DRAM_MAX`] groups, and what the pool's memory budget has left for stream state: when full, the oldest
+//! window is written to the transaction and leaves DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation};
 use entresol_tables::{Row, ScanRange, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::error::{Error, Result};
 use crate::operators::accumulator::{Accumulator, BoundAggregate};
-use crate::operators::group_map::{GroupMap, hash_columns};
+use crate::operators::group_map::{GroupMap, group_bytes, hash_columns};
 use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX};
+
+/// Bytes that are reserved at a time.
+const RESERVED_BYTES_STEP: usize = 64 << 10;
 
 pub(crate) struct WindowState {
     pub(crate) name: String,
@@ -44,6 +48,9 @@ pub(crate) struct WindowState {
     pub(crate) groups_max: usize,
     windows: BTreeMap<i64, OpenWindow>,
     groups: usize,
+    /// Bytes of the groups, and what is reserved for them.
+    bytes: usize,
+    memory: Option<MemoryReservation>,
     loaded: bool,
 }
 
@@ -64,6 +71,7 @@ impl WindowState {
         group_columns: Vec<usize>,
         hash_seed: u64,
         groups_max: usize,
+        memory: Option<&Arc<MemoryBudget>>,
     ) -> WindowState {
         WindowState {
             name,
@@ -74,6 +82,8 @@ impl WindowState {
             groups_max: groups_max.clamp(1, GROUPS_IN_DRAM_MAX),
             windows: BTreeMap::new(),
             groups: 0,
+            bytes: 0,
+            memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
         }
     }
@@ -82,6 +92,8 @@ impl WindowState {
     pub(crate) fn forget(&mut self) {
         self.windows.clear();
         self.groups = 0;
+        self.bytes = 0;
+        self.memory.iter_mut().for_each(MemoryReservation::clear);
         self.loaded = false;
     }
 
@@ -107,7 +119,8 @@ impl WindowState {
 
     fn load_row(&mut self, row: &[Value]) -> Result<()> {
         let (start, key, accumulators) = self.decode(row)?;
-        let full = self.groups >= self.groups_max;
+        let bytes = group_bytes(&key, accumulators.len());
+        let full = self.groups >= self.groups_max || self.try_reserve(bytes).is_err();
         let window = open_window(&mut self.windows, &self.name, start)?;
         if full {
             window.complete = false;
@@ -117,6 +130,7 @@ impl WindowState {
         let hash = hash_columns(self.hash_seed, &key, &places);
         window.groups.add(hash, key.into(), accumulators.into_iter(), true);
         self.groups += 1;
+        self.bytes += bytes;
         Ok(())
     }
 
@@ -163,6 +177,13 @@ impl WindowState {
             let reason = "NULL in a group column; filter such tuples out, or map NULL to a value".to_owned();
             return Err(Error::Tuple { operator: self.name.clone(), reason });
         }
+        let bytes = group_bytes(&key, self.aggregates.len());
+        while let Err(limit) = self.try_reserve(bytes) {
+            if self.groups == 0 {
+                return Err(entresol_transactions::Error::Memory(limit.into()).into());
+            }
+            self.spill(tx)?;
+        }
         let complete = self.windows.get(&start).is_none_or(|window| window.complete);
         let mut stored = None;
         if !complete {
@@ -177,7 +198,27 @@ impl WindowState {
             stored.unwrap_or_else(|| self.aggregates.iter().map(BoundAggregate::start).collect());
         let window = open_window(&mut self.windows, &self.name, start)?;
         self.groups += 1;
+        self.bytes += bytes;
         Ok(window.groups.add(hash, key, accumulators.into_iter(), is_stored))
+    }
+
+    /// Reserves memory for so many bytes more.
+    fn try_reserve(&mut self, more: usize) -> Result<(), MemoryLimit> {
+        let Some(memory) = &mut self.memory else { return Ok(()) };
+        let wanted = self.bytes + more;
+        if wanted as u64 <= memory.bytes() {
+            return Ok(());
+        }
+        memory.try_resize(wanted.next_multiple_of(RESERVED_BYTES_STEP) as u64)
+    }
+
+    /// Groups have left DRAM.
+    fn give_back(&mut self, groups: usize, bytes: usize) {
+        self.groups -= groups;
+        self.bytes -= bytes;
+        let Some(memory) = &mut self.memory else { return };
+        let wanted = self.bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
+        memory.shrink(memory.bytes().saturating_sub(wanted));
     }
 
     /// Writes the oldest window that has groups in DRAM to the transaction and drops its groups.
@@ -186,9 +227,9 @@ impl WindowState {
         let Some(start) = oldest else { return Ok(()) };
         self.write_window(tx, start)?;
         if let Some(window) = self.windows.get_mut(&start) {
-            self.groups -= window.groups.len();
-            window.groups = GroupMap::default();
+            let groups = std::mem::take(&mut window.groups);
             window.complete = false;
+            self.give_back(groups.len(), groups.bytes());
         }
         Ok(())
     }
@@ -231,7 +272,7 @@ impl WindowState {
             self.write_window(tx, start)?;
         }
         let Some(window) = self.windows.remove(&start) else { return Ok(Vec::new()) };
-        self.groups -= window.groups.len();
+        self.give_back(window.groups.len(), window.groups.bytes());
         let mut closed: ClosedGroups = Vec::with_capacity(window.groups.len());
         let mut stored: Vec<Row> = Vec::new();
         if complete {
