@@ -3,8 +3,12 @@
 //! A latch is a counter: odd while a writer holds it, changed by every write. A reader notes the (even)
 //! version, reads, and accepts what it read only if the version is still the same.
 
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use entresol_memory::Pool;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 /// The version to validate later; waits while a writer is inside.
 #[inline]
@@ -101,9 +105,13 @@ impl<'t> Held<'t> {
 }
 
 /// Latches for nodes of a pool, shared by hash of the node's place. DRAM only.
+#[derive(Clone)]
 pub(crate) struct LatchStripes {
-    latches: Box<[AtomicU64]>,
+    latches: Arc<[AtomicU64]>,
 }
+
+/// Those that are shared by structures of a pool, by its address: which is no other pool's while one of them has it.
+static OF_POOLS: Mutex<Vec<(usize, Weak<[AtomicU64]>)>> = Mutex::new(Vec::new());
 
 /// 128 KiB of latches: small enough for the second-level cache, many enough that threads rarely meet.
 const STRIPES: usize = 1 << 14;
@@ -111,6 +119,21 @@ const STRIPES: usize = 1 << 14;
 impl LatchStripes {
     pub(crate) fn new() -> LatchStripes {
         LatchStripes { latches: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The latches that structures of a pool share, so that a pool of many small ones needs no more than a large one. For
+    /// those that hold latches of one structure at a time, and never wait for another while they hold one.
+    pub(crate) fn of_pool(pool: &Arc<Pool>) -> LatchStripes {
+        let address = Arc::as_ptr(pool) as usize;
+        let mut known = OF_POOLS.lock();
+        let shared = known.iter().find(|(of, _)| *of == address).and_then(|(_, latches)| latches.upgrade());
+        if let Some(latches) = shared {
+            return LatchStripes { latches };
+        }
+        known.retain(|(of, latches)| *of != address && latches.strong_count() > 0);
+        let stripes = LatchStripes::new();
+        known.push((address, Arc::downgrade(&stripes.latches)));
+        stripes
     }
 
     /// The latch with a number; neighbouring numbers have neighbouring latches.
@@ -128,5 +151,24 @@ impl LatchStripes {
     #[inline]
     pub(crate) fn numbered(&self, number: u64) -> &AtomicU64 {
         &self.latches[number as usize % STRIPES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_memory::{DomainChoice, PoolOptions};
+
+    #[test]
+    fn structures_of_a_pool_share_latches_and_pools_do_not() {
+        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+        let [pool, other] = [(); 2].map(|()| Pool::volatile(&options).unwrap());
+        let [first, second] = [(); 2].map(|()| LatchStripes::of_pool(&pool));
+        assert!(std::ptr::eq(first.of(1 << 20), second.of(1 << 20)));
+        assert!(!std::ptr::eq(first.of(1 << 20), LatchStripes::of_pool(&other).of(1 << 20)));
+        let weak = Arc::downgrade(&first.latches);
+        drop((first, second));
+        assert!(weak.upgrade().is_none(), "nobody keeps them");
+        LatchStripes::of_pool(&pool).of(1 << 20);
     }
 }

@@ -28,7 +28,7 @@
 //! one at a time (`structure`). A leaf's version is a latch from a DRAM stripe. Whoever writes waits for room in the
 //! journal before it takes a latch, so that no reader waits for the device.
 //!
-//! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes 128 KiB a tree.
+//! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes, which all trees of a pool share, 128 KiB.
 
 mod apply_many;
 mod batch;
