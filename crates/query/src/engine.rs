@@ -12,9 +12,9 @@ use datafusion::common::config::Dialect;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::execution::{SessionState, SessionStateBuilder, SessionStateDefaults};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::optimizer::Analyzer;
+use datafusion::optimizer::{Analyzer, Optimizer};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as EngineStatement;
@@ -28,14 +28,15 @@ use entresol_tables::{
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
+use crate::barriers::{self, Barriers};
 use crate::catalog::correlated::{CorrelatedSubqueries, StateHandle};
 use crate::catalog::spelling;
 use crate::catalog::view::Source;
 use crate::chars::{BlankPadded, Cut};
 use crate::cooperation::Interruptible;
-use crate::equalities::{self, CheckedEqualities};
 use crate::error::{Error, Result};
 use crate::index_order::IndexOrder;
+use crate::intervals::{self, IntervalOperators, IntervalOrder};
 use crate::multisets::Multisets;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedConstants};
@@ -58,8 +59,11 @@ use crate::{
 
 /// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
 /// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
-/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
-const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
+/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact. The last
+/// takes a column that is unique in one side of a join for one that is unique among the groups of the join, and leaves
+/// sort keys behind it out.
+const LEFT_OUT: [&str; 4] =
+    ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics", "eliminate_duplicated_expr"];
 
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
@@ -84,23 +88,31 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
     analyzer.insert(0, Arc::new(DatesBesideMoments));
+    analyzer.insert(0, Arc::new(IntervalOrder::Windows));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.insert(0, Arc::new(Membership));
     analyzer.insert(0, Arc::new(LiftedSubqueries));
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.push(Arc::new(LocalTimes));
+    analyzer.push(Arc::new(IntervalOrder::Values));
     analyzer.push(Arc::new(CheckedConstants));
     analyzer.push(Arc::new(TruthTests));
     analyzer.push(Arc::new(SingleRows));
     let mut physical = PhysicalOptimizer::new().rules;
     physical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
-    let sorts = physical.iter().position(|rule| rule.name() == equalities::BEFORE).unwrap_or_default();
-    physical.insert(sorts, Arc::new(CheckedEqualities));
+    let sorts = physical.iter().position(|rule| rule.name() == barriers::BEFORE).unwrap_or_default();
+    physical.insert(sorts, Arc::new(Barriers));
+    let mut planners = SessionStateDefaults::default_expr_planners();
+    planners.insert(0, Arc::new(IntervalOperators));
+    let mut logical = Optimizer::new().rules;
+    logical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(analyzer)
+        .with_expr_planners(planners)
+        .with_optimizer_rules(logical)
         .with_physical_optimizer_rules(physical)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
@@ -112,7 +124,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     context.register_udf(merged::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
     let own = zones::functions().into_iter().chain(Cut::both()).chain(compatible::functions());
-    let own = own.chain([refusals::uuid_function(), to_char::function()]);
+    let own = own.chain(intervals::functions()).chain([refusals::uuid_function(), to_char::function()]);
     own.for_each(|function| context.register_udf(function));
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(views.clone());

@@ -7,6 +7,7 @@
 //!   filters away from keys.
 //! - A cast to an integer rounds, a DOUBLE to the even one of two that are as near, a DECIMAL away from zero, as in
 //!   PostgreSQL. The engine would cut.
+//! - A computed -0 is equal to 0.
 //! - A list of DECIMALs is searched for one of other digits (`x = ANY(list)`), which the engine refuses.
 //!
 //! None of them knows statements or tables; they leave everything else as it is.
@@ -23,7 +24,7 @@ use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, cast,
+    ScalarUDFImpl, Signature, Volatility, cast, lit,
 };
 
 use crate::walk::visit_expressions_mut;
@@ -104,6 +105,24 @@ pub(crate) fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
     }
 }
 
+/// Makes a computed -0 a 0 where it is compared: the engine orders them, SQL says that they are equal.
+fn without_signed_zeros(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let compares = match &*expr {
+        Expr::BinaryExpr(BinaryExpr { op, .. }) => op.supports_propagation(),
+        Expr::Between(_) | Expr::InList(_) => true,
+        _ => false,
+    };
+    let mut changed = false;
+    for operand in operands(expr).into_iter().filter(|_| compares) {
+        let is_computed = !matches!(operand, Expr::Column(_) | Expr::Literal(..));
+        if is_computed && operand.get_type(schema).is_ok_and(|of| of.is_floating()) {
+            *operand = std::mem::take(operand) + lit(0.0);
+            changed = true;
+        }
+    }
+    changed
+}
+
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if let Expr::ScalarFunction(function) = &mut expr
         && function.name() == "array_has"
@@ -117,13 +136,14 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         let is_rounded = field.data_type().is_integer() && round(inner, schema).is_some();
         return Transformed::new_transformed(expr, is_rounded);
     }
+    let unsigned = without_signed_zeros(&mut expr, schema);
     let operands = operands(&mut expr);
     let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
     let is_double = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_floating);
     let is_decimal = |of: &Option<DataType>| of.as_ref().is_some_and(DataType::is_decimal);
     if !types.iter().any(is_double) || !types.iter().any(is_decimal) {
         drop(operands);
-        return Transformed::no(expr);
+        return Transformed::new_transformed(expr, unsigned);
     }
     for (operand, of) in operands.into_iter().zip(&types) {
         if is_decimal(of) {

@@ -195,6 +195,34 @@ pub fn format_moment(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt:
     Ok(())
 }
 
+/// An interval as PostgreSQL writes it: `1 year 2 mons -3 days +04:05:06.7`.
+pub fn format_interval(months: i32, days: i32, micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
+    let parts = [(months / 12, "year"), (months % 12, "mon"), (days, "day")];
+    let (mut space, mut negative) = ("", false);
+    for (count, unit) in parts.into_iter().filter(|(count, _)| *count != 0) {
+        // A positive part behind a negative one says so.
+        let sign = if negative && count > 0 { "+" } else { "" };
+        let plural = if count == 1 { "" } else { "s" };
+        write!(out, "{space}{sign}{count} {unit}{plural}")?;
+        (space, negative) = (" ", count < 0);
+    }
+    if micros == 0 && !space.is_empty() {
+        return Ok(());
+    }
+    let sign = match micros {
+        time if time < 0 => "-",
+        _ if negative => "+",
+        _ => "",
+    };
+    let magnitude = micros.unsigned_abs();
+    let seconds = magnitude / 1_000_000;
+    write!(out, "{space}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+    match magnitude % 1_000_000 {
+        0 => Ok(()),
+        fraction => out.write_str(format!(".{fraction:06}").trim_end_matches('0')),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

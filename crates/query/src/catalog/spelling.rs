@@ -13,7 +13,7 @@
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
-//! | `interval '1 day 04:05:06'` | `interval '1 day 04 hours 05 minutes 06 seconds'` |
+//! | `interval '1 day 04:05:06'`, `interval 'P1D'` | in units, see [`crate::intervals`] |
 //! | `x::varchar(3)`, `x::char(3)`, `x::uuid` | functions: casts that cut or check |
 //! | `(row).field` | `get_field(row, 'field')` |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
@@ -59,6 +59,7 @@ use super::INFORMATION_SCHEMA;
 use super::resolve::Alias;
 use crate::chars::{CHAR_CUT, VARCHAR_CUT};
 use crate::compatible::CLOCK;
+use crate::intervals::spelled;
 use crate::merged;
 use crate::refusals::UUID;
 use crate::statement::query_of;
@@ -172,7 +173,7 @@ impl VisitorMut for Spelling {
                 }
             }
             Expr::Identifier(name) if name.quote_style.is_none() => word(expr),
-            Expr::Interval(interval) => clock_of_literal(&mut interval.value),
+            Expr::Interval(interval) => spell_interval(&mut interval.value),
             Expr::Cast { .. } => cast(expr),
             Expr::Function(_) => function(expr),
             Expr::AtTimeZone { timestamp, time_zone } => {
@@ -207,26 +208,13 @@ fn word(expr: &mut Expr) {
     }
 }
 
-/// `1 day 04:05:06` in units, as the engine reads intervals.
-fn clock_of_literal(expr: &mut Expr) {
-    let Expr::Value(value) = expr else { return };
-    let Literal::SingleQuotedString(text) = &mut value.value else { return };
-    let units = |word: &str| {
-        let (sign, clock) = match word.strip_prefix('-') {
-            Some(clock) => ("-", clock),
-            None => ("", word.strip_prefix('+').unwrap_or(word)),
-        };
-        let parts: Vec<&str> = clock.split(':').collect();
-        let is_number =
-            |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        if !(2..=3).contains(&parts.len()) || !parts.iter().all(is_number) {
-            return word.to_owned();
-        }
-        let named = parts.iter().zip(["hours", "minutes", "seconds"]);
-        named.map(|(part, unit)| format!("{sign}{part} {unit}")).collect::<Vec<_>>().join(" ")
-    };
-    if text.contains(':') {
-        *text = text.split_whitespace().map(units).collect::<Vec<_>>().join(" ");
+/// The text of an interval in units.
+fn spell_interval(expr: &mut Expr) {
+    if let Expr::Value(value) = expr
+        && let Literal::SingleQuotedString(text) = &mut value.value
+        && let Some(spelled) = spelled(text)
+    {
+        *text = spelled;
     }
 }
 
@@ -252,7 +240,7 @@ fn cast(expr: &mut Expr) {
         by_name(inner);
     }
     if matches!(data_type, SqlType::Interval { .. }) {
-        clock_of_literal(inner);
+        spell_interval(inner);
     }
     if *data_type == SqlType::Uuid {
         *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);

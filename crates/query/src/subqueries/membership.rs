@@ -12,22 +12,23 @@
 //! - A correlated NOT IN there is NOT EXISTS of a row that is equal, or may be for all that is known.
 //! - Other correlated INs are run row by row, with the same logic.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, JoinType, Result as EngineResult, ScalarValue};
 use datafusion::functions_aggregate::expr_fn::{count, max, min};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, disjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     BinaryExpr, Distinct, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
     Sort, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use super::{fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
+use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
 use crate::catalog::correlated::is_correlated;
 
 /// A list has no row; rows without NULL; a NULL.
@@ -100,17 +101,27 @@ impl Marks {
     /// A condition whose rows are wanted where it is true.
     fn condition(&mut self, condition: Expr) -> EngineResult<Expr> {
         match compared(condition)? {
-            Expr::Exists(exists) => Ok(Expr::Exists(exists)),
+            Expr::Exists(mut exists) => {
+                if is_correlated(&exists.subquery) {
+                    let rows = Arc::unwrap_or_clone(exists.subquery.subquery);
+                    exists.subquery.subquery = Arc::new(told_apart(rows)?);
+                }
+                Ok(Expr::Exists(exists))
+            }
             Expr::Not(inner) => match *inner {
                 Expr::InSubquery(within) => {
                     let negated = !within.negated;
                     self.condition(Expr::InSubquery(InSubquery { negated, ..within }))
                 }
-                Expr::Exists(exists) => Ok(Expr::Exists(Exists { negated: !exists.negated, ..exists })),
+                Expr::Exists(exists) => {
+                    self.condition(Expr::Exists(Exists { negated: !exists.negated, ..exists }))
+                }
                 other => self.valued(Expr::Not(Box::new(other))),
             },
             Expr::InSubquery(mut within) => {
                 let list = Arc::unwrap_or_clone(within.subquery.subquery);
+                let correlated = !within.subquery.outer_ref_columns.is_empty();
+                let list = if correlated { told_apart(list)? } else { list };
                 within.subquery.subquery = Arc::new(bare(list)?);
                 if has_subquery(&within.expr)? {
                     let value = self.valued(*within.expr)?;
@@ -143,7 +154,7 @@ impl Marks {
                 let tested = self.outer(expr)?;
                 let maybe = Expr::IsNotFalse(Box::new(value.eq(tested)));
                 let met = LogicalPlanBuilder::from(list.subquery.as_ref().clone()).filter(maybe)?.build()?;
-                Ok(Expr::Exists(Exists { subquery: subquery(met), negated: true }))
+                Ok(Expr::Exists(Exists { subquery: subquery(told_apart(met)?), negated: true }))
             }
             _ => self.valued(Expr::InSubquery(within)),
         }
@@ -222,6 +233,50 @@ fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
         }
         other => other,
     })
+}
+
+/// A correlated subquery in whose conditions columns have names of their own: the engine moves these conditions to where all
+/// columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
+fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+    plan.transform_up(|node| {
+        let LogicalPlan::Filter(Filter { predicate, input, .. }) = node else {
+            return Ok(Transformed::no(node));
+        };
+        let schema = Arc::clone(input.schema());
+        let mut renamed: HashMap<Column, String> = HashMap::new();
+        for condition in
+            split_conjunction(&predicate).into_iter().filter(|condition| condition.contains_outer())
+        {
+            for column in condition.column_refs() {
+                if schema.fields().iter().filter(|field| *field.name() == column.name).count() > 1 {
+                    renamed.entry(column.clone()).or_insert_with(|| fresh("own"));
+                }
+            }
+        }
+        if renamed.is_empty() {
+            return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(predicate, input)?)));
+        }
+        let own = renamed.iter().map(|(column, name)| Expr::Column(column.clone()).alias(name));
+        let projected: Vec<Expr> = columns(&input).chain(own).collect();
+        let input = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(projected)?.build()?;
+        let mut conditions = Vec::new();
+        for condition in split_conjunction_owned(predicate) {
+            if !condition.contains_outer() {
+                conditions.push(condition);
+                continue;
+            }
+            let named = condition.transform_up(|expr| match &expr {
+                Expr::Column(column) if renamed.contains_key(column) => {
+                    Ok(Transformed::yes(Expr::Column(Column::new_unqualified(&renamed[column]))))
+                }
+                _ => Ok(Transformed::no(expr)),
+            });
+            conditions.push(named.data()?);
+        }
+        let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
+        Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?)))
+    })
+    .data()
 }
 
 /// What is known of a list: [`EMPTY`], [`KNOWN`] or [`WITH_NULL`].

@@ -225,16 +225,19 @@ fn temporal_reader<'a>(array: &'a dyn Array) -> Outcome<Read<'a>> {
             }
         }
         DataType::Duration(unit) => {
-            let interval = |microseconds| Value::Interval(Interval { months: 0, days: 0, microseconds });
+            let interval = |microseconds| {
+                let interval = Interval::between(microseconds);
+                interval.map(Value::Interval).ok_or_else(|| Report::error("22008", "interval out of range"))
+            };
             match unit {
                 TimeUnit::Second => {
-                    primitive!(array, DurationSecondType, v => interval(scaled(v, 1_000_000)?))
+                    primitive!(array, DurationSecondType, v => interval(scaled(v, 1_000_000)?)?)
                 }
                 TimeUnit::Millisecond => {
-                    primitive!(array, DurationMillisecondType, v => interval(scaled(v, 1_000)?))
+                    primitive!(array, DurationMillisecondType, v => interval(scaled(v, 1_000)?)?)
                 }
-                TimeUnit::Microsecond => primitive!(array, DurationMicrosecondType, v => interval(v)),
-                TimeUnit::Nanosecond => primitive!(array, DurationNanosecondType, v => interval(v / 1_000)),
+                TimeUnit::Microsecond => primitive!(array, DurationMicrosecondType, v => interval(v)?),
+                TimeUnit::Nanosecond => primitive!(array, DurationNanosecondType, v => interval(v / 1_000)?),
             }
         }
         DataType::Interval(IntervalUnit::YearMonth) => primitive!(array, IntervalYearMonthType, months => {

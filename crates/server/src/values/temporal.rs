@@ -6,6 +6,7 @@ use bytes::BytesMut;
 use entresol::arrow::array::timezone::Tz;
 use entresol::arrow::datatypes::TimestampMicrosecondType;
 use entresol::arrow::temporal_conversions::as_datetime_with_timezone;
+use entresol::tables::calendar;
 
 /// Days from 1970-01-01 to 2000-01-01.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
@@ -110,32 +111,16 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
+    /// The difference of two timestamps: whole days and time.
+    pub(crate) fn between(microseconds: i64) -> Option<Interval> {
+        let days = i32::try_from(microseconds / DAY_US).ok()?;
+        Some(Interval { months: 0, days, microseconds: microseconds % DAY_US })
+    }
+
     /// `1 year 2 mons -3 days 04:05:06.7`.
     pub(crate) fn text(self, out: &mut BytesMut) {
-        let start = out.len();
-        let parts = [(self.months / 12, "year"), (self.months % 12, "mon"), (self.days, "day")];
-        let mut negative = false;
-        for (count, unit) in parts.into_iter().filter(|(count, _)| *count != 0) {
-            let space = if out.len() > start { " " } else { "" };
-            // After a negative part a positive one says so.
-            let sign = if negative && count > 0 { "+" } else { "" };
-            let plural = if count == 1 { "" } else { "s" };
-            let _ = write!(out, "{space}{sign}{count} {unit}{plural}");
-            negative = count < 0;
-        }
-        if self.microseconds != 0 || out.len() == start {
-            let space = if out.len() > start { " " } else { "" };
-            let sign = match self.microseconds {
-                time if time < 0 => "-",
-                _ if negative => "+",
-                _ => "",
-            };
-            let _ = write!(out, "{space}{sign}");
-            let magnitude = self.microseconds.unsigned_abs();
-            let seconds = magnitude / 1_000_000;
-            let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-            fraction((magnitude % 1_000_000) as i64, out);
-        }
+        // Writing to a buffer does not fail.
+        let _ = calendar::format_interval(self.months, self.days, self.microseconds, out);
     }
 }
 

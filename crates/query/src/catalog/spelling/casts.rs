@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, Select, SelectItem, SetExpr};
 
 use super::build::{call, null};
+use super::names::name_items;
 use crate::walk::{visit_expressions, visit_expressions_mut};
 
 /// Gives calls, keys and items of a SELECT that differ in casts only names of their own.
@@ -52,6 +53,7 @@ pub(super) fn tell_apart(query: &mut Query) {
     if wrapped.is_empty() {
         return;
     }
+    name_items(&mut select.projection);
     let mut apart = |expr: &mut Expr| {
         if let Some(&times) = wrapped.get(&expr.to_string()) {
             rename(expr, times);

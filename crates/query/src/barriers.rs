@@ -1,16 +1,18 @@
-//! Equalities between columns and constants that an operator takes for granted and its rows do not keep.
+//! Nodes between others that keep the engine from taking more for granted than holds for the rows.
 //!
-//! The engine leaves out sort keys that are equal to a constant, or to a key before them. Three of its operators pass on
-//! more of such knowledge than holds for their rows, or than its later rules know how to use:
+//! The engine leaves out sort keys that are equal to a constant or to a key before them, and sorts that nobody needs. Some of
+//! its operators pass on more of such knowledge than holds, or than its later rules know how to use:
 //!
-//! | operator | equality | rows |
+//! | operator | taken for granted | rows |
 //! | --- | --- | --- |
 //! | outer join | a column of the optional side is a constant | NULL where nothing is joined |
 //! | filter | a column is equal to an expression | sorts below it, and its check, read the equality differently |
 //! | union | a column is a constant in one input | the other inputs have other values |
+//! | OFFSET without LIMIT | its input may come in any order | other rows are left out |
 //!
-//! [`CheckedEqualities`] puts a node between that has the rows of its input, and of which neither equalities nor an order are
-//! known: a sort that moved below it would lose keys again. It comes before the rule that adds sorts and leaves them out.
+//! [`Barriers`] puts a [`Barrier`] between. For the first three it is one of whose rows neither equalities nor an order are
+//! known: a sort that moved below it would lose keys again. For the last one there are two, one below the limit that needs
+//! the order, and one above that lets no other sort pass. The rule comes before the one that adds sorts and leaves them out.
 //! Cost: a sort where the order of the input would have done, in these rare cases.
 
 use std::fmt;
@@ -21,7 +23,9 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{JoinType, Result as EngineResult, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{
+    Distribution, EquivalenceProperties, LexOrdering, OrderingRequirements, PhysicalExpr,
+};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, replace_children_if_necessary};
 use datafusion::physical_plan::filter::FilterExec;
@@ -29,6 +33,9 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterDescription, FilterPushdownPhase, FilterPushdownPropagation,
 };
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
@@ -41,9 +48,9 @@ pub(crate) const BEFORE: &str = "EnsureRequirements";
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct CheckedEqualities;
+pub(crate) struct Barriers;
 
-impl PhysicalOptimizerRule for CheckedEqualities {
+impl PhysicalOptimizerRule for Barriers {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -51,7 +58,14 @@ impl PhysicalOptimizerRule for CheckedEqualities {
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             if node.downcast_ref::<FilterExec>().is_some() && has_computed(node.equivalence_properties()) {
-                return Ok(Transformed::yes(Independent::over(node)));
+                return Ok(Transformed::yes(Barrier::over(node)));
+            }
+            if let Some(limit) = node.downcast_ref::<GlobalLimitExec>()
+                && limit.fetch().is_none()
+                && let Some(input) = ordered(limit.input())?
+            {
+                let limited = replace_children_if_necessary(node, vec![input])?;
+                return Ok(Transformed::yes(Barrier::with(limited, Order::Kept)));
             }
             let Some(doubtful) = doubtful_inputs(&node) else { return Ok(Transformed::no(node)) };
             let mut changed = false;
@@ -59,7 +73,7 @@ impl PhysicalOptimizerRule for CheckedEqualities {
                 let known = input.equivalence_properties();
                 let doubtful = doubtful(at) && (!known.constants().is_empty() || has_computed(known));
                 changed |= doubtful;
-                if doubtful { Independent::over(Arc::clone(input)) } else { Arc::clone(input) }
+                if doubtful { Barrier::over(Arc::clone(input)) } else { Arc::clone(input) }
             });
             let inputs: Vec<_> = inputs.collect();
             match changed {
@@ -71,7 +85,7 @@ impl PhysicalOptimizerRule for CheckedEqualities {
     }
 
     fn name(&self) -> &str {
-        "checked_equalities"
+        "barriers"
     }
 
     fn schema_check(&self) -> bool {
@@ -102,29 +116,65 @@ fn has_computed(known: &EquivalenceProperties) -> bool {
     known.eq_group().iter().any(|class| !class.iter().all(is_plain))
 }
 
-/// A node with the rows of its input, of which nothing else is known.
+/// The input with its sort, if it has one below projections, under a barrier that needs the order.
+fn ordered(input: &Arc<dyn ExecutionPlan>) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(sort) = input.downcast_ref::<SortExec>() {
+        return Ok(Some(Barrier::after(Arc::clone(input), sort.expr().clone())));
+    }
+    let Some(projection) = input.downcast_ref::<ProjectionExec>() else { return Ok(None) };
+    let below = ordered(projection.input())?;
+    below.map(|below| replace_children_if_necessary(Arc::clone(input), vec![below])).transpose()
+}
+
+/// A node with the rows of its input.
 #[derive(Debug)]
-struct Independent {
+struct Barrier {
     input: Arc<dyn ExecutionPlan>,
+    order: Order,
     properties: Arc<PlanProperties>,
 }
 
-impl Independent {
+#[derive(Debug, Clone)]
+enum Order {
+    /// Nothing is known of the rows.
+    Unknown,
+    /// The rows have to come in this order.
+    Needed(LexOrdering),
+    /// The rows come as they do below, where no other sort may go.
+    Kept,
+}
+
+impl Barrier {
     fn over(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(input.schema()),
-            input.output_partitioning().clone(),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        );
-        let properties = properties
-            .with_evaluation_type(input.properties().evaluation_type)
-            .with_scheduling_type(input.properties().scheduling_type);
-        Arc::new(Independent { input, properties: Arc::new(properties) })
+        Barrier::with(input, Order::Unknown)
+    }
+
+    fn after(input: Arc<dyn ExecutionPlan>, order: LexOrdering) -> Arc<dyn ExecutionPlan> {
+        Barrier::with(input, Order::Needed(order))
+    }
+
+    fn with(input: Arc<dyn ExecutionPlan>, order: Order) -> Arc<dyn ExecutionPlan> {
+        let properties = match order {
+            Order::Needed(_) | Order::Kept => Arc::clone(input.properties()),
+            Order::Unknown => {
+                let properties = PlanProperties::new(
+                    EquivalenceProperties::new(input.schema()),
+                    input.output_partitioning().clone(),
+                    input.pipeline_behavior(),
+                    input.boundedness(),
+                );
+                Arc::new(
+                    properties
+                        .with_evaluation_type(input.properties().evaluation_type)
+                        .with_scheduling_type(input.properties().scheduling_type),
+                )
+            }
+        };
+        Arc::new(Barrier { input, order, properties })
     }
 }
 
-impl DisplayAs for Independent {
+impl DisplayAs for Barrier {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match format {
             DisplayFormatType::TreeRender => Ok(()),
@@ -133,13 +183,35 @@ impl DisplayAs for Independent {
     }
 }
 
-impl ExecutionPlan for Independent {
+impl ExecutionPlan for Barrier {
     fn name(&self) -> &str {
-        "IndependentColumns"
+        match self.order {
+            Order::Unknown => "IndependentColumns",
+            Order::Needed(_) => "InOrder",
+            Order::Kept => "Limited",
+        }
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
+    }
+
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        vec![match &self.order {
+            Order::Needed(order) => Some(OrderingRequirements::from(order.clone())),
+            Order::Unknown | Order::Kept => None,
+        }]
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        vec![match self.order {
+            Order::Needed(_) | Order::Kept => Distribution::SinglePartition,
+            Order::Unknown => Distribution::UnspecifiedDistribution,
+        }]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![matches!(self.order, Order::Needed(_))]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -162,14 +234,16 @@ impl ExecutionPlan for Independent {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        Ok(Independent::over(children.pop().unwrap_or_else(|| Arc::clone(&self.input))))
+        let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
+        Ok(Barrier::with(input, self.order.clone()))
     }
 
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        Ok(Independent::over(children.pop().unwrap_or_else(|| Arc::clone(&self.input))))
+        let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
+        Ok(Barrier::with(input, self.order.clone()))
     }
 
     fn execute(
@@ -193,7 +267,7 @@ impl ExecutionPlan for Independent {
     }
 
     fn supports_limit_pushdown(&self) -> bool {
-        true
+        !matches!(self.order, Order::Kept)
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {

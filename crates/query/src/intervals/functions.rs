@@ -1,0 +1,183 @@
+//! Functions of intervals, for the planner and by name.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, Decimal128Array, DurationMicrosecondArray, IntervalMonthDayNanoArray, StringArray,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, DurationMicrosecondType, Float64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, TimeUnit,
+};
+use datafusion::common::{Result as EngineResult, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use entresol_tables::calendar;
+
+use super::{INTERVAL, is_span, values};
+use crate::error::{Error, external};
+
+/// Nanoseconds of an extent.
+const EXTENT: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
+const DURATION: DataType = DataType::Duration(TimeUnit::Microsecond);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Times,
+    DividedBy,
+    Extent,
+    Text,
+    OfDuration,
+    JustifyHours,
+    JustifyDays,
+    JustifyInterval,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Function {
+    kind: Kind,
+    signature: Signature,
+}
+
+fn function(kind: Kind) -> ScalarUDF {
+    ScalarUDF::from(Function { kind, signature: Signature::user_defined(Volatility::Immutable) })
+}
+
+/// Functions that SQL can name.
+pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
+    [Kind::JustifyHours, Kind::JustifyDays, Kind::JustifyInterval].into_iter().map(function)
+}
+
+/// An interval times a number, or divided by it.
+pub(super) fn scaled(interval: Expr, number: Expr, divided: bool) -> Expr {
+    function(if divided { Kind::DividedBy } else { Kind::Times }).call(vec![interval, number])
+}
+
+/// A number by which intervals are compared.
+pub(super) fn extent(interval: Expr) -> Expr {
+    function(Kind::Extent).call(vec![interval])
+}
+
+/// An interval as PostgreSQL writes it.
+pub(super) fn text(interval: Expr) -> Expr {
+    function(Kind::Text).call(vec![interval])
+}
+
+/// The difference of two timestamps as an interval.
+pub(super) fn of_duration(duration: Expr) -> Expr {
+    function(Kind::OfDuration).call(vec![duration])
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Times => "interval_times",
+            Kind::DividedBy => "interval_divided_by",
+            Kind::Extent => "interval_extent",
+            Kind::Text => "interval_text",
+            Kind::OfDuration => "interval_of_duration",
+            Kind::JustifyHours => "justify_hours",
+            Kind::JustifyDays => "justify_days",
+            Kind::JustifyInterval => "justify_interval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+        match (self.kind, arguments) {
+            (Kind::OfDuration, [_]) => Ok(vec![DURATION]),
+            (Kind::Times | Kind::DividedBy, [span, _]) if is_span(span) => {
+                Ok(vec![INTERVAL, DataType::Float64])
+            }
+            (_, [span]) if is_span(span) || span.is_null() => Ok(vec![INTERVAL]),
+            _ => plan_err!("{} takes an interval", self.name()),
+        }
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(match self.kind {
+            Kind::Extent => EXTENT,
+            Kind::Text => DataType::Utf8,
+            _ => INTERVAL,
+        })
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let arrays: Vec<ArrayRef> = arguments
+            .args
+            .iter()
+            .map(|argument| argument.to_array(arguments.number_rows))
+            .collect::<EngineResult<_>>()?;
+        if self.kind == Kind::OfDuration {
+            let micros = cast(&arrays[0], &DURATION)?;
+            return of_micros(micros.as_primitive::<DurationMicrosecondType>());
+        }
+        let intervals = arrays[0].as_primitive::<IntervalMonthDayNanoType>();
+        let justified = |hours, days| {
+            let justified = intervals.iter().map(|interval| match interval {
+                Some(interval) => values::justified(interval, hours, days).map(Some).ok_or_else(out_of_range),
+                None => Ok(None),
+            });
+            Ok(ColumnarValue::Array(Arc::new(
+                justified.collect::<EngineResult<IntervalMonthDayNanoArray>>()?,
+            )))
+        };
+        match self.kind {
+            Kind::Times | Kind::DividedBy => times(intervals, &arrays[1], self.kind == Kind::DividedBy),
+            Kind::JustifyHours => justified(true, false),
+            Kind::JustifyDays => justified(false, true),
+            Kind::JustifyInterval => justified(true, true),
+            Kind::Text => {
+                let texts = intervals.iter().map(|interval| interval.map(written));
+                Ok(ColumnarValue::Array(Arc::new(texts.collect::<StringArray>())))
+            }
+            Kind::Extent | Kind::OfDuration => {
+                let extents = intervals.iter().map(|interval| interval.map(values::extent));
+                let extents = extents.collect::<Decimal128Array>().with_data_type(EXTENT);
+                Ok(ColumnarValue::Array(Arc::new(extents)))
+            }
+        }
+    }
+}
+
+fn out_of_range() -> datafusion::error::DataFusionError {
+    external(Error::coded("22008", "interval out of range"))
+}
+
+fn written(interval: IntervalMonthDayNano) -> String {
+    let mut text = String::new();
+    let micros = interval.nanoseconds / 1_000;
+    // Writing to a text does not fail.
+    let _ = calendar::format_interval(interval.months, interval.days, micros, &mut text);
+    text
+}
+
+fn of_micros(durations: &DurationMicrosecondArray) -> EngineResult<ColumnarValue> {
+    let intervals = durations.iter().map(|micros| match micros {
+        Some(micros) => values::of_micros(micros).map(Some).ok_or_else(out_of_range),
+        None => Ok(None),
+    });
+    Ok(ColumnarValue::Array(Arc::new(intervals.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+}
+
+fn times(
+    intervals: &IntervalMonthDayNanoArray,
+    numbers: &ArrayRef,
+    divided: bool,
+) -> EngineResult<ColumnarValue> {
+    let numbers = numbers.as_primitive::<Float64Type>();
+    let scaled = intervals.iter().zip(numbers).map(|pair| {
+        let (Some(interval), Some(number)) = pair else { return Ok(None) };
+        if divided && number == 0.0 {
+            return Err(external(Error::coded("22012", "division by zero")));
+        }
+        let scale = |field: f64| if divided { field / number } else { field * number };
+        values::scaled(interval, scale).map(Some).ok_or_else(out_of_range)
+    });
+    Ok(ColumnarValue::Array(Arc::new(scaled.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+}

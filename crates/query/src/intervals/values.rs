@@ -1,0 +1,138 @@
+//! Arithmetic of intervals, with PostgreSQL's rules for what a fraction of a month or day is.
+
+use datafusion::arrow::datatypes::IntervalMonthDayNano;
+
+const DAYS_PER_MONTH: i64 = 30;
+const NANOS_PER_MICRO: i64 = 1_000;
+pub(super) const MICROS_PER_DAY: i64 = 86_400_000_000;
+const NANOS_PER_DAY: i128 = 86_400_000_000_000;
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+/// Nanoseconds of an interval whose months have 30 days of 24 hours: by these intervals are compared.
+pub(super) fn extent(interval: IntervalMonthDayNano) -> i128 {
+    let days = i64::from(interval.months) * DAYS_PER_MONTH + i64::from(interval.days);
+    i128::from(days) * NANOS_PER_DAY + i128::from(interval.nanoseconds)
+}
+
+/// An interval whose fields are scaled: fractions of months become days, fractions of days time. `None` out of range.
+pub(super) fn scaled(
+    interval: IntervalMonthDayNano,
+    scale: impl Fn(f64) -> f64,
+) -> Option<IntervalMonthDayNano> {
+    let whole = |value: f64| {
+        let fits = value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX);
+        fits.then_some(value.trunc() as i32)
+    };
+    let exact_months = scale(f64::from(interval.months));
+    let exact_days = scale(f64::from(interval.days));
+    let (months, days) = (whole(exact_months)?, whole(exact_days)?);
+    // Digits that binary fractions do not have are rounded away, in microseconds.
+    let rounded = |value: f64| (value * 1e6).round() / 1e6;
+    let month_days = rounded((exact_months - f64::from(months)) * DAYS_PER_MONTH as f64);
+    let seconds = rounded((exact_days - f64::from(days) + month_days - month_days.trunc()) * SECONDS_PER_DAY);
+    let carried = (seconds / SECONDS_PER_DAY).trunc();
+    let days = days.checked_add(whole(month_days)?)?.checked_add(whole(carried)?)?;
+    let micros = scale(interval.nanoseconds as f64 / NANOS_PER_MICRO as f64)
+        + (seconds - carried * SECONDS_PER_DAY) * 1e6;
+    let micros = micros.round();
+    let fits = micros.abs() < i64::MAX as f64 / NANOS_PER_MICRO as f64;
+    let nanoseconds = fits.then_some(micros as i64)?.checked_mul(NANOS_PER_MICRO)?;
+    Some(IntervalMonthDayNano::new(months, days, nanoseconds))
+}
+
+/// The time between two timestamps, in whole days and time.
+pub(super) fn of_micros(micros: i64) -> Option<IntervalMonthDayNano> {
+    let days = i32::try_from(micros / MICROS_PER_DAY).ok()?;
+    Some(IntervalMonthDayNano::new(0, days, (micros % MICROS_PER_DAY).checked_mul(NANOS_PER_MICRO)?))
+}
+
+/// Time of 24 hours as days, days of 30 as months; signs are made the same.
+pub(super) fn justified(
+    interval: IntervalMonthDayNano,
+    hours: bool,
+    days: bool,
+) -> Option<IntervalMonthDayNano> {
+    let (mut months, mut day_count, mut nanos) =
+        (i64::from(interval.months), i64::from(interval.days), i128::from(interval.nanoseconds));
+    if hours {
+        day_count += (nanos / NANOS_PER_DAY) as i64;
+        nanos %= NANOS_PER_DAY;
+    }
+    if days {
+        months += day_count / DAYS_PER_MONTH;
+        day_count %= DAYS_PER_MONTH;
+        let time = if hours { nanos.signum() as i64 } else { 0 };
+        if months > 0 && (day_count, time) < (0, 0) {
+            (months, day_count) = (months - 1, day_count + DAYS_PER_MONTH);
+        } else if months < 0 && (day_count, time) > (0, 0) {
+            (months, day_count) = (months + 1, day_count - DAYS_PER_MONTH);
+        }
+    }
+    if hours && day_count > 0 && nanos < 0 {
+        (day_count, nanos) = (day_count - 1, nanos + NANOS_PER_DAY);
+    } else if hours && day_count < 0 && nanos > 0 {
+        (day_count, nanos) = (day_count + 1, nanos - NANOS_PER_DAY);
+    }
+    let (months, days) = (i32::try_from(months).ok()?, i32::try_from(day_count).ok()?);
+    Some(IntervalMonthDayNano::new(months, days, i64::try_from(nanos).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000_000;
+
+    fn interval(months: i32, days: i32, nanoseconds: i64) -> IntervalMonthDayNano {
+        IntervalMonthDayNano::new(months, days, nanoseconds)
+    }
+
+    /// What PostgreSQL 15 answers.
+    #[test]
+    fn fractions_become_smaller_units() {
+        for (of, factor, expected) in [
+            (interval(0, 1, 0), 3.0, interval(0, 3, 0)),
+            (interval(0, 1, 0), 0.5, interval(0, 0, 12 * HOUR)),
+            (interval(1, 0, 0), 0.5, interval(0, 15, 0)),
+            (interval(1, 0, 0), 1.5, interval(1, 15, 0)),
+            (interval(1, 1, HOUR), 0.1, interval(0, 3, 2 * HOUR + HOUR / 2)),
+            (interval(0, 0, HOUR), -2.5, interval(0, 0, -5 * HOUR / 2)),
+            (interval(14, 3, 0), 2.0, interval(28, 6, 0)),
+        ] {
+            assert_eq!(scaled(of, |field| field * factor), Some(expected), "{of:?} * {factor}");
+        }
+        for (of, by, expected) in [
+            (interval(0, 10, 0), 3.0, interval(0, 3, 8 * HOUR)),
+            (interval(49, 49, 0), 49.0, interval(1, 1, 0)),
+        ] {
+            assert_eq!(scaled(of, |field| field / by), Some(expected), "{of:?} / {by}");
+        }
+        for factor in [f64::INFINITY, f64::NAN, 1e18] {
+            assert_eq!(scaled(interval(1, 1, HOUR), |field| field * factor), None, "{factor}");
+        }
+    }
+
+    #[test]
+    fn a_day_is_as_long_as_24_hours_and_a_month_as_30_days() {
+        assert_eq!(extent(interval(0, 1, 0)), extent(interval(0, 0, 24 * HOUR)));
+        assert_eq!(extent(interval(1, 0, 0)), extent(interval(0, 30, 0)));
+        assert!(extent(interval(1, 0, 0)) < extent(interval(0, 31, 0)));
+        assert!(extent(interval(i32::MAX, i32::MAX, i64::MAX)) > 0);
+    }
+
+    #[test]
+    fn units_are_carried_where_it_is_asked_for() {
+        assert_eq!(justified(interval(0, 0, 27 * HOUR), true, false), Some(interval(0, 1, 3 * HOUR)));
+        assert_eq!(justified(interval(0, 35, 0), false, true), Some(interval(1, 5, 0)));
+        assert_eq!(justified(interval(1, 0, -HOUR), true, true), Some(interval(0, 29, 23 * HOUR)));
+        assert_eq!(justified(interval(0, 1, -HOUR), true, false), Some(interval(0, 0, 23 * HOUR)));
+        assert_eq!(justified(interval(i32::MAX, 60, 0), false, true), None);
+    }
+
+    #[test]
+    fn differences_have_whole_days() {
+        assert_eq!(of_micros(MICROS_PER_DAY + 1), Some(interval(0, 1, 1_000)));
+        assert_eq!(of_micros(-MICROS_PER_DAY - 1), Some(interval(0, -1, -1_000)));
+        assert_eq!(of_micros(i64::MAX), Some(interval(0, 106_751_991, 14_454_775_807_000)));
+    }
+}
