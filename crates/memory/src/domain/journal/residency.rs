@@ -199,5 +199,7 @@ pub(super) fn keeper(shared: &Shared) {
     }
 }
 
+#[cfg(all(test, not(feature = "mutants")))]
+mod failures;
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PAGE_WORDS: u64 = 512;
-const OBJECT_BYTES: u64 = 64 << 10;
+pub(super) const OBJECT_BYTES: u64 = 64 << 10;
 
-fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
+pub(super) fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
     PoolOptions {
         domain: DomainChoice::Journal,
         extent_bytes: 1 << 20,
@@ -25,7 +25,7 @@ fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
 }
 
 /// Objects of 64 KiB.
-fn make_objects(pool: &Pool, count: u64) -> Vec<u64> {
+pub(super) fn make_objects(pool: &Pool, count: u64) -> Vec<u64> {
     let make = |_| {
         let object = pool.reserve(OBJECT_BYTES as usize).unwrap();
         let at = object.offset();
