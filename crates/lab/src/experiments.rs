@@ -15,6 +15,7 @@ pub mod histories;
 mod hotspot;
 mod journal_commit;
 mod lsm;
+mod page_replacement;
 mod protocols;
 mod race_kv;
 mod race_trees;
@@ -103,6 +104,11 @@ pub const ALL: &[Experiment] = &[
         name: "flush-cost",
         about: "a store, a flush, a fence; one fence or many; real domains and modelled Optane",
         run: flush_cost::run,
+    },
+    Experiment {
+        name: "page-replacement",
+        about: "a pool larger than memory: hit rate and time of clock, 2Q, S3-FIFO, beside an LRU told of all",
+        run: page_replacement::run,
     },
     Experiment {
         name: "lsm",

@@ -44,7 +44,7 @@ pub enum MemoryConsumer {
     PoolPages,
     /// Buffers of the journal and of its checkpoints.
     JournalBuffers,
-    /// What is known of the pages of pools: marks, checksums, which of them came back.
+    /// Maps of the pages of pools: marks, checksums, returns.
     PoolMaps,
     /// Inner nodes and other search structures in DRAM.
     InnerNodes,

@@ -315,11 +315,16 @@ impl Mapping {
         self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
     }
 
-    fn advise(&self, offset: u64, bytes: u64, advice: libc::c_int) {
+    /// Gets the pages of a range ready to be read. False if one cannot be read, or the system does not do it.
+    pub(crate) fn populate_for_readers(&self, offset: u64, bytes: u64) -> bool {
+        self.advise(offset, bytes, libc::MADV_POPULATE_READ)
+    }
+
+    fn advise(&self, offset: u64, bytes: u64, advice: libc::c_int) -> bool {
         self.assert_mapped(offset, (bytes / 8) as usize);
         let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
         // SAFETY: advice on a mapped range (asserted) that changes no content.
-        unsafe { libc::madvise(address, bytes as usize, advice) };
+        unsafe { libc::madvise(address, bytes as usize, advice) == 0 }
     }
 
     /// Lets go of the DRAM behind a page-aligned range whose content nobody needs: it then reads as the file's
@@ -396,6 +401,52 @@ impl Mapping {
             let error = io::Error::last_os_error();
             // SAFETY: the fresh range, which is still where it was, and which only we know.
             unsafe { libc::munmap(fresh, bytes as usize) };
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Puts DRAM in huge pages in the place of the file's bytes, with the same content, as far as the system has them. At any moment a
+    /// reader sees the one or the other, whole. The range is one of 2 MiB that starts at a multiple of that; it must be read-only, and
+    /// is writable afterwards.
+    pub(crate) fn back_by_huge_page(&self, offset: u64) -> io::Result<()> {
+        self.assert_mapped(offset, ALIGNMENT / 8);
+        let address = self.base.wrapping_add(offset as usize);
+        if !address.addr().is_multiple_of(ALIGNMENT) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: asks for a fresh range, touches no existing mapping.
+        let fresh = unsafe { libc::mmap(std::ptr::null_mut(), 2 * ALIGNMENT, protection, flags, -1, 0) };
+        if fresh == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let padding = fresh.addr().next_multiple_of(ALIGNMENT) - fresh.addr();
+        let aligned = fresh.cast::<u8>().wrapping_add(padding);
+        // Before anything moves: where the aligned part was, somebody else may map something then.
+        for (start, bytes) in
+            [(fresh, padding), (aligned.wrapping_add(ALIGNMENT).cast(), ALIGNMENT - padding)]
+        {
+            if bytes > 0 {
+                // SAFETY: a part of the fresh range, which only we know, beside the one that is used.
+                unsafe { libc::munmap(start, bytes) };
+            }
+        }
+        // SAFETY: advice on the fresh range.
+        unsafe { libc::madvise(aligned.cast(), ALIGNMENT, libc::MADV_HUGEPAGE) };
+        // SAFETY: a part of our mapping (asserted), which nobody can store to now, and one of the fresh range, which only we know.
+        unsafe { std::ptr::copy_nonoverlapping(address.cast::<u64>(), aligned.cast::<u64>(), ALIGNMENT / 8) };
+        let moving = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: moves a part of the fresh range over a part of our mapping (asserted), in one step of the kernel; both have the same
+        // content, and ours is only seen as atomics.
+        let moved = unsafe {
+            libc::mremap(aligned.cast(), ALIGNMENT, ALIGNMENT, moving, address.cast::<libc::c_void>())
+        };
+        if moved == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // SAFETY: the fresh range, which is still where it was, and which only we know.
+            unsafe { libc::munmap(aligned.cast(), ALIGNMENT) };
             return Err(error);
         }
         Ok(())

@@ -447,6 +447,11 @@ impl Pool {
     }
 
     #[cfg(test)]
+    pub(crate) fn make_huge_pages(&self) -> u64 {
+        if let Domain::Journal(journal) = &self.domain { journal.make_huge_pages() } else { 0 }
+    }
+
+    #[cfg(test)]
     pub(crate) fn stored_pages(&self) -> u64 {
         if let Domain::Journal(journal) = &self.domain { journal.stored_pages() } else { 0 }
     }

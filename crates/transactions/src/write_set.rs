@@ -49,7 +49,7 @@ pub(crate) struct WriteSet {
     /// Kept from the first mark on.
     undo: Option<Vec<Undo>>,
     bytes: usize,
-    /// Those of `bytes` that undo entries take, with the values that they hold.
+    /// Part of `bytes` that undo entries take, with the values that they hold.
     undo_bytes: usize,
     /// Share of the memory budget; from [`UNCOUNTED_BYTES_MAX`] on.
     memory: Option<Reserved>,
@@ -73,7 +73,7 @@ impl Reserved {
     }
 }
 
-/// What an undo entry holds of a write that was there before.
+/// Bytes that an undo entry holds of a write that was there before.
 fn held_bytes(key_bytes: usize, before: Option<&Written>) -> usize {
     before.map_or(0, |value| ENTRY_BYTES + key_bytes + value_bytes(value.as_deref()))
 }

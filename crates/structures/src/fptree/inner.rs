@@ -293,7 +293,7 @@ pub(super) struct Arena<K: TreeKey> {
     chunks: [OnceLock<Box<[NodeWords]>>; CHUNKS],
     next: AtomicU32,
     free: Mutex<Vec<u32>>,
-    /// What the chunks take of the pool's budget, if it has one.
+    /// Part of the pool's budget that the chunks take, if it has one.
     memory: Option<Mutex<MemoryReservation>>,
     key: PhantomData<K>,
 }

@@ -37,7 +37,7 @@ pub(super) struct Directory {
 struct Changing {
     /// The number of segments.
     segments: u64,
-    /// What the levels take of the pool's budget, if it has one.
+    /// Part of the pool's budget that the levels take, if it has one.
     memory: Option<MemoryReservation>,
 }
 

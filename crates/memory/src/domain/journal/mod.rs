@@ -82,6 +82,7 @@ use log::Log;
 use parking_lot::{Condvar, Mutex};
 use policy::{Measured, Policy};
 use recovery::Recovered;
+pub use residency::PageReplacement;
 use residency::Residency;
 use slots::SlotSupply;
 use stage::JournalId;
@@ -107,6 +108,8 @@ pub struct JournalOptions {
     /// A checkpoint starts when a recovery would take about so long, in ms. Later means that a page is written once
     /// for more changes. Writers wait for the checkpoint when it would take twice as long.
     pub recovery_ms_target: u32,
+    /// Choice of the pages that go when a pool is larger than its memory budget.
+    pub page_replacement: PageReplacement,
 }
 
 impl Default for JournalOptions {
@@ -117,6 +120,7 @@ impl Default for JournalOptions {
             journal_bytes_max: 256 << 20,
             preallocated_slots: 4,
             recovery_ms_target: 500,
+            page_replacement: PageReplacement::default(),
         }
     }
 }
@@ -205,7 +209,7 @@ struct Shared {
     memory: Option<Arc<MemoryBudget>>,
     /// What the buffers take of the budget, if there is one.
     buffers: Mutex<Option<MemoryReservation>>,
-    /// What is known of the pages takes so much of it.
+    /// Budget taken by the maps of pages.
     maps: Mutex<Option<MemoryReservation>>,
     /// Signalled when a checkpoint has moved `replay_from`, or the journal has failed.
     room: Condvar,
@@ -305,7 +309,13 @@ impl Journal {
         });
         let may_drop = pages_file.is_what_is_mapped() && !env.is_simulated();
         let residency = parts.memory.as_ref().filter(|_| may_drop).and_then(|memory| {
-            Residency::new(memory.clone(), &parts.mapping, parts.extent_bytes, &parts.pool_path)
+            Residency::new(
+                memory.clone(),
+                &parts.mapping,
+                parts.extent_bytes,
+                &parts.pool_path,
+                parts.options.page_replacement,
+            )
         });
         let end_lsn = recovered.end_lsn;
         let replayed =
@@ -478,6 +488,12 @@ impl Journal {
     #[cfg(test)]
     pub(crate) fn drop_clean_pages(&self) -> u64 {
         self.shared.residency.as_ref().map_or(0, |residency| residency.drop_all_clean(&self.shared))
+    }
+
+    /// Puts huge pages wherever that may be; returns how many.
+    #[cfg(test)]
+    pub(crate) fn make_huge_pages(&self) -> u64 {
+        self.shared.residency.as_ref().map_or(0, |residency| residency.make_all_huge(&self.shared))
     }
 
     /// How many pages are in memory because they were stored to.

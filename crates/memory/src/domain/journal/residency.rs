@@ -33,6 +33,7 @@ use crate::fault::Watched;
 use crate::mapping::Mapping;
 use pages::{PageMap, ProcessMemory};
 use parking_lot::Mutex;
+pub use replacement::PageReplacement;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,8 @@ use sweep::Sweeper;
 
 /// How long the keeper sleeps while all fits, if nobody wakes it.
 const IDLE: Duration = Duration::from_millis(200);
+/// How long it sleeps while slices get huge pages.
+const HUGE_PAUSE: Duration = Duration::from_millis(20);
 /// How fast pages may come, in bytes a millisecond: how often the keeper looks follows from it.
 const FASTEST_BYTES_PER_MS: u64 = 4 << 20;
 /// The longest time between two looks at a pool that is larger than its part.
@@ -73,6 +76,7 @@ impl Residency {
         mapping: &Mapping,
         extent_bytes: u64,
         file: &Path,
+        replacement: PageReplacement,
     ) -> Option<Residency> {
         let watched = Watched::new(&mapping.addresses(), file);
         let seen = PageMap::open().and_then(|map| Ok((map, ProcessMemory::open()?)));
@@ -83,7 +87,14 @@ impl Residency {
                 observed: AtomicU64::new(0),
                 changed_pages_max: AtomicU64::new(u64::MAX),
                 remembered: AtomicU64::new(0),
-                sweeper: Mutex::new(Sweeper::new(map, process, mapping, extent_bytes, budget_bytes)),
+                sweeper: Mutex::new(Sweeper::new(
+                    map,
+                    process,
+                    mapping,
+                    extent_bytes,
+                    budget_bytes,
+                    replacement,
+                )),
                 _watched: watched,
             }),
             (watched, seen) => {
@@ -121,11 +132,15 @@ impl Residency {
         self.changed_pages_max.store(changed.max(CHANGED_PAGES_MIN), Ordering::Relaxed);
         let mut sweeper = self.sweeper.lock();
         if mapped <= target {
+            let mut pause = IDLE;
             if mapped <= target / 4 * 3 {
                 sweeper.let_neighbours_come(&shared.mapping);
+                if sweeper.make_huge(shared) {
+                    pause = HUGE_PAUSE;
+                }
             }
             self.observe(sweeper.estimate_idle(&shared.mapping));
-            return IDLE;
+            return pause;
         }
         sweeper.let_single_pages_come(&shared.mapping);
         let mut resident = sweeper.estimate(&shared.mapping);
@@ -152,6 +167,12 @@ impl Residency {
     #[cfg(test)]
     pub(super) fn drop_all_clean(&self, shared: &Shared) -> u64 {
         self.sweeper.lock().drop_all_clean(shared)
+    }
+
+    /// Puts huge pages wherever that may be; for tests of what that may not change. Returns how many.
+    #[cfg(test)]
+    pub(super) fn make_all_huge(&self, shared: &Shared) -> u64 {
+        self.sweeper.lock().make_all_huge(shared)
     }
 
     #[cfg(test)]

@@ -23,7 +23,7 @@ fn options_with(files: Arc<dyn Files>) -> PoolOptions {
     PoolOptions { env: Env::real().with_files(files), ..options(memory) }
 }
 
-/// What a run has done when it ends.
+/// Outcome of a run.
 struct Done {
     objects: Vec<u64>,
     acknowledged: u64,
@@ -141,7 +141,8 @@ fn a_full_disk_while_pages_go_loses_nothing() {
         }
         assert!(objects.len() < 1000, "the disk is full");
     };
-    assert!(matches!(refused, crate::Error::OutOfSpace { .. }), "{refused}");
+    // Of whoever comes first: the one who asks for an extent, or a thread of the journal.
+    assert!(refused.to_string().contains("out of space"), "{refused}");
     let (done, _) = write_until_it_fails(&pool, objects);
     done.check(&pool, "on a full disk");
     drop(pool);
@@ -158,9 +159,12 @@ const CUT_AT: u64 = 2 << 20;
 fn dies_of_a_file_that_was_cut_short() {
     let dir = std::env::var(DIRECTORY).unwrap();
     let dir = Path::new(&dir);
-    let pool = Pool::create(dir, &options_with(Arc::new(RealFiles))).unwrap();
+    // All fits, so no checkpoint moves pages to the file after it was copied.
+    let pool = Pool::create(dir, &options(MemoryBudget::new(256 << 20).unwrap())).unwrap();
     let objects = make_objects(&pool, OBJECTS);
-    pool.checkpoint().unwrap();
+    pool.close().unwrap();
+    drop(pool);
+    let pool = Pool::open(dir, &options(MemoryBudget::new(256 << 20).unwrap())).unwrap();
     for object in &objects {
         pool.word(*object).store(17, Ordering::Relaxed);
         pool.flush(*object, 8);

@@ -1,63 +1,253 @@
-//! Which pages go: second chance, told by pages that came back.
+//! Policies that choose the pages to give back, and what they can know.
 //!
-//! Nobody tells when a page is used: accesses are plain loads. But a page that was given back and is there again was
-//! needed soon. So, each time the hand comes by a page:
+//! Nobody tells when a page is used: accesses are plain loads, without a reference bit that a process could read. What can be known
+//! is that a page that was given back is there again, so it was needed; while memory is short a fault brings one page
+//! ([`super::single_faults`]), so it was that page. The policies are those of the literature with that in the place of the hit:
 //!
-//! - it came back since it was given back: it may stay for two more turns;
-//! - it has a turn left: it loses that;
-//! - else it goes.
+//! | policy | a page that comes | a page that comes back soon | goes |
+//! | --- | --- | --- | --- |
+//! | [`Clock`] | has no turn | has two turns of the hand | at the hand without a turn |
+//! | [`TwoQueues`] (Johnson, Shasha, VLDB 1994) | is on probation | is in the main queue | from probation, while that has a quarter of all; else from the main queue |
+//! | [`S3Fifo`] (Yang et al., SOSP 2023) | is in the small queue | is in the main queue, with a turn | from the small queue, while that has a tenth; else from the main queue, without a turn |
 //!
-//! A page that is read once goes at the next turn, so a scan does not displace what is used again and again. This is what
-//! S3-FIFO does with its small queue, its main queue and its ghosts, with the hand's turns in the place of the
-//! queues' lengths.
+//! The queues have no order but the hand's: it comes by all pages in the order of their addresses. "Soon" is measured in pages that
+//! went meanwhile. Memory: a byte a page.
 
-/// Turns that a page stays that came back.
-const TURNS: u8 = 2;
-/// The page was given back, and has not been seen since.
-const GONE: u8 = 0x80;
-/// The page differs from the file without a mark.
-const STRAY: u8 = 0x40;
-const TURNS_MASK: u8 = 0x0F;
-
-/// What is remembered of each page: a byte.
-#[derive(Debug, Default)]
-pub(super) struct SecondChance {
-    pages: Vec<u8>,
+/// Choice of the pages that go when a pool is larger than its memory budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageReplacement {
+    /// Pages that came back stay for two turns of the hand, whenever that was.
+    Clock,
+    /// 2Q: pages that came back soon go only when few others are left.
+    #[default]
+    TwoQueues,
+    /// S3-FIFO: a small queue for what comes, and a main one with second chances.
+    S3Fifo,
 }
 
-impl SecondChance {
-    /// Bytes that it takes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.pages.capacity()
-    }
+impl PageReplacement {
+    /// All policies.
+    pub const ALL: [PageReplacement; 3] =
+        [PageReplacement::Clock, PageReplacement::TwoQueues, PageReplacement::S3Fifo];
 
-    /// Whether a page that is there may be given back; `urgent` lets none stay for its turns.
-    pub(super) fn may_go(&mut self, page: usize, urgent: bool) -> bool {
-        let state = self.state(page);
-        let turns = if *state & GONE != 0 { TURNS } else { *state & TURNS_MASK };
-        let stays = turns > 0 && !urgent;
-        *state = *state & STRAY | turns.saturating_sub(1);
-        !stays
-    }
-
-    /// The page was given back.
-    pub(super) fn gone(&mut self, page: usize) {
-        *self.state(page) = GONE;
-    }
-
-    /// The page differs from the file without a mark; true if that is so for the second time.
-    pub(super) fn is_stray_again(&mut self, page: usize) -> bool {
-        let state = self.state(page);
-        let again = *state & STRAY != 0;
-        *state ^= STRAY;
-        again
-    }
-
-    fn state(&mut self, page: usize) -> &mut u8 {
-        if self.pages.len() <= page {
-            self.pages.resize((page + 1).next_power_of_two(), 0);
+    pub(super) fn policy(self) -> Box<dyn Replacement> {
+        match self {
+            PageReplacement::Clock => Box::new(Clock::default()),
+            PageReplacement::TwoQueues => Box::new(TwoQueues::default()),
+            PageReplacement::S3Fifo => Box::new(S3Fifo::default()),
         }
-        &mut self.pages[page]
+    }
+}
+
+/// A policy; see the [module](self).
+pub(super) trait Replacement: Send {
+    /// The hand is at a page that is there: whether it may be given back.
+    fn may_go(&mut self, page: usize) -> bool;
+    /// The page was given back. Takes no memory if the hand was there before, or there is [room](Replacement::make_room).
+    fn gone(&mut self, page: usize);
+    /// Takes the memory for so many pages.
+    fn make_room(&mut self, pages: usize);
+    /// Bytes that it takes.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// A byte a page, 0 until it is set.
+#[derive(Default)]
+struct States(Vec<u8>);
+
+impl States {
+    fn of(&mut self, page: usize) -> &mut u8 {
+        if self.0.len() <= page {
+            self.0.resize((page + 1).next_power_of_two(), 0);
+        }
+        &mut self.0[page]
+    }
+}
+
+/// Turns of the hand; see the [module](self).
+#[derive(Default)]
+pub(super) struct Clock {
+    pages: States,
+}
+
+impl Clock {
+    const TURNS: u8 = 2;
+    const GONE: u8 = 0x80;
+}
+
+impl Replacement for Clock {
+    fn may_go(&mut self, page: usize) -> bool {
+        let state = self.pages.of(page);
+        let turns = if *state == Clock::GONE { Clock::TURNS } else { *state };
+        *state = turns.saturating_sub(1);
+        turns == 0
+    }
+
+    fn gone(&mut self, page: usize) {
+        *self.pages.of(page) = Clock::GONE;
+    }
+
+    fn make_room(&mut self, pages: usize) {
+        self.pages.of(pages.saturating_sub(1));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.pages.0.capacity()
+    }
+}
+
+/// Pages that went, by when: in steps of a sixteenth of what was there.
+#[derive(Default)]
+struct Ghosts {
+    step: u8,
+    in_step: u64,
+}
+
+impl Ghosts {
+    const MARK: u8 = 0x80;
+    const STEPS_PER_MEMORY: u64 = 16;
+
+    /// The mark of a page that goes now, of so many.
+    fn mark(&mut self, there: u64) -> u8 {
+        self.in_step += 1;
+        if self.in_step >= (there / Ghosts::STEPS_PER_MEMORY).max(1) {
+            self.step = (self.step + 1) % Ghosts::MARK;
+            self.in_step = 0;
+        }
+        Ghosts::MARK | self.step
+    }
+
+    /// Tells if a page with this state went at most so many steps ago. After 128 steps they begin again.
+    fn is_recent(&self, state: u8, steps: u8) -> bool {
+        state & Ghosts::MARK != 0 && (self.step.wrapping_sub(state) & !Ghosts::MARK) <= steps
+    }
+}
+
+/// How many pages of each queue the hand has met that are still there.
+#[derive(Default)]
+struct Counts {
+    first: u64,
+    main: u64,
+}
+
+impl Counts {
+    fn all(&self) -> u64 {
+        self.first + self.main
+    }
+}
+
+const FIRST: u8 = 1;
+const MAIN: u8 = 2;
+
+/// Probation and a main queue; see the [module](self).
+#[derive(Default)]
+pub(super) struct TwoQueues {
+    pages: States,
+    ghosts: Ghosts,
+    counts: Counts,
+}
+
+impl TwoQueues {
+    /// Ghosts of half the memory.
+    const RECENT_STEPS: u8 = 8;
+    const FIRST_SHARE: u64 = 4;
+}
+
+impl Replacement for TwoQueues {
+    fn may_go(&mut self, page: usize) -> bool {
+        let state = self.pages.of(page);
+        if !matches!(*state, FIRST | MAIN) {
+            let is_main = self.ghosts.is_recent(*state, TwoQueues::RECENT_STEPS);
+            *state = if is_main { MAIN } else { FIRST };
+            *(if is_main { &mut self.counts.main } else { &mut self.counts.first }) += 1;
+        }
+        let first_goes = self.counts.first * TwoQueues::FIRST_SHARE > self.counts.all();
+        (*state == FIRST) == first_goes
+    }
+
+    fn gone(&mut self, page: usize) {
+        let state = self.pages.of(page);
+        match *state {
+            FIRST => {
+                *state = self.ghosts.mark(self.counts.all());
+                self.counts.first -= 1;
+            }
+            MAIN => {
+                *state = 0;
+                self.counts.main -= 1;
+            }
+            // It came and went between two turns.
+            _ => *state = self.ghosts.mark(self.counts.all()),
+        }
+    }
+
+    fn make_room(&mut self, pages: usize) {
+        self.pages.of(pages.saturating_sub(1));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.pages.0.capacity()
+    }
+}
+
+/// A small and a main queue; see the [module](self).
+#[derive(Default)]
+pub(super) struct S3Fifo {
+    pages: States,
+    ghosts: Ghosts,
+    counts: Counts,
+}
+
+impl S3Fifo {
+    /// Ghosts of nine tenths of the memory.
+    const RECENT_STEPS: u8 = 14;
+    const FIRST_SHARE: u64 = 10;
+    /// Of the main queue, with a turn left.
+    const MAIN_WITH_TURN: u8 = MAIN + 1;
+}
+
+impl Replacement for S3Fifo {
+    fn may_go(&mut self, page: usize) -> bool {
+        let state = self.pages.of(page);
+        if !matches!(*state, FIRST..=S3Fifo::MAIN_WITH_TURN) {
+            let is_main = self.ghosts.is_recent(*state, S3Fifo::RECENT_STEPS);
+            *state = if is_main { S3Fifo::MAIN_WITH_TURN } else { FIRST };
+            *(if is_main { &mut self.counts.main } else { &mut self.counts.first }) += 1;
+        }
+        let first_goes = self.counts.first * S3Fifo::FIRST_SHARE > self.counts.all();
+        match *state {
+            FIRST => first_goes,
+            _ if first_goes => false,
+            S3Fifo::MAIN_WITH_TURN => {
+                *state = MAIN;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn gone(&mut self, page: usize) {
+        let state = self.pages.of(page);
+        match *state {
+            FIRST => {
+                *state = self.ghosts.mark(self.counts.all());
+                self.counts.first -= 1;
+            }
+            MAIN | S3Fifo::MAIN_WITH_TURN => {
+                *state = 0;
+                self.counts.main -= 1;
+            }
+            // It came and went between two turns.
+            _ => *state = self.ghosts.mark(self.counts.all()),
+        }
+    }
+
+    fn make_room(&mut self, pages: usize) {
+        self.pages.of(pages.saturating_sub(1));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.pages.0.capacity()
     }
 }
 
@@ -67,20 +257,38 @@ mod tests {
 
     #[test]
     fn a_page_that_came_back_stays_for_two_turns() {
-        let mut policy = SecondChance::default();
-        assert!(policy.may_go(9, false), "a page that nobody knows goes");
+        let mut policy = Clock::default();
+        assert!(policy.may_go(9), "a page that nobody knows goes");
         policy.gone(9);
-        let turns = [(); 4].map(|()| policy.may_go(9, false));
-        assert_eq!(turns, [false, false, true, true]);
-        policy.gone(9);
-        assert!(policy.may_go(9, true), "nothing stays when memory is short");
+        assert_eq!([(); 4].map(|()| policy.may_go(9)), [false, false, true, true]);
+        assert!(policy.may_go(8), "neighbours are told apart");
     }
 
     #[test]
-    fn a_stray_page_is_told_the_second_time() {
-        let mut policy = SecondChance::default();
-        let told = [(); 4].map(|()| policy.is_stray_again(3));
-        assert_eq!(told, [false, true, false, true]);
-        assert!(!policy.is_stray_again(4));
+    fn pages_that_came_back_soon_outlive_those_that_come() {
+        let policies: [Box<dyn Replacement>; 2] =
+            [Box::new(TwoQueues::default()), Box::new(S3Fifo::default())];
+        for mut policy in policies {
+            // A hundred pages go and come back; then others come.
+            (0..100).for_each(|page| assert!(policy.may_go(page) || page > 0));
+            (0..4).for_each(|page| policy.gone(page));
+            assert!((0..4).all(|page| !policy.may_go(page)), "they are in the main queue");
+            assert!(policy.may_go(100), "a new page goes first");
+            // When few others are left, pages of the main queue go.
+            (4..101).for_each(|page| policy.gone(page));
+            policy.may_go(0);
+            assert!(policy.may_go(0));
+        }
+    }
+
+    #[test]
+    fn a_page_that_comes_back_late_is_new() {
+        let mut policy = TwoQueues::default();
+        (0..1000).for_each(|page| {
+            policy.may_go(page);
+        });
+        (0..990).for_each(|page| policy.gone(page));
+        assert!(policy.may_go(0), "hundreds of pages went since");
+        assert!(!policy.may_go(989), "a few pages went since");
     }
 }

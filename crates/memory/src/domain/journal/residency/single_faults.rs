@@ -45,7 +45,7 @@ impl Addresses {
     }
 }
 
-/// Registers ranges of addresses; they are as before when it is dropped.
+/// Registers ranges of addresses. A large folio of 2 MiB would still be mapped as a huge page, so such ranges have none.
 pub(super) struct SingleFaults {
     descriptor: OwnedFd,
 }
@@ -69,11 +69,13 @@ impl SingleFaults {
     pub(super) fn register(&self, range: &Range<usize>) -> io::Result<()> {
         let mut register =
             Register { addresses: Addresses::of(range), mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
+        advise(range, libc::MADV_NOHUGEPAGE);
         self.control(UFFDIO_REGISTER, &mut register)
     }
 
     /// Takes that back.
     pub(super) fn unregister(&self, range: &Range<usize>) -> io::Result<()> {
+        advise(range, libc::MADV_HUGEPAGE);
         self.control(UFFDIO_UNREGISTER, &mut Addresses::of(range))
     }
 
@@ -84,6 +86,12 @@ impl SingleFaults {
             _ => Err(io::Error::last_os_error()),
         }
     }
+}
+
+fn advise(range: &Range<usize>, advice: libc::c_int) {
+    let start = std::ptr::without_provenance_mut(range.start);
+    // SAFETY: advice that changes no content, on a range of a pool's mapping.
+    unsafe { libc::madvise(start, range.len(), advice) };
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@
 //! read as zeros. As a whole it is replaced by the file's bytes; pages that are not clean are copied over
 //! ([`Mapping::back_by_file`](crate::mapping::Mapping::back_by_file)). From then on it is like others.
 
+mod granularity;
+
 use super::super::Shared;
 use super::super::buffer::AlignedBuffer;
 use super::super::checksums::Written;
 use super::super::dirty::PAGE_BYTES;
 use super::pages::{Page, PageMap, ProcessMemory};
-use super::replacement::SecondChance;
+use super::replacement::{PageReplacement, Replacement};
 use super::single_faults::SingleFaults;
 use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
 use crate::mapping::{Access, Mapping};
 use crate::mutants::active;
 use crate::pool::short_memory_is_asked;
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -37,15 +38,23 @@ const COMPARED_PAGES: usize = 2;
 pub(super) struct Sweeper {
     map: PageMap,
     process: ProcessMemory,
-    policy: SecondChance,
+    policy: Box<dyn Replacement>,
+    /// Pages that differ from the file without a mark, and did so when they were met last; a bit each.
+    met_strays: Vec<u64>,
     single_faults: Option<SingleFaults>,
-    /// Whether all that the file backs is registered there.
+    /// True once all that the file backs is registered there.
     is_single: bool,
     slice_bytes: u64,
     /// Bytes from the front that were mapped from the file when the pool was opened.
     opened_bytes: u64,
     /// Slices behind them that the file backs by now, a bit each.
     replaced: Vec<u64>,
+    /// Slices before that end that huge pages back by now, a bit each.
+    huge: Vec<u64>,
+    /// The next slice to look at for huge pages.
+    huge_hand: usize,
+    /// True if the system has huge pages on request.
+    has_huge_pages: bool,
     /// The slice that is next.
     hand: usize,
     /// Bytes of the pool that were there, and of the process, when they were known last.
@@ -95,6 +104,7 @@ impl Sweeper {
         mapping: &Mapping,
         extent_bytes: u64,
         budget_bytes: u64,
+        replacement: PageReplacement,
     ) -> Sweeper {
         Sweeper {
             // Never across the end of what is mapped.
@@ -102,12 +112,16 @@ impl Sweeper {
             opened_bytes: mapping.mapped_bytes(),
             map,
             process,
-            policy: SecondChance::default(),
+            policy: replacement.policy(),
+            met_strays: Vec::new(),
             single_faults: SingleFaults::open()
                 .inspect_err(|error| tracing::debug!(%error, "a fault brings its neighbours, also when memory is short"))
                 .ok(),
             is_single: false,
             replaced: Vec::new(),
+            huge: Vec::new(),
+            huge_hand: 0,
+            has_huge_pages: granularity::has_huge_pages(),
             hand: 0,
             known: None,
             left: (0, Instant::now()),
@@ -146,7 +160,8 @@ impl Sweeper {
 
     /// Bytes of what is remembered of pages.
     pub(super) fn remembered_bytes(&self) -> u64 {
-        (self.policy.memory_bytes() + self.replaced.capacity() * size_of::<u64>()) as u64
+        let words = self.replaced.capacity() + self.met_strays.capacity();
+        (self.policy.memory_bytes() + words * size_of::<u64>()) as u64
     }
 
     /// How many bytes have come in a millisecond since the last look.
@@ -177,37 +192,6 @@ impl Sweeper {
             self.pages.clear();
         }
         self.pages.iter().filter(|page| **page != Page::Absent).count()
-    }
-
-    /// Has a fault bring no more than its page: memory is short. As far as the system lets us.
-    pub(super) fn let_single_pages_come(&mut self, mapping: &Mapping) {
-        if !std::mem::replace(&mut self.is_single, true) {
-            self.for_each_of_file(mapping, |faults, range| faults.register(range));
-        }
-    }
-
-    /// Has a fault bring its neighbours again.
-    pub(super) fn let_neighbours_come(&mut self, mapping: &Mapping) {
-        if std::mem::replace(&mut self.is_single, false) {
-            self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
-        }
-    }
-
-    fn for_each_of_file(
-        &self,
-        mapping: &Mapping,
-        work: impl Fn(&SingleFaults, &Range<usize>) -> io::Result<()>,
-    ) {
-        let Some(faults) = &self.single_faults else { return };
-        let slices: Vec<_> = (0..self.slices(mapping)).map(|slice| self.range(slice)).collect();
-        let is_next = |one: &Range<u64>, next: &Range<u64>| self.is_of_file(one) && self.is_of_file(next);
-        for run in slices.chunk_by(is_next).filter(|run| self.is_of_file(&run[0])) {
-            let range = self.addresses(mapping, &(run[0].start..run[run.len() - 1].end));
-            if let Err(error) = work(faults, &range) {
-                // Pages come in other numbers than they might; nothing depends on it.
-                tracing::debug!(%error, "the faults of a range of the pool stay as they were");
-            }
-        }
     }
 
     /// Gives pages back until the pool has at most `low` bytes, or nothing more can go; returns what it has then, and whether
@@ -253,6 +237,7 @@ impl Sweeper {
         if slices == 0 || !self.may_open_windows() {
             return self.estimate(mapping);
         }
+        self.policy.make_room((all.end / PAGE_BYTES) as usize);
         let Some(_window) = Window::open(&self.addresses(mapping, &all)) else {
             return self.estimate(mapping);
         };
@@ -273,6 +258,8 @@ impl Sweeper {
                 let bytes = run.len() as u64 * PAGE_BYTES;
                 if run[0] == Page::OfFile {
                     mapping.forget(at, bytes);
+                    let first = (at / PAGE_BYTES) as usize;
+                    (first..first + run.len()).for_each(|page| self.policy.gone(page));
                     resident = resident.saturating_sub(bytes);
                 }
                 at += bytes;
@@ -334,7 +321,7 @@ impl Sweeper {
         self.strays.clear();
         if !of_file {
             // All of it or nothing: the slice has the state of its first page.
-            if self.policy.may_go(first as usize, urgent) {
+            if self.policy.may_go(first as usize) || urgent {
                 self.chosen.extend(0..self.pages.len() as u16);
             }
             return;
@@ -342,7 +329,7 @@ impl Sweeper {
         for (index, page) in self.pages.iter().enumerate() {
             let number = first + index as u64;
             if *page != Page::Absent
-                && self.policy.may_go(number as usize, urgent)
+                && (self.policy.may_go(number as usize) || urgent)
                 && (shared.dirty.is_clean(number) || active("evicted-though-changed"))
             {
                 self.chosen.push(index as u16);
@@ -435,6 +422,9 @@ impl Sweeper {
             self.replaced.resize(slice / 64 + 1, 0);
         }
         self.replaced[slice / 64] |= 1 << (slice % 64);
+        if let Some(bits) = self.huge.get_mut(slice / 64) {
+            *bits &= !(1 << (slice % 64));
+        }
         present.saturating_sub(self.kept.len())
     }
 
@@ -464,15 +454,25 @@ impl Sweeper {
 
     fn is_of_file(&self, range: &Range<u64>) -> bool {
         let slice = (range.start / self.slice_bytes) as usize;
-        let replaced = self.replaced.get(slice / 64).is_some_and(|bits| bits & 1 << (slice % 64) != 0);
-        replaced || range.end <= self.opened_bytes
+        let has = |bits: &[u64]| bits.get(slice / 64).is_some_and(|bits| bits & 1 << (slice % 64) != 0);
+        has(&self.replaced) || range.end <= self.opened_bytes && !has(&self.huge)
+    }
+
+    /// The page differs from the file without a mark; true if that is so for the second time.
+    fn is_stray_again(&mut self, page: usize) -> bool {
+        let (word, bit) = (page / 64, 1 << (page % 64));
+        if self.met_strays.len() <= word {
+            self.met_strays.resize(word + 1, 0);
+        }
+        self.met_strays[word] ^= bit;
+        self.met_strays[word] & bit == 0
     }
 
     /// Marks pages that differ from the file without a mark, when they do so for the second time.
     fn note_strays(&mut self, shared: &Shared, first: u64) {
-        for index in &self.strays {
-            let page = first + u64::from(*index);
-            if self.policy.is_stray_again(page as usize) {
+        for index in 0..self.strays.len() {
+            let page = first + u64::from(self.strays[index]);
+            if self.is_stray_again(page as usize) {
                 let _held = shared.appender.active.lock();
                 shared.dirty.mark(page * PAGE_BYTES, PAGE_BYTES);
             }

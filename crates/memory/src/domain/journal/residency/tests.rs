@@ -174,6 +174,58 @@ fn storm(steps_min: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// A pool that was opened again gets huge pages beside threads that store, is given back, and gets them again.
+#[cfg(not(feature = "mutants"))]
+#[test]
+fn huge_pages_come_and_go_beside_stores() {
+    let dir = TempDir::new().unwrap();
+    let memory = MemoryBudget::new(256 << 20).unwrap();
+    let options = PoolOptions { extent_bytes: 2 << 20, ..options(memory) };
+    let pool = Pool::create(dir.path(), &options).unwrap();
+    let objects = make_objects(&pool, 128);
+    pool.close().unwrap();
+    drop(pool);
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    let pace = Pace::default();
+    let (mut huge, mut dropped) = (0, 0);
+    let flushed = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|thread| {
+            let (pool, objects, pace) = (&pool, &objects, &pace);
+            scope.spawn(move || store_and_look(pool, objects, thread, pace))
+        });
+        let began = Instant::now();
+        while pace.steps.load(Ordering::Relaxed) < 20_000 && began.elapsed() < Duration::from_secs(60) {
+            pace.allow_burst();
+            // Slices must be in memory to be worth it.
+            for object in &objects {
+                let first = |page: u64| pool.word(object + page * 4096).load(Ordering::Relaxed);
+                std::hint::black_box((0..16).map(first).fold(0, u64::wrapping_add));
+            }
+            huge += pool.make_huge_pages();
+            pace.allow_burst();
+            pool.checkpoint().unwrap();
+            pace.allow_burst();
+            dropped += pool.drop_clean_pages();
+        }
+        pace.stop.store(true, Ordering::Relaxed);
+        threads.map(|thread| thread.join().unwrap())
+    });
+    println!("{huge} times huge, {dropped} pages went, {:?} stores", pace.steps);
+    if std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+        .is_ok_and(|modes| !modes.contains("[never]"))
+    {
+        assert!(huge > 20 && dropped > 1000, "{huge} {dropped}");
+    }
+    pool.close().unwrap();
+    drop(pool);
+    let pool = Pool::open(dir.path(), &options).unwrap();
+    for flushed in flushed {
+        for (offset, value) in flushed.unwrap() {
+            assert_eq!(pool.word(offset).load(Ordering::Relaxed), value);
+        }
+    }
+}
+
 /// Pages that a checkpoint has written and not synced yet may not go.
 fn while_a_checkpoint_is_under_way() -> Result<(), String> {
     let dir = TempDir::new().unwrap();
