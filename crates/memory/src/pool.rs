@@ -239,6 +239,13 @@ impl Pool {
         self.domain.fence(&self.mapping);
     }
 
+    /// Whether a publication with so many written words, and all that this thread has flushed since its last fence, survive a
+    /// crash together or not at all. Then no fence is needed between them, and none before the publication.
+    #[inline]
+    pub fn publishes_at_once(&self, written_words: usize) -> bool {
+        self.domain.publishes_at_once(written_words)
+    }
+
     /// Waits while the journal has no room, because its device or a checkpoint is behind. To be called before latches are
     /// taken, by whoever is about to flush or publish: whoever holds latches finds a reserve, so that nobody waits for
     /// the device through them. Costs a look at two words; on the other domains nothing.

@@ -108,8 +108,8 @@ impl<'p> Publication<'p> {
         self.parts.updates.push(update);
     }
 
-    /// Stores a word at publication, flushed before the changes: for what they make reachable. Does not count
-    /// as a change: a crash in between may leave some of these words stored and others not. The same as a plain
+    /// Stores a word at publication, flushed before the changes: for what they make reachable. Others see these words in
+    /// the order of the calls, and before the changes. Does not count as a change: a crash in between may leave some of these words stored and others not. The same as a plain
     /// store and a flush before, but cheaper.
     #[inline]
     pub fn write(&mut self, offset: u64, value: u64) {

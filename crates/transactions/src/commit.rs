@@ -12,6 +12,8 @@
 //! new and growing keys add those of their own publications, and what goes into a history those of one publication for
 //! some twenty keys. `tests/fences.txt` pins them.
 //!
+//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]).
+//!
 //! Small commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
 //! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several.
 //!
@@ -23,6 +25,8 @@
 //!
 //! An error after phase 1 began does the same without a crash: the timestamp is declared invalid, persistently,
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
+
+mod at_once;
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -47,7 +51,7 @@ use crate::snapshot::{Class, Snapshot};
 use crate::state::State;
 use crate::write_set::WriteSet;
 use crate::write_sets::ValidatedReads;
-use crate::{Error, Protocol, Result, Timestamp, interleave};
+use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
 
 /// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
@@ -218,6 +222,9 @@ impl<'c> Execution<'c> {
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest());
         }
+        if let Some(words) = self.words_at_once(&steps) {
+            return self.run_at_once(words, entry, stamp, steps, writes);
+        }
         if let Err(error) = self.write_all(cts, steps) {
             self.give_up(entry, stamp, room, writes);
             return Err(error);
@@ -251,9 +258,12 @@ impl<'c> Execution<'c> {
 
     /// Of those of its groups for which there is one, in all at once.
     fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
+        self.context.directory.set_last_cts(&self.last_of_groups(last), room)
+    }
+
+    fn last_of_groups(&self, last: &LastOfEach) -> SmallVec<[(GroupId, Timestamp); 4]> {
         let of_group = |(group, last): (&&Group, &Option<Timestamp>)| last.map(|last| (group.id, last));
-        let last: SmallVec<[_; 4]> = self.groups.iter().zip(last).filter_map(of_group).collect();
-        self.context.directory.set_last_cts(&last, room)
+        self.groups.iter().zip(last).filter_map(of_group).collect()
     }
 
     /// Before its time.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::{Durability, Pool};
+use entresol_memory::{DomainKind, Durability, Pool};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
@@ -78,6 +78,8 @@ pub struct StateContext {
     pub(crate) keeps_history: AtomicBool,
     /// When the next of them is to be pruned.
     pub(crate) prune_due_ns: AtomicU64,
+    /// Small commits are one publication.
+    at_once: AtomicBool,
     ranges: Mutex<()>,
     /// The next commit scrubs first.
     ranges_crowded: AtomicBool,
@@ -152,6 +154,7 @@ impl StateContext {
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
             prune_due_ns: AtomicU64::new(0),
+            at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),
             ranges: Mutex::new(()),
             ranges_crowded: AtomicBool::new(false),
             report,
@@ -374,6 +377,17 @@ impl StateContext {
     /// The newest commit of the group (0: none); it may still be on its way to durability.
     pub fn last_cts(&self, group: GroupId) -> Timestamp {
         self.directory.last_cts(group)
+    }
+
+    /// Small commits that only update and delete are one publication.
+    #[inline]
+    pub(crate) fn commits_at_once(&self) -> bool {
+        self.at_once.load(Ordering::Relaxed)
+    }
+
+    /// From now on they are, whatever the domain.
+    pub(crate) fn commit_at_once(&self) {
+        self.at_once.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn has_dropping(&self) -> bool {

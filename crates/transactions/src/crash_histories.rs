@@ -98,7 +98,28 @@ pub fn check_commits_with(
     let seed = options.seed;
     check_recorded(
         options,
-        move |pool, recorder| run(pool, recorder, groups, context_options, rounds, seed),
+        move |pool, recorder| {
+            let context = StateContext::open_or_create_with(Arc::clone(pool), context_options)?;
+            run(&context, recorder, groups, rounds, seed)
+        },
+        verify,
+    )
+}
+
+/// The same of commits that are one publication, as small ones on `journal` are.
+pub fn check_commits_at_once(
+    groups: Groups,
+    rounds: u64,
+    options: &CrashOptions,
+) -> entresol_memory::Result<CrashReport> {
+    let seed = options.seed;
+    check_recorded(
+        options,
+        move |pool, recorder| {
+            let context = StateContext::open_or_create(Arc::clone(pool))?;
+            context.commit_at_once();
+            run(&context, recorder, groups, rounds, seed)
+        },
         verify,
     )
 }
@@ -122,14 +143,12 @@ fn check_recorded<M: Model + Default>(
 }
 
 fn run(
-    pool: &Arc<Pool>,
+    context: &Arc<StateContext>,
     recorder: &Recorder<Content>,
     groups: Groups,
-    context_options: ContextOptions,
     rounds: u64,
     seed: u64,
 ) -> Result<()> {
-    let context = StateContext::open_or_create_with(Arc::clone(pool), context_options)?;
     let (states, group) = recorder.run(Operation::Create, || -> Result<_> {
         let group = context.create_group()?;
         let other = if groups == Groups::One { group } else { context.create_group()? };
@@ -152,7 +171,7 @@ fn run(
             context.vacuum()?;
         }
         if round % 10 == 7 {
-            come_and_go(&context, group)?;
+            come_and_go(context, group)?;
         }
     }
     Ok(())

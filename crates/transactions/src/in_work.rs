@@ -45,7 +45,7 @@ pub(crate) struct CommitsInWork {
 }
 
 #[derive(Clone, Copy)]
-struct InWork {
+pub(crate) struct InWork {
     cts: Timestamp,
     /// How many groups it is of.
     groups: usize,
@@ -55,7 +55,7 @@ struct InWork {
 
 /// The queues of a commit, by the numbers of their groups.
 type Queues<'g> = SmallVec<[&'g CommitsInWork; 2]>;
-type Locked<'q> = SmallVec<[MutexGuard<'q, VecDeque<InWork>>; 2]>;
+pub(crate) type Locked<'q> = SmallVec<[MutexGuard<'q, VecDeque<InWork>>; 2]>;
 
 /// For each queue of a commit what its `LastCTS` becomes; None: it stays.
 pub(crate) type LastOfEach = SmallVec<[Option<Timestamp>; 2]>;
@@ -173,6 +173,19 @@ impl<'g> Entry<'g> {
         Ok(())
     }
 
+    /// The same of the oldest of all of its queues, whose locks are held: nothing of it has to be fenced yet, if
+    /// `set_last_cts` stores all of it together with the words.
+    pub(crate) fn end_locked(
+        mut self,
+        mut queues: Locked<'g>,
+        set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
+    ) -> Result<()> {
+        self.leave(&mut queues, true, set_last_cts)?;
+        drop(queues);
+        self.left = true;
+        Ok(())
+    }
+
     /// The commit failed. When all older ones have left, `declare` makes sure that it never counts.
     pub(crate) fn fail(
         mut self,
@@ -247,7 +260,7 @@ impl<'g> Entry<'g> {
     }
 
     /// The locks of its queues, if it is the oldest in each.
-    fn lock_if_oldest(&self) -> Option<Locked<'g>> {
+    pub(crate) fn lock_if_oldest(&self) -> Option<Locked<'g>> {
         if self.queues.iter().any(|commits| commits.oldest.load(Ordering::Acquire) != self.cts) {
             return None;
         }

@@ -110,17 +110,25 @@ mod tests {
 
     #[test]
     fn snapshots_are_consistent_whatever_the_interleaving() {
-        interleave(false);
+        interleave(false, false);
+    }
+
+    #[test]
+    fn commits_of_one_publication_are_consistent_whatever_the_interleaving() {
+        interleave(false, true);
     }
 
     #[test]
     fn the_past_is_consistent_whatever_the_interleaving() {
-        interleave(true);
+        interleave(true, false);
     }
 
-    fn interleave(past: bool) {
+    fn interleave(past: bool, at_once: bool) {
         let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
         let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
+        if at_once {
+            context.commit_at_once();
+        }
         let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
         let states = [state(), state()];
         let load = context.begin().unwrap();

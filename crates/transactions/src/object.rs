@@ -27,7 +27,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use entresol_memory::mutants::{active, intact};
-use entresol_memory::{OBJECT_BYTES_MAX, Pool, STREAM_BYTES_MIN};
+use entresol_memory::{OBJECT_BYTES_MAX, Pool, Publication, STREAM_BYTES_MIN};
 
 use crate::active::Snapshots;
 use crate::invalid_ranges::InvalidRanges;
@@ -355,11 +355,77 @@ impl<'p> VersionedObject<'p> {
     /// Phase 1: takes slots that nobody reads out of use.
     pub(crate) fn clear(&self, dead: u64) {
         if dead != 0 {
-            self.words[BITMAP].store(self.bitmap() & !dead, Ordering::Release);
+            self.clear_unflushed(dead);
             if intact("slot-reused-without-clearing-it") {
                 self.flush(BITMAP, 1);
             }
         }
+    }
+
+    /// The same before a publication that stores the bitmap and cannot survive in part.
+    pub(crate) fn clear_unflushed(&self, dead: u64) {
+        if dead != 0 {
+            self.words[BITMAP].store(self.bitmap() & !dead, Ordering::Release);
+        }
+    }
+
+    /// Makes the words of a slot ready to be stored to under a lock that others wait for: pages that were read only are copied
+    /// now, and lines come.
+    pub(crate) fn prepare_slot(&self, slot: usize, value_bytes: usize) {
+        let last = self.value_at(slot) + value_bytes.div_ceil(8);
+        for word in [HEADERS + 2 * slot, last].map(|word| &self.words[word]) {
+            let value = word.load(Ordering::Relaxed);
+            // The holder of the key alone stores here: it is the same value.
+            let _ = word.compare_exchange(value, value, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Phases 2 and 3 in a publication: the words of the version, the end of the one that it supersedes, then the bit.
+    pub(crate) fn publish_version(
+        &self,
+        slot: usize,
+        cts: Timestamp,
+        value: &[u8],
+        superseded: Option<usize>,
+        publication: &mut Publication<'_>,
+    ) {
+        assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
+        assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
+        let header = HEADERS + 2 * slot;
+        // Words side by side are one record of the journal.
+        let before = superseded.filter(|superseded| superseded + 1 == slot);
+        before.inspect(|&superseded| self.publish_end(superseded, cts, publication));
+        // CTS before DTS: see the module's argument.
+        publication.write(self.word_offset(header), cts);
+        publication.write(self.word_offset(header + 1), INFINITY);
+        let at = self.value_at(slot);
+        publication.write(self.word_offset(at), value.len() as u64);
+        let (whole, rest) = value.as_chunks::<8>();
+        for (word, bytes) in (at + 1..).zip(whole) {
+            publication.write(self.word_offset(word), u64::from_le_bytes(*bytes));
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            publication.write(self.word_offset(at + 1 + whole.len()), u64::from_le_bytes(last));
+        }
+        let apart = superseded.filter(|_| before.is_none());
+        apart.inspect(|&superseded| self.publish_end(superseded, cts, publication));
+        let bitmap = self.bitmap() | 1 << slot;
+        if active("bit-published-with-its-version") {
+            return publication.write(self.word_offset(BITMAP), bitmap);
+        }
+        publication.set(self.word_offset(BITMAP), bitmap);
+    }
+
+    /// The end of a version's validity in a publication.
+    pub(crate) fn publish_end(&self, slot: usize, dts: Timestamp, publication: &mut Publication<'_>) {
+        publication.write(self.word_offset(HEADERS + 2 * slot + 1), dts);
+    }
+
+    /// Words that [`VersionedObject::publish_version`] writes for a value.
+    pub(crate) fn published_words(value_bytes: usize) -> usize {
+        4 + value_bytes.div_ceil(8)
     }
 
     /// Phase 2: writes a version into an unused slot, and ends the one that it supersedes. Words side by side are flushed

@@ -3,7 +3,7 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_with, check_directory, check_past,
+    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_past,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -71,6 +71,26 @@ fn old_versions_beside_objects_of_two_slots() {
 fn objects_that_begin_with_many_slots() {
     let context = ContextOptions { version_slots: 5, ..ContextOptions::default() };
     run_with("five slots", Groups::One, context);
+}
+
+fn run_at_once(name: &str, groups: Groups) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+        check_commits_at_once(groups, 24, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(10_000), "{report:?}");
+}
+
+#[test]
+fn commits_of_one_publication() {
+    run_at_once("at once", Groups::One);
+}
+
+#[test]
+fn commits_of_one_publication_over_two_groups() {
+    run_at_once("at once, two groups", Groups::Two);
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl Domain {
             self.flush(mapping, flushes);
         }
         for (offset, value) in writes {
-            mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
+            mapping.words(*offset, 1)[0].store(*value, Ordering::Release);
         }
         for run in runs(writes) {
             let words = if active("entry-flushed-by-its-first-word") { 1 } else { run.len() };
@@ -161,6 +161,14 @@ impl Domain {
             Domain::Volatile | Domain::Journal(_) => {
                 updates.iter().for_each(|update| update.apply(mapping));
             }
+        }
+    }
+
+    /// See [`crate::Pool::publishes_at_once`].
+    pub(crate) fn publishes_at_once(&self, written_words: usize) -> bool {
+        match self {
+            Domain::Journal(journal) => journal.publishes_at_once(written_words),
+            _ => false,
         }
     }
 

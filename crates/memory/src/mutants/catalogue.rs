@@ -458,6 +458,12 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing flush of the commit record",
     ),
     mutant(
+        "bit-published-with-its-version",
+        "transactions/object.rs",
+        "a version counts that is whole only in part",
+        "commit record written together with its data",
+    ),
+    mutant(
         "last-cts-before-their-list",
         "transactions/directory/last_cts.rs",
         "a commit over many groups is there in some",

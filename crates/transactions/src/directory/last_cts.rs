@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use entresol_memory::mutants::{active, intact};
-use entresol_memory::{Pool, Reservation};
+use entresol_memory::{Pool, Publication, Reservation};
 
 use super::table::LIST_WORD;
 use super::{Directory, WORD};
@@ -71,10 +71,20 @@ impl Directory {
             return self.set_listed(last, room);
         }
         let mut publication = self.pool.publication();
+        self.add_last_cts(last, &mut publication);
+        Ok(publication.publish()?)
+    }
+
+    /// Whether [`Directory::add_last_cts`] can be used for a commit of so many groups.
+    pub(crate) fn are_together(groups: usize) -> bool {
+        groups <= TOGETHER_MAX
+    }
+
+    /// Adds the words to a publication of all that they make whole.
+    pub(crate) fn add_last_cts(&self, last: &[(GroupId, Timestamp)], publication: &mut Publication<'_>) {
         for &(group, cts) in last {
             publication.set(self.group_offset(group) + WORD, cts);
         }
-        Ok(publication.publish()?)
     }
 
     /// Stores the word, flushed but not fenced.

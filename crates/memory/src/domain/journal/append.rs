@@ -267,7 +267,7 @@ impl Shared {
                 rest[0] = record_head(run[0].0, run.len());
                 for ((record, word), (_, value)) in rest[1..].iter_mut().zip(words).zip(run) {
                     *record = *value;
-                    word.store(*value, Ordering::Relaxed);
+                    word.store(*value, Ordering::Release);
                 }
                 rest = &mut rest[run.len() + 1..];
             }
@@ -285,7 +285,7 @@ impl Shared {
             // The journal has failed or is closed. What is in DRAM stays consistent for readers; it never becomes
             // durable.
             for (offset, value) in writes {
-                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Relaxed);
+                self.mapping.words(*offset, 1)[0].store(*value, Ordering::Release);
             }
             updates.iter().for_each(|update| update.apply(&self.mapping));
         }

@@ -66,7 +66,7 @@ use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::mutants;
-use crate::publication::{Operation, Update};
+use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
 pub use checksums::PagesReport;
 pub use info::JournalInfo;
@@ -391,6 +391,12 @@ impl Journal {
 
     /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
     #[inline]
+    /// One append takes all of it, and lies in one frame.
+    pub(crate) fn publishes_at_once(&self, written_words: usize) -> bool {
+        let others = stage::WORDS_MAX + 2 * PUBLICATION_WORDS_MAX;
+        written_words * 2 + others <= self.shared.append_words_max
+    }
+
     pub(crate) fn publish(&self, flushes: &[(u64, usize)], writes: &[(u64, u64)], updates: &[Update]) {
         self.shared.publish(flushes, writes, updates);
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most ranges that are noted, and the most words of their records.
 const RANGES_MAX: usize = 64;
-const WORDS_MAX: usize = 512;
+pub(super) const WORDS_MAX: usize = 512;
 
 /// Tells the journals of a process apart; 0 is none.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,110 @@
+//! Small commits that only update and delete, on `journal`: one append in place of four.
+//!
+//! The words of the versions, the bits and `LastCTS` are stored by one publication, under the append lock. What one append
+//! takes survives whole or not at all, so nothing has to be fenced in between. It must not be stored before: a page
+//! may go to the pool file at any time, with what is not appended yet.
+//!
+//! Only the oldest commit of its groups carries `LastCTS`, with the queues locked; another one publishes its versions alone, and
+//! waits for its turn as all do.
+//!
+//! Elsewhere a publication is atomic only in what it changes, not in what it writes before, and costs more fences
+//! than phases do. The crash checker commits this way all the same, with a fence behind phase 1: its domain is not `journal`.
+
+use std::sync::atomic::{Ordering, fence};
+
+use entresol_memory::{Publication, STREAM_BYTES_MIN};
+
+use super::Execution;
+use crate::Result;
+use crate::active::CommitStamp;
+use crate::directory::{Directory, ListRoom};
+use crate::in_work::Entry;
+use crate::interleave;
+use crate::object::VersionedObject;
+use crate::plan::{Step, Steps};
+use crate::write_set::WriteSet;
+
+/// How many keys, whose bits are changes of the publication, beside `LastCTS` of some groups.
+const KEYS_MAX: usize = 40;
+/// How many words are copied under the append lock: others wait for it.
+const WORDS_MAX: usize = 1024;
+
+impl<'c> Execution<'c> {
+    /// Words that are written if the commit can be made at once.
+    pub(super) fn words_at_once(&self, steps: &Steps<'_, '_>) -> Option<usize> {
+        let is_small = steps.keys.len() <= KEYS_MAX && Directory::are_together(self.groups.len());
+        if !self.context.commits_at_once() || !is_small || !steps.endings.is_empty() {
+            return None;
+        }
+        let mut words = 0;
+        for step in &steps.keys {
+            words += match step {
+                Step::Update { value, .. } if value.len() < STREAM_BYTES_MIN => {
+                    VersionedObject::published_words(value.len())
+                }
+                Step::Delete { .. } => 1,
+                _ => return None,
+            };
+        }
+        (words <= WORDS_MAX).then_some(words)
+    }
+
+    /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
+    pub(super) fn run_at_once(
+        &self,
+        words: usize,
+        entry: Entry<'_>,
+        stamp: CommitStamp<'c>,
+        steps: Steps<'_, '_>,
+        writes: &WriteSet,
+    ) -> Result<CommitStamp<'c>> {
+        if self.pool.publishes_at_once(words) {
+            for step in &steps.keys {
+                if let Step::Update { object, dead, slot, value, .. } = step {
+                    object.clear_unflushed(*dead);
+                    object.prepare_slot(*slot, value.len());
+                }
+            }
+            // Pairs with `Transaction::check_still_open`.
+            fence(Ordering::Release);
+        } else {
+            self.clear_dead(&steps.keys);
+        }
+        interleave::point();
+        let mut publication = self.pool.publication();
+        add_versions(stamp.cts(), &steps, &mut publication);
+        match entry.lock_if_oldest() {
+            Some(queues) => entry.end_locked(queues, |last| {
+                self.context.directory.add_last_cts(&self.last_of_groups(last), &mut publication);
+                Ok(publication.publish()?)
+            })?,
+            None => {
+                if let Err(error) = publication.publish() {
+                    self.give_up(entry, stamp, ListRoom::default(), writes);
+                    return Err(error.into());
+                }
+                interleave::point();
+                entry.end(|last| self.set_last_cts(last, ListRoom::default()))?;
+            }
+        }
+        for step in steps.keys {
+            if let Step::Delete { state, key, .. } = step {
+                state.dead.push(key);
+            }
+        }
+        Ok(stamp)
+    }
+}
+
+/// Phases 2 and 3.
+fn add_versions(cts: crate::Timestamp, steps: &Steps<'_, '_>, publication: &mut Publication<'_>) {
+    for step in &steps.keys {
+        match step {
+            Step::Update { object, slot, superseded, value, .. } => {
+                object.publish_version(*slot, cts, value, *superseded, publication);
+            }
+            Step::Delete { object, current, .. } => object.publish_end(*current, cts, publication),
+            Step::Build { .. } | Step::Chain { .. } => unreachable!("such a commit has phases"),
+        }
+    }
+}
