@@ -453,7 +453,7 @@ impl Pool {
         if let Domain::Journal(journal) = &self.domain { journal.drop_clean_pages() } else { 0 }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "mutants")))]
     pub(crate) fn make_huge_pages(&self) -> u64 {
         if let Domain::Journal(journal) = &self.domain { journal.make_huge_pages() } else { 0 }
     }

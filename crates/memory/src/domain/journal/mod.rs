@@ -497,7 +497,7 @@ impl Journal {
     }
 
     /// Puts huge pages wherever that may be; returns how many.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "mutants")))]
     pub(crate) fn make_huge_pages(&self) -> u64 {
         self.shared.residency.as_ref().map_or(0, |residency| residency.make_all_huge(&self.shared))
     }

@@ -170,7 +170,7 @@ impl Residency {
     }
 
     /// Puts huge pages wherever that may be; for tests of what that may not change. Returns how many.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "mutants")))]
     pub(super) fn make_all_huge(&self, shared: &Shared) -> u64 {
         self.sweeper.lock().make_all_huge(shared)
     }

@@ -4,7 +4,9 @@
 
 use super::super::hook::Place;
 use super::super::hook::tests::watch;
-use crate::budget::{MemoryBudget, MemoryConsumer};
+use crate::budget::MemoryBudget;
+#[cfg(not(feature = "mutants"))]
+use crate::budget::MemoryConsumer;
 use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

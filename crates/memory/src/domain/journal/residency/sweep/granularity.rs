@@ -86,7 +86,7 @@ impl Sweeper {
         true
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "mutants")))]
     pub(in super::super) fn make_all_huge(&mut self, shared: &Shared) -> u64 {
         self.huge_hand = 0;
         while self.make_huge(shared) {}
