@@ -35,6 +35,7 @@ use crate::catalog::view::Source;
 use crate::chars::{BlankPadded, Cut};
 use crate::cooperation::Interruptible;
 use crate::error::{Error, Result};
+use crate::group_keys::GroupKeys;
 use crate::index_order::IndexOrder;
 use crate::intervals::{self, IntervalOperators, IntervalOrder};
 use crate::multisets::Multisets;
@@ -59,11 +60,8 @@ use crate::{
 
 /// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
 /// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
-/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact. The last
-/// takes a column that is unique in one side of a join for one that is unique among the groups of the join, and leaves
-/// sort keys behind it out.
-const LEFT_OUT: [&str; 4] =
-    ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics", "eliminate_duplicated_expr"];
+/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
+const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
 
 /// The engine of a session, with the database's tables.
 pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
@@ -106,7 +104,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let mut planners = SessionStateDefaults::default_expr_planners();
     planners.insert(0, Arc::new(IntervalOperators));
     let mut logical = Optimizer::new().rules;
-    logical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
+    GroupKeys::replace(&mut logical);
     let mut builder = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()

@@ -62,6 +62,7 @@ mod explain;
 mod expressions;
 mod functions;
 mod generated;
+mod group_keys;
 mod held;
 mod index_order;
 mod intervals;

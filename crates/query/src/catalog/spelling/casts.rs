@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, Select, SelectItem, SetExpr};
+use datafusion::sql::sqlparser::ast::{
+    Expr, GroupByExpr, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
+};
 
 use super::build::{call, null};
 use super::names::name_items;
@@ -14,7 +16,25 @@ use crate::walk::{visit_expressions, visit_expressions_mut};
 
 /// Gives calls, keys and items of a SELECT that differ in casts only names of their own.
 pub(super) fn tell_apart(query: &mut Query) {
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let keys = match query.order_by.as_mut().map(|order| &mut order.kind) {
+        Some(OrderByKind::Expressions(keys)) => keys.as_mut_slice(),
+        _ => &mut [],
+    };
+    tell_apart_in(&mut query.body, keys);
+}
+
+fn tell_apart_in(body: &mut SetExpr, keys: &mut [OrderByExpr]) {
+    match body {
+        SetExpr::Select(select) => tell_apart_items(select, keys),
+        SetExpr::SetOperation { left, right, .. } => {
+            tell_apart_in(left, &mut []);
+            tell_apart_in(right, &mut []);
+        }
+        _ => {}
+    }
+}
+
+fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
     let mut known: HashMap<String, Vec<String>> = HashMap::new();
     let mut any_cast = false;
     let mut meet = |expr: &Expr| {
@@ -36,7 +56,7 @@ pub(super) fn tell_apart(query: &mut Query) {
         named.extend(keys);
     }
     let mut calls = Vec::new();
-    let _: ControlFlow<()> = visit_expressions(select.as_ref(), |expr| {
+    let _: ControlFlow<()> = visit_expressions(&*select, |expr| {
         any_cast |= matches!(expr, Expr::Cast { .. });
         if matches!(expr, Expr::Function(_)) {
             calls.push(expr.clone());
@@ -60,13 +80,9 @@ pub(super) fn tell_apart(query: &mut Query) {
         }
         ControlFlow::<()>::Continue(())
     };
-    let _ = visit_expressions_mut(select.as_mut(), &mut apart);
-    if let Some(order) = &mut query.order_by
-        && let OrderByKind::Expressions(keys) = &mut order.kind
-    {
-        for key in keys {
-            let _ = visit_expressions_mut(&mut key.expr, &mut apart);
-        }
+    let _ = visit_expressions_mut(select, &mut apart);
+    for key in keys {
+        let _ = visit_expressions_mut(&mut key.expr, &mut apart);
     }
 }
 

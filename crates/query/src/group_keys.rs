@@ -1,0 +1,54 @@
+//! Keys of a GROUP BY that are written twice, and sort keys that the engine wrongly leaves out.
+//!
+//! The engine's rule for both takes a column that is unique in one side of a join for one that is unique among the groups of
+//! the join, and leaves sort keys behind it out: rows come in a wrong order. Here it sees aggregates alone.
+
+use std::sync::Arc;
+
+use datafusion::common::Result as EngineResult;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::eliminate_duplicated_expr::EliminateDuplicatedExpr;
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+/// The rule; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct GroupKeys(EliminateDuplicatedExpr);
+
+impl GroupKeys {
+    /// Puts the rule in the place of the engine's.
+    pub(crate) fn replace(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+        let own = Arc::new(GroupKeys::default());
+        for rule in rules {
+            if rule.name() == own.0.name() {
+                *rule = Arc::clone(&own) as Arc<dyn OptimizerRule + Send + Sync>;
+            }
+        }
+    }
+}
+
+impl OptimizerRule for GroupKeys {
+    fn name(&self) -> &str {
+        "group_keys"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        config: &dyn OptimizerConfig,
+    ) -> EngineResult<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Aggregate(_) => self.0.rewrite(plan, config),
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
