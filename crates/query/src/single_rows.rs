@@ -38,11 +38,8 @@ fn kept(plan: LogicalPlan, asked: bool) -> EngineResult<LogicalPlan> {
         })
         .data()?;
     let single = matches!(&plan, LogicalPlan::Aggregate(aggregate) if is_single(&aggregate.group_expr));
-    let below = match &plan {
-        LogicalPlan::Filter(_) | LogicalPlan::Join(_) => true,
-        LogicalPlan::Limit(_) => false,
-        _ => asked && !single,
-    };
+    let asks = matches!(&plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_));
+    let below = asks || (asked && !single);
     let plan = plan.map_children(|child| kept(child, below).map(Transformed::yes)).data()?;
     match single && asked {
         true => LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build(),

@@ -103,7 +103,7 @@ impl<K: TreeKey> FpTree<K> {
             root: AtomicU64::new(words[1].load(Ordering::Acquire)),
             root_latch: AtomicU64::new(0),
             inner: Arena::new(pool.memory()),
-            stripes: LatchStripes::of_pool(&pool),
+            stripes: LatchStripes::of_pool(pool),
             structure: Mutex::new(Structure::new(sparse)),
             unopened: AtomicU64::new(0),
             limits,
