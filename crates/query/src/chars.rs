@@ -4,7 +4,7 @@
 //!   text. They are padded where they are shown, by the modifier of their field ([`crate::types::modifier_of`]).
 //! - A literal or parameter that is compared with one loses its blanks too.
 //! - A cast to a text type gives a text that is not padded any more.
-//! - `LIKE` and functions see the value without blanks; PostgreSQL's LIKE sees them.
+//! - Patterns (LIKE, SIMILAR TO, `~`) see the value with its blanks, functions without.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
 use datafusion::functions::string::expr_fn::rtrim;
+use datafusion::functions::unicode::expr_fn::rpad;
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Like, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use entresol_tables::Modifier;
@@ -41,7 +42,7 @@ impl AnalyzerRule for BlankPadded {
 fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let compared: Vec<&mut Expr> = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
-            if op.supports_propagation() || *op == Operator::NotEq =>
+            if !matches_pattern(*op) && (op.supports_propagation() || *op == Operator::NotEq) =>
         {
             vec![left.as_mut(), right.as_mut()]
         }
@@ -54,6 +55,14 @@ fn rewrite(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 args,
             });
             return Transformed::yes(expr);
+        }
+        Expr::Like(Like { expr: matched, .. }) | Expr::SimilarTo(Like { expr: matched, .. }) => {
+            let padded = pad(matched, schema);
+            return Transformed::new_transformed(expr, padded);
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op, .. }) if matches_pattern(*op) => {
+            let padded = pad(left, schema);
+            return Transformed::new_transformed(expr, padded);
         }
         _ => return Transformed::no(expr),
     };
@@ -82,8 +91,40 @@ fn is_text(data_type: &DataType) -> bool {
 }
 
 fn is_char(expr: &Expr, schema: &DFSchema) -> bool {
-    let column = matches!(expr, Expr::Column(_) | Expr::ScalarFunction(_) | Expr::ScalarSubquery(_));
-    column && expr.to_field(schema).is_ok_and(|(_, field)| matches!(modifier_of(&field), Modifier::Char(_)))
+    char_length(expr, schema).is_some()
+}
+
+/// The characters of a CHAR, with its blanks.
+fn char_length(expr: &Expr, schema: &DFSchema) -> Option<u32> {
+    if !matches!(expr, Expr::Column(_) | Expr::ScalarFunction(_) | Expr::ScalarSubquery(_)) {
+        return None;
+    }
+    match modifier_of(&expr.to_field(schema).ok()?.1) {
+        Modifier::Char(length) => Some(length),
+        _ => None,
+    }
+}
+
+fn matches_pattern(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::RegexMatch
+            | Operator::RegexIMatch
+            | Operator::RegexNotMatch
+            | Operator::RegexNotIMatch
+            | Operator::LikeMatch
+            | Operator::ILikeMatch
+            | Operator::NotLikeMatch
+            | Operator::NotILikeMatch
+    )
+}
+
+/// Gives a CHAR its blanks.
+fn pad(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let Some(length) = char_length(expr, schema) else { return false };
+    let text = ScalarUDF::from(Unpadded::new()).call(vec![std::mem::take(expr)]);
+    *expr = rpad(vec![text, lit(i64::from(length))]);
+    true
 }
 
 /// The text of a CHAR: the same, but padded no more.

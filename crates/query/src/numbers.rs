@@ -110,6 +110,7 @@ fn without_signed_zeros(expr: &mut Expr, schema: &DFSchema) -> bool {
     let compares = match &*expr {
         Expr::BinaryExpr(BinaryExpr { op, .. }) => op.supports_propagation(),
         Expr::Between(_) | Expr::InList(_) => true,
+        Expr::ScalarFunction(function) => function.func.name() == "nullif",
         _ => false,
     };
     let mut changed = false;

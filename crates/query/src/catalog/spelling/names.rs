@@ -136,6 +136,11 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
         .iter()
         .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
     let mut taken: Vec<String> = projection.iter().filter_map(own_name).collect();
+    let aliases = projection.iter().filter_map(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        _ => None,
+    });
+    let mut given: Vec<String> = aliases.collect();
     // Columns and aliases, as they will be written: `a.id` and `b.id` differ.
     let mut written: Vec<String> = Vec::new();
     for item in projection {
@@ -165,7 +170,12 @@ pub(super) fn name_items(projection: &mut [SelectItem]) {
             _ => continue,
         };
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            let alias = Ident::with_quote('"', name + &"\0".repeat(repeats));
+            let mut name = name + &"\0".repeat(repeats);
+            while given.contains(&name) {
+                name.push('\0');
+            }
+            given.push(name.clone());
+            let alias = Ident::with_quote('"', name);
             *item = SelectItem::ExprWithAlias { expr: std::mem::replace(expr, null()), alias };
         }
     }
