@@ -57,6 +57,8 @@ pub(super) struct Sweeper {
     has_huge_pages: bool,
     /// The slice that is next.
     hand: usize,
+    /// Pages that went in sweeps.
+    given_back: u64,
     /// Bytes of the pool that were there, and of the process, when they were known last.
     known: Option<(u64, u64)>,
     /// Bytes of the pool after the last look, and when that was.
@@ -123,6 +125,7 @@ impl Sweeper {
             huge_hand: 0,
             has_huge_pages: granularity::has_huge_pages(),
             hand: 0,
+            given_back: 0,
             known: None,
             left: (0, Instant::now()),
             // As much as is ever needed.
@@ -222,7 +225,9 @@ impl Sweeper {
             }
             let urgent = resident > target || visited >= slices;
             urgent_visits += usize::from(urgent);
-            dropped += self.visit(shared, self.hand, urgent);
+            let gone = self.visit(shared, self.hand, urgent);
+            dropped += gone;
+            self.given_back += gone as u64;
             self.hand += 1;
         }
         (self.estimate(mapping), dropped > 0)
@@ -260,6 +265,7 @@ impl Sweeper {
                     mapping.forget(at, bytes);
                     let first = (at / PAGE_BYTES) as usize;
                     (first..first + run.len()).for_each(|page| self.policy.gone(page));
+                    self.given_back += run.len() as u64;
                     resident = resident.saturating_sub(bytes);
                 }
                 at += bytes;
@@ -268,10 +274,12 @@ impl Sweeper {
         self.estimate(mapping)
     }
 
+    /// Gives back all that may go; returns how many pages went since the last call, by whomever.
     #[cfg(test)]
     pub(super) fn drop_all_clean(&mut self, shared: &Shared) -> u64 {
         let slices = 0..self.slices(&shared.mapping);
-        slices.map(|slice| self.visit(shared, slice, true) as u64).sum()
+        let gone: u64 = slices.map(|slice| self.visit(shared, slice, true) as u64).sum();
+        gone + std::mem::take(&mut self.given_back)
     }
 
     /// How many pages were stored to and are still there, in slices of the file.
