@@ -93,7 +93,7 @@ impl Session {
         Ok(collected?)
     }
 
-    /// What stops the statement that the session runs, from another thread. Nothing of it takes effect then, and it fails
+    /// A handle that stops the statement of the session from another thread. Nothing of it takes effect then, and it fails
     /// with [`ErrorKind::Cancelled`].
     ///
     /// ```
@@ -186,7 +186,7 @@ impl AsyncSession {
         Ok(self.inner.query(sql).await?)
     }
 
-    /// What stops the statement that the session runs; see [`Session::canceller`].
+    /// The handle that stops the statement of the session; see [`Session::canceller`].
     pub fn canceller(&self) -> Canceller {
         self.inner.canceller()
     }

@@ -151,7 +151,7 @@ fn current(signal: c_int) -> Option<libc::sigaction> {
     (asked == 0).then_some(present)
 }
 
-/// Whether stores to a window wait: nobody has taken the signal for other purposes since.
+/// Tells whether stores to a window wait: nobody has taken the signal for other purposes since.
 pub(crate) fn is_installed() -> bool {
     let handler: Handler = on_segv;
     current(libc::SIGSEGV).is_some_and(|present| present.sa_sigaction == handler as *const () as usize)

@@ -28,12 +28,12 @@ pub(crate) enum Backing<'f> {
     SharedSync(BorrowedFd<'f>),
 }
 
-/// Who may use a range.
+/// Access to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nobody.
     None,
-    /// Whoever does not store.
+    /// Readers only.
     Readers,
     /// Everybody.
     All,

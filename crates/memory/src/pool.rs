@@ -239,7 +239,7 @@ impl Pool {
         self.domain.fence(&self.mapping);
     }
 
-    /// Whether a publication with so many written words, and all that this thread has flushed since its last fence, survive a
+    /// Tells whether a publication with so many written words, and all that this thread has flushed since its last fence, survive a
     /// crash together or not at all. Then no fence is needed between them, and none before the publication.
     #[inline]
     pub fn publishes_at_once(&self, written_words: usize) -> bool {

@@ -257,7 +257,7 @@ fn printed(array: &ArrayRef, row: usize) -> String {
     }
 }
 
-/// Whether a number has digits that the scale of a DECIMAL has no place for.
+/// Tells whether a number has digits that the scale of a DECIMAL has no place for.
 fn loses(source: Source, array: &ArrayRef, row: usize, target: DataType) -> bool {
     let DataType::Decimal { scale: kept, .. } = target else { return false };
     match source {

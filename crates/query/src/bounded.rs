@@ -23,7 +23,7 @@ use datafusion::prelude::SessionContext;
 use crate::error::{Error, external};
 use crate::running::Running;
 
-/// What part of the memory of a statement the result of one call may take.
+/// Part of a statement's memory that the result of one call may take.
 const RESULT_SHARE: usize = 4;
 /// The most bytes of a result where the memory has no limit, and in any case.
 const RESULT_BYTES_MAX: usize = 64 << 20;
@@ -162,7 +162,7 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// What a function is called with.
+/// Arguments of a call.
 struct Arguments {
     columns: Vec<Column>,
     /// One if all are constant.

@@ -30,7 +30,7 @@ use crate::error::{Error, external};
 use crate::types::column_of;
 use crate::zones::{UTC, Zone};
 
-/// What `clock_timestamp()` is a cast of.
+/// Function that `clock_timestamp()` is a cast of.
 pub(crate) const CLOCK: &str = "clock_utc";
 /// Characters of a line of base64.
 const LINE_CHARS: usize = 76;
@@ -316,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// What PostgreSQL 15 answers.
+    /// Answers of PostgreSQL 15.
     #[test]
     fn ages_are_counted_field_by_field() {
         let time =

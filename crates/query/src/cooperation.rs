@@ -130,7 +130,7 @@ fn with_checked_condition(
 struct Watched {
     inner: Arc<dyn ExecutionPlan>,
     query: Arc<Query>,
-    /// What it gives are the rows of the query.
+    /// True for the node that gives the rows of the query.
     is_root: bool,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Facts {
     changes: AtomicU64,
     /// What it drew from sequences.
     pub(crate) drawn: Mutex<Drawn>,
-    /// What waits to be told to the client.
+    /// Notices that wait to be sent to the client.
     pub(crate) notices: Mutex<Vec<String>>,
 }
 

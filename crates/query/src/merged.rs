@@ -27,18 +27,18 @@ use datafusion::logical_expr::{
     Signature, Subquery, Volatility,
 };
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    JoinConstraint as SqlConstraint, JoinOperator, ObjectName, OrderByKind, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableWithJoins, VisitorMut,
+    Expr as SqlExpr, Ident, JoinConstraint as SqlConstraint, JoinOperator, OrderByKind, Query, Select,
+    SelectItem, SetExpr, TableFactor, TableWithJoins, VisitorMut,
 };
 
+use crate::catalog::spelling::call;
 use crate::syntax::identifier;
 use crate::walk::{visit_expressions_mut, walk_mut};
 
 /// The mark: a function that gives its argument.
 const OWN: &str = "entresol_own_column";
 
-/// What the columns of a plan stand for, where that is not themselves.
+/// Expressions that columns of a plan stand for, where these are not themselves.
 type Sets = HashMap<Column, Expr>;
 
 /// Marks the columns of a SELECT that are named with their relation, if a join merges some; and names those of USING with the
@@ -155,7 +155,7 @@ impl VisitorMut for Qualifying<'_> {
     }
 }
 
-/// Which columns the joins of a FROM merge.
+/// Columns that the joins of a FROM merge.
 struct Merging {
     /// None: of a NATURAL JOIN, it may be any.
     columns: Option<Vec<String>>,
@@ -214,21 +214,7 @@ fn tables_of(tables: &TableWithJoins, found: &mut Option<Merging>) {
 }
 
 fn own(column: SqlExpr) -> SqlExpr {
-    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(column))];
-    SqlExpr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(OWN)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args,
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
+    call(OWN, vec![column])
 }
 
 /// The mark, for the planner.
@@ -277,7 +263,7 @@ fn merges(join: &Join) -> bool {
         && matches!(join.join_type, JoinType::Right | JoinType::Full)
 }
 
-/// What a query around has.
+/// Columns of a query around.
 #[derive(Clone)]
 struct Around {
     sets: Arc<Sets>,

@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// Whether a parameter is one of PostgreSQL's storage, which is another here.
+/// Tells whether a parameter is one of PostgreSQL's storage, which is another here.
 pub(crate) fn is_storage(name: &str) -> bool {
     STORAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
 }

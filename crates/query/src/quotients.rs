@@ -18,10 +18,10 @@ use datafusion::logical_expr::{
 
 /// Digits behind the point of a quotient: 16 that count of anything above 0.0001.
 const QUOTIENT_SCALE: i8 = 20;
-/// Those of an average.
+/// Digits of an average.
 const AVERAGE_SCALE: i8 = 16;
 
-/// What is computed.
+/// Operation that is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Exact {
     Quotient,

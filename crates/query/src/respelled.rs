@@ -10,10 +10,10 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::dialect::WithPast;
 
-/// What may stand before TABLE where it is a query.
+/// Words that may stand before TABLE where it is a query.
 const BEFORE_TABLE: [&str; 8] =
     ["union", "except", "intersect", "all", "distinct", "as", "explain", "analyze"];
-/// What stands before a relation that has no alias yet.
+/// Words before a relation that has no alias yet.
 const BEFORE_RELATION: [&str; 6] = ["from", "join", "only", "lateral", "into", "update"];
 
 /// The text of a statement in other words: `None` if it needs none. `words` are its tokens without blanks; `byte` is where one

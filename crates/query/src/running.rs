@@ -70,7 +70,7 @@ impl Session {
         self.begin_statement(deadline);
     }
 
-    /// What stops the statements of this session.
+    /// Handle that stops the statements of this session.
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.running))
     }

@@ -53,7 +53,7 @@ pub struct EntresolScan {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What may stop it.
+    /// Reasons to stop it.
     query: Option<Arc<Query>>,
 }
 

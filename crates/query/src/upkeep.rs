@@ -39,7 +39,7 @@ pub(crate) async fn truncate(
     Ok(StatementResult::Done { verb: "TRUNCATE TABLE" })
 }
 
-/// Whether a TRUNCATE restarts sequences.
+/// Tells whether a TRUNCATE restarts sequences.
 pub(crate) fn restarts(statement: &Truncate) -> bool {
     matches!(statement.identity, Some(TruncateIdentityOption::Restart))
 }

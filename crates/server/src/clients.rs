@@ -20,7 +20,7 @@ pub(crate) struct Client {
     pub(crate) key: [u8; KEY_BYTES],
     cancelled: AtomicBool,
     wake: Notify,
-    /// What it runs.
+    /// Statement that it runs.
     statement: Mutex<Arc<Cancellation>>,
     /// Milliseconds from the server's start to the begin of the open block, plus one; 0 if there is none.
     transaction_since: AtomicU64,

@@ -110,7 +110,7 @@ pub(crate) struct LatchStripes {
     latches: Arc<[AtomicU64]>,
 }
 
-/// Those that are shared by structures of a pool, by its address: which is no other pool's while one of them has it.
+/// Latches that are shared by structures of a pool, by its address: which is no other pool's while one of them has it.
 static OF_POOLS: Mutex<Vec<(usize, Weak<[AtomicU64]>)>> = Mutex::new(Vec::new());
 
 /// 128 KiB of latches: small enough for the second-level cache, many enough that threads rarely meet.

@@ -37,13 +37,13 @@ pub fn rescale(unscaled: i128, from_scale: u8, to_scale: u8) -> Option<i128> {
     Some(quotient + away)
 }
 
-/// Whether a text of digits has others than zeros behind `scale` places after the point.
+/// Tells whether a text of digits has others than zeros behind `scale` places after the point.
 pub fn loses_digits(text: &str, scale: u8) -> bool {
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     fraction.bytes().skip(usize::from(scale)).any(|digit| digit != b'0')
 }
 
-/// Whether a number at one scale has digits that another scale has no place for.
+/// Tells whether a number at one scale has digits that another scale has no place for.
 pub fn rescale_loses(unscaled: i128, from_scale: u8, to_scale: u8) -> bool {
     let dropped = u32::from(from_scale.saturating_sub(to_scale));
     match 10i128.checked_pow(dropped) {

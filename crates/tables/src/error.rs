@@ -61,7 +61,7 @@ pub enum Error {
         table: String,
         /// The column.
         column: String,
-        /// What the column was declared as.
+        /// Declared type of the column.
         expected: Modifier,
     },
     /// A NUMERIC without a scale is never rounded.

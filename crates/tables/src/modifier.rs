@@ -56,7 +56,7 @@ impl Modifier {
         if fits { Ok(()) } else { Err(invalid(format!("column {column}: {data_type} with {self}"))) }
     }
 
-    /// Whether it limits the length of texts.
+    /// Tells whether it limits the length of texts.
     pub fn limits_text(self) -> bool {
         matches!(self, Modifier::Varchar(_) | Modifier::Char(_))
     }

@@ -52,7 +52,7 @@ pub struct Column {
     pub data_type: DataType,
     /// Whether it may be NULL.
     pub nullable: bool,
-    /// What its declaration adds to the type.
+    /// Limits that its declaration adds to the type.
     pub modifier: Modifier,
 }
 

@@ -266,7 +266,7 @@ fn mistakes_name_table_column_and_value() {
     assert!(Arc::ptr_eq(&catalog.create_table("meters", schema(), existing).unwrap(), &table));
 }
 
-/// Whoever writes: the limits of a declaration hold, and the blanks of a CHAR(n) are no part of keys.
+/// Limits of a declaration hold for all writers, and the blanks of a CHAR(n) are no part of keys.
 #[test]
 fn limits_of_columns_hold_for_every_writer() {
     let catalog = catalog();

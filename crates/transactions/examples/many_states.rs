@@ -1,4 +1,4 @@
-//! What a database costs that has many states, each with a group of its own, of which few are used.
+//! Cost of a database with many states, each with a group of its own, of which few are used.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example many_states -- DIRECTORY [STATES]

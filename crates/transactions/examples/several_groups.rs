@@ -1,4 +1,4 @@
-//! What a commit over several state groups costs beside one into a single group, on `journal` at `none`.
+//! Cost of a commit over several state groups beside one into a single group, on `journal` at `none`.
 //!
 //! ```text
 //! cargo run --release -p entresol-transactions --example several_groups -- DIRECTORY [ROUNDS]

@@ -153,7 +153,7 @@ impl DeadKeys {
         self.has_range.store(true, Ordering::Relaxed);
     }
 
-    /// So many dead keys are somewhere in the state, says what was stored.
+    /// Number of dead keys somewhere in the state, by the stored hint.
     pub(crate) fn expect(&self, keys: u64) {
         self.known.lock().range = Some(DeadRange::full(keys));
         self.has_range.store(true, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! writers of other keys go on, and nobody waits for a moment without writers. Versions that have ended go with the next
 //! write of their key; objects that grew for old snapshots are made small when a range of dead keys is looked over.
 //!
-//! Whoever has time does it: a thread of its own ([`crate::reclaimer`]), commits when there is no thread or it does not keep
+//! Threads with time do it: a thread of its own ([`crate::reclaimer`]), commits when there is no thread or it does not keep
 //! up, and [`vacuum`](StateContext::vacuum).
 //!
 //! A crash leaves each key either with its object or gone; nothing is lost that anybody could see, nothing leaks.
@@ -88,7 +88,7 @@ impl Slice {
     }
 }
 
-/// Whether to wait for whoever holds a group exclusively.
+/// Tells whether to wait for whoever holds a group exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     Waits,
@@ -216,7 +216,7 @@ impl StateContext {
         Ok(Some(LeafPass { slice, waiting, next }))
     }
 
-    /// Whether it is worth holding the key of an object. Nothing is held, and what is there may change meanwhile.
+    /// Tells whether it is worth holding the key of an object. Nothing is held, and what is there may change meanwhile.
     fn may_give_back(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
         let invalid = &state.group.invalid;
         if state.is_chained() {

@@ -23,7 +23,7 @@ use crate::{Result, StateId, Timestamp};
 
 /// How long free blocks stay with the file in case that they are needed again.
 pub const RETURN_AFTER: Duration = Duration::from_secs(10);
-/// So much free space stays with the file, and a part of so many of its size.
+/// Free space that stays with the file, and the part of its size.
 const RETURN_BYTES_MIN: u64 = 8 << 20;
 const RETURN_PART: u64 = 8;
 /// How long the thread sleeps if nobody wakes it.

@@ -20,7 +20,7 @@ pub struct StateReclamation {
     pub held_by: Option<SnapshotHolder>,
 }
 
-/// Whoever has the oldest snapshot.
+/// Holder of the oldest snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHolder {
     /// The newest commit that it sees.

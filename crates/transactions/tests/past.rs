@@ -425,6 +425,32 @@ fn amounts(reader: &Transaction, states: &[Arc<State>; 2]) -> Result<Vec<(u8, Ve
     Ok(all)
 }
 
+/// Moves a part of what one account has to another; accounts are numbered within their state.
+fn move_amount(
+    context: &Arc<StateContext>,
+    states: &[Arc<State>],
+    from: (u64, u64),
+    to: (u64, u64),
+    random: &Env,
+) -> Result<(), Error> {
+    context.run(Isolation::Snapshot, Durability::None, Default::default(), |tx| {
+        let read = |(state, account): (u64, u64)| {
+            let amount = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
+            Ok::<_, Error>(tx.read(&states[state as usize], &key(account), amount)?.unwrap_or(0))
+        };
+        let (have, has) = (read(from)?, read(to)?);
+        let moved = have.div_ceil(1 + random.random_u64() % 3);
+        let write = |(state, account): (u64, u64), amount: u64| {
+            // Nothing is no row, and values of other lengths make other objects.
+            let times = 1 + (random.random_u64() % 9) as usize;
+            let value = (amount > 0).then(|| amount.to_le_bytes().repeat(times));
+            tx.write(&states[state as usize], &key(account), value.as_deref())
+        };
+        write(from, have - moved)?;
+        write(to, has + moved)
+    })
+}
+
 fn look_back_beside_writers(protocol: Protocol, one_group: bool) {
     let context = context_with(protocol);
     let group = context.create_group().unwrap();
@@ -452,26 +478,7 @@ fn look_back_beside_writers(protocol: Protocol, one_group: bool) {
                     if from == to {
                         continue;
                     }
-                    let moved =
-                        context.run(Isolation::Snapshot, Durability::None, Default::default(), |tx| {
-                            let read = |(state, account): (u64, u64)| {
-                                let amount =
-                                    |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
-                                Ok::<_, Error>(
-                                    tx.read(&states[state as usize], &key(account), amount)?.unwrap_or(0),
-                                )
-                            };
-                            let (have, has) = (read(from)?, read(to)?);
-                            let moved = have.div_ceil(1 + random.random_u64() % 3);
-                            let write = |(state, account): (u64, u64), amount: u64| {
-                                // Nothing is no row, and values of other lengths make other objects.
-                                let times = 1 + (random.random_u64() % 9) as usize;
-                                let value = (amount > 0).then(|| amount.to_le_bytes().repeat(times));
-                                tx.write(&states[state as usize], &key(account), value.as_deref())
-                            };
-                            write(from, have - moved)?;
-                            write(to, has + moved)
-                        });
+                    let moved = move_amount(context, states, from, to, &random);
                     moved.or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) }).unwrap();
                 }
             });

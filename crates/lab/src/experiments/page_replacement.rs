@@ -1,4 +1,4 @@
-//! Which pages go when a pool is larger than memory: clock, 2Q and S3-FIFO on a real pool, beside an LRU that sees every access.
+//! Replacement of pages when a pool is larger than memory: clock, 2Q and S3-FIFO on a real pool, beside an LRU that sees every access.
 //!
 //! A policy of the product learns only of pages that come back. So the traces are loads from a pool in the journal's domain
 //! with a budget, and a miss is a page fault of the thread that loads. LRU is computed for the same trace and as many pages as the pool had on
@@ -87,7 +87,7 @@ fn faults() -> Result<u64, Error> {
     Ok(number(7) + number(9))
 }
 
-/// What a run of a trace gave.
+/// Outcome of a run of a trace.
 struct Outcome {
     hit_rate: f64,
     ns_per_access: f64,

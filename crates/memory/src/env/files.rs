@@ -71,7 +71,7 @@ pub trait StorageFile: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Whether a mapping of the descriptor shows what is written to the file.
+    /// Tells whether a mapping of the descriptor shows what is written to the file.
     fn is_what_is_mapped(&self) -> bool {
         true
     }

@@ -350,7 +350,7 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
     Ok(())
 }
 
-/// Whether every pool without a budget is to have one in which nothing fits: so all tests show that pages may be given
+/// Tells whether every pool without a budget is to have one in which nothing fits: so all tests show that pages may be given
 /// back at any moment. Only in builds for tests.
 pub(crate) fn short_memory_is_asked() -> bool {
     cfg!(debug_assertions) && std::env::var_os("ENTRESOL_SHORT_MEMORY").is_some()

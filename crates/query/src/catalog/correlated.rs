@@ -306,7 +306,7 @@ struct Node {
     is_filter: bool,
     /// The columns that its expressions are computed from.
     columns: Vec<Column>,
-    /// Those among them that are run row by row themselves.
+    /// Columns among them that are run row by row themselves.
     computed: Vec<Column>,
 }
 
@@ -327,7 +327,7 @@ impl Node {
         contains_run(argument) || argument.column_refs().iter().any(|column| self.computed.contains(column))
     }
 
-    /// Whether the engine joins an EXISTS here, or an IN that is a condition by itself.
+    /// Tells whether the engine joins an EXISTS here, or an IN that is a condition by itself.
     fn joins(&self, subquery: &Subquery) -> bool {
         self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
     }

@@ -46,7 +46,8 @@ use entresol_tables::Modifier;
 
 use crate::walk::walk_mut;
 
-use self::build::{call, cast_to, null, number, sum, text};
+pub(crate) use self::build::call;
+use self::build::{cast_to, null, number, sum, text};
 use self::casts::tell_apart;
 use self::from::table;
 use self::lists::{

@@ -87,7 +87,7 @@ mod tests {
         IntervalMonthDayNano::new(months, days, nanoseconds)
     }
 
-    /// What PostgreSQL 15 answers.
+    /// Answers of PostgreSQL 15.
     #[test]
     fn fractions_become_smaller_units() {
         for (of, factor, expected) in [

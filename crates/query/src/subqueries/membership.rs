@@ -279,7 +279,7 @@ fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
     .data()
 }
 
-/// What is known of a list: [`EMPTY`], [`KNOWN`] or [`WITH_NULL`].
+/// State of a list: [`EMPTY`], [`KNOWN`] or [`WITH_NULL`].
 fn state(list: &LogicalPlan, value: &Expr) -> EngineResult<Expr> {
     let (rows, values) = (fresh("rows"), fresh("values"));
     let counts = [count(lit(1i64)).alias(&rows), count(value.clone()).alias(&values)];

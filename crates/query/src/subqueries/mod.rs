@@ -8,7 +8,7 @@
 //! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three values of SQL's
 //!   logic.
 //!
-//! What stays correlated is for [`crate::catalog::correlated`], which runs it row by row where it cannot be joined.
+//! Correlated subqueries that are left are for [`crate::catalog::correlated`], which runs it row by row where it cannot be joined.
 
 mod lifted;
 mod membership;

@@ -1,6 +1,6 @@
 //! Numbers by PostgreSQL's patterns: `9`, `0`, `.` and `D`, `,` and `G`, `S`, `MI`, `PL`, `SG`, `PR`, `L`, `FM`, and texts.
 //!
-//! What is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
+//! Text that is no pattern is copied. `EEEE`, `RN`, `TH` and `V` are refused.
 
 use crate::error::{Error, Result};
 
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// What PostgreSQL 15 answers.
+    /// Answers of PostgreSQL 15.
     #[test]
     fn numbers_are_shown_as_in_postgresql() {
         for (value, template, expected) in [

@@ -150,7 +150,6 @@ fn write_pattern(
     };
     let month = time.month0() as usize;
     let day = time.weekday().num_days_from_sunday() as usize;
-    let is_year_of_christ = time.year() > 0;
     match pattern {
         "Y,YYY" => {
             let year = shown_year(time.year());
@@ -169,26 +168,7 @@ fn write_pattern(
             let _ = if bare { write!(out, "{roman}") } else { write!(out, "{roman:4}") };
         }
         "A.M." | "P.M." | "AM" | "PM" | "A.D." | "B.C." | "AD" | "BC" => {
-            let text = match (pattern, time.hour() < 12) {
-                ("A.M." | "P.M.", true) => "A.M.",
-                ("A.M." | "P.M.", false) => "P.M.",
-                ("AM" | "PM", true) => "AM",
-                ("AM" | "PM", false) => "PM",
-                ("A.D." | "B.C.", _) => {
-                    if is_year_of_christ {
-                        "A.D."
-                    } else {
-                        "B.C."
-                    }
-                }
-                _ => {
-                    if is_year_of_christ {
-                        "AD"
-                    } else {
-                        "BC"
-                    }
-                }
-            };
+            let text = half_or_era(pattern, time.hour() < 12, time.year() > 0);
             let lower = written.starts_with(|c: char| c.is_ascii_lowercase());
             out.push_str(&if lower { text.to_ascii_lowercase() } else { text.to_owned() });
         }
@@ -207,6 +187,20 @@ fn write_pattern(
         }
     }
     Ok(None)
+}
+
+/// The half of a day or the era that a pattern stands for, with points if the pattern has some.
+fn half_or_era(pattern: &str, is_morning: bool, is_year_of_christ: bool) -> &'static str {
+    match pattern {
+        "A.M." | "P.M." if is_morning => "A.M.",
+        "A.M." | "P.M." => "P.M.",
+        "AM" | "PM" if is_morning => "AM",
+        "AM" | "PM" => "PM",
+        "A.D." | "B.C." if is_year_of_christ => "A.D.",
+        "A.D." | "B.C." => "B.C.",
+        _ if is_year_of_christ => "AD",
+        _ => "BC",
+    }
 }
 
 fn sign(ahead: i64) -> char {
@@ -304,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// What PostgreSQL 15 answers.
+    /// Answers of PostgreSQL 15.
     #[test]
     fn times_are_shown_as_in_postgresql() {
         let at = |text: &str, ahead| Moment::wall(parse_timestamp(text).unwrap(), ahead).unwrap();

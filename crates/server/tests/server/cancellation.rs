@@ -21,7 +21,7 @@ async fn durable(dir: &tempfile::TempDir) -> Served {
     Served::on(Database::open(dir.path().join("db"), database).unwrap(), options()).await
 }
 
-/// What statements find: all values are 0.
+/// Rows for the statements: all values are 0.
 async fn fill(client: &Client) {
     let rows = format!("INSERT INTO old SELECT value, 0 FROM generate_series(1, {ROWS})");
     client.batch_execute("CREATE TABLE old (id INT PRIMARY KEY, n INT)").await.unwrap();

@@ -78,7 +78,7 @@ async fn psql_shows_errors_as_it_does_with_postgresql() {
     served.stop().await;
 }
 
-/// What was accepted and has no effect is told, and a CHAR is padded.
+/// Notices for options without effect, and the blanks of a CHAR.
 #[tokio::test(flavor = "multi_thread")]
 async fn psql_shows_notices_and_blanks() {
     if !installed() {

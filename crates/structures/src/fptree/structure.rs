@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) type Path = Vec<(u32, usize)>;
 
 impl<K: TreeKey> FpTree<K> {
-    /// So much room a leaf has after it has taken over another: it is not split soon.
+    /// Room that a leaf has after it has taken over another: it is not split soon.
     const ROOM_AFTER_MERGE: usize = Leaf::<K>::CAPACITY / 4;
 
-    /// Whether a leaf that has just lost an entry gives the others to the leaf before: when it is empty, and on the way there twice,
+    /// Tells whether a leaf that lost an entry gives the others to the leaf before: when it is empty, and on the way there twice,
     /// so that keys that go one by one do not look at the leaf before each time.
     pub(super) fn is_to_merge(bitmap: u64) -> bool {
         let entries = bitmap.count_ones() as usize;

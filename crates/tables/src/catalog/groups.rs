@@ -1,6 +1,6 @@
 //! The state groups of tables: each table has one of its own, unless another is named.
 //!
-//! So a large commit to one table holds up no writer of another. Groups are never taken out of the directory of
+//! A large commit to one table therefore holds up no writer of another. Groups are never taken out of the directory of
 //! the context; that of the last table that goes is given to the next one that comes. What a crash leaves unused is
 //! found at open.
 //!
@@ -20,9 +20,9 @@ pub(super) struct TableGroups(Mutex<Groups>);
 struct Groups {
     /// How many tables a group has.
     tables: HashMap<GroupId, usize>,
-    /// Those without a state, which a table may have.
+    /// Groups without a state, which a table may have.
     unused: BTreeSet<GroupId>,
-    /// What tables share when no more groups can be made.
+    /// Group that tables share when no more can be made.
     shared: GroupId,
 }
 

@@ -97,7 +97,7 @@ pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result
     }
 }
 
-/// Whether a value of the right kind is one of the type.
+/// Tells whether a value of the right kind is one of the type.
 fn in_range(value: &Value, data_type: DataType) -> bool {
     match (value, data_type) {
         (Value::Decimal(unscaled), DataType::Decimal { precision, .. }) => {

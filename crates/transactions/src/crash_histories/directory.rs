@@ -77,7 +77,7 @@ fn run(pool: &Arc<Pool>, recorder: &Recorder<Content>, rounds: u64, seed: u64) -
     Ok(())
 }
 
-/// What segments are made of later is not empty.
+/// Leaves junk in the space that segments are made of later.
 fn leave_junk(pool: &Arc<Pool>) -> Result<()> {
     for _ in 0..4 {
         let reservation = pool.reserve(JUNK_BYTES)?;
@@ -141,7 +141,7 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
     nothing_leaks(pool, &context).map_err(text)?
 }
 
-/// What all states have.
+/// Rows that all states have.
 fn common_rows(context: &Arc<StateContext>, states: &[Arc<State>]) -> std::result::Result<Rows, String> {
     let first = rows_of(context, &states[0])?;
     for state in &states[1..] {

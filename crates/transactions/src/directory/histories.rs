@@ -15,7 +15,7 @@ pub(crate) struct HistoryEntry {
     pub(crate) of: StateId,
     /// Under which number it lies among the states.
     pub(crate) id: StateId,
-    /// What is older cannot be asked for.
+    /// Moments before it cannot be asked for.
     pub(crate) horizon: Timestamp,
     /// How long versions are kept after their end; `u64::MAX`: for ever.
     pub(crate) kept_ns: u64,

@@ -43,7 +43,7 @@ impl Directory {
         }
     }
 
-    /// What has to be reserved so that a commit of so many groups can become whole.
+    /// Reserves the list that a commit of so many groups needs to become whole.
     pub(crate) fn list_room<'p>(&self, pool: &'p Pool, groups: usize) -> Result<ListRoom<'p>> {
         if groups <= TOGETHER_MAX {
             return Ok(ListRoom(None));
@@ -75,7 +75,7 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    /// Whether [`Directory::add_last_cts`] can be used for a commit of so many groups.
+    /// Tells whether [`Directory::add_last_cts`] can be used for a commit of so many groups.
     pub(crate) fn are_together(groups: usize) -> bool {
         groups <= TOGETHER_MAX
     }

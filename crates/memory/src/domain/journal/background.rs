@@ -168,7 +168,7 @@ impl Background {
         !due.stop
     }
 
-    /// Whether the threads are about to end.
+    /// Tells whether the threads are about to end.
     pub(super) fn stops(&self) -> bool {
         self.due.lock().stop
     }

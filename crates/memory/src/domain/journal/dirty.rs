@@ -54,7 +54,7 @@ impl DirtyPages {
         end_bytes / PAGE_BYTES / 8 * maps
     }
 
-    /// Whether a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
+    /// Tells whether a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
     pub(super) fn is_clean(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let set = |bits: &Mapping| bits.words(page / 64 * 8, 1)[0].load(Ordering::Acquire) & bit != 0;

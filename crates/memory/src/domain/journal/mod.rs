@@ -204,7 +204,7 @@ struct Shared {
     /// As many buffers are full as there may be: who has not begun writes one. Changed under the append lock.
     is_behind: AtomicBool,
     background: Background,
-    /// What keeps the pool's pages within the budget, if there is one.
+    /// Keeper of the pool's pages within the budget, if there is one.
     residency: Option<Residency>,
     memory: Option<Arc<MemoryBudget>>,
     /// What the buffers take of the budget, if there is one.

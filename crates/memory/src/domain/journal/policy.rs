@@ -133,7 +133,7 @@ impl Shared {
         self.residency.as_ref().map_or(u64::MAX, Residency::changed_pages_max)
     }
 
-    /// What the policy says, or more if too many pages have changed to stay within the budget.
+    /// Bytes by the policy, or more if too many pages have changed to stay within the budget.
     fn gate_for(&self, bytes: u64, pages: PageCount) -> Gate {
         let pages_max = self.changed_pages_max();
         match self.policy.gate(bytes, pages) {

@@ -16,7 +16,7 @@
 //! 3. *Changed pages are bounded.* Checkpoints start when they are a quarter of the budget's part, appenders wait when they are
 //!    half of it ([`super::policy`]).
 //!
-//! What is resident is estimated by what the process has ([`pages::ProcessMemory`]) since the pages were counted; each turn of
+//! Resident memory is estimated by that of the process ([`pages::ProcessMemory`]) since the pages were counted; each turn of
 //! the hand counts them again.
 //!
 //! Memory: a byte for each page of a pool that is larger than its part of the budget.
@@ -55,7 +55,7 @@ const ROOM_MS: u64 = 50;
 /// Changed pages that a checkpoint does not start for.
 const CHANGED_PAGES_MIN: u64 = 256;
 
-/// What is known of a pool's pages in DRAM.
+/// State of a pool's pages in DRAM.
 pub(super) struct Residency {
     memory: Arc<MemoryBudget>,
     /// Bytes that the budget was told of.

@@ -30,7 +30,7 @@ pub(super) fn cast_to(expr: Expr, data_type: SqlType) -> Expr {
 }
 
 /// `name(arguments)`
-pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let args =
         arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
     Expr::Function(Function {

@@ -35,8 +35,14 @@ fn tell_apart_in(body: &mut SetExpr, keys: &mut [OrderByExpr]) {
 }
 
 fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
+    let cast = visit_expressions(&*select, |expr| match expr {
+        Expr::Cast { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    if cast.is_continue() {
+        return;
+    }
     let mut known: HashMap<String, Vec<String>> = HashMap::new();
-    let mut any_cast = false;
     let mut meet = |expr: &Expr| {
         let (written, bare) = (expr.to_string(), without_casts(expr));
         let alike = known.entry(bare.clone()).or_default();
@@ -57,13 +63,12 @@ fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr]) {
     }
     let mut calls = Vec::new();
     let _: ControlFlow<()> = visit_expressions(&*select, |expr| {
-        any_cast |= matches!(expr, Expr::Cast { .. });
         if matches!(expr, Expr::Function(_)) {
             calls.push(expr.clone());
         }
         ControlFlow::Continue(())
     });
-    if !any_cast || !aggregates(select, &calls) {
+    if !aggregates(select, &calls) {
         return;
     }
     named.into_iter().chain(&calls).for_each(&mut meet);

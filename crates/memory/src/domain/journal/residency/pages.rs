@@ -1,4 +1,4 @@
-//! What the system tells of a process's memory.
+//! Memory of a process, as the system tells it.
 
 use std::fs::File;
 use std::io;

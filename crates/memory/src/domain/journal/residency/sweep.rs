@@ -69,7 +69,7 @@ pub(super) struct Sweeper {
     kept: Vec<u64>,
     content: AlignedBuffer,
     warned: bool,
-    /// Whether pages are compared with the file before they go: a read for each.
+    /// Tells whether pages are compared with the file before they go: a read for each.
     compares: bool,
 }
 

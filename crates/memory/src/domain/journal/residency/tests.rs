@@ -56,7 +56,7 @@ impl Random {
 /// the next try, however fast the machine.
 const BURST: u64 = 150;
 
-/// What the threads that store share with the one that gives pages back.
+/// State that the storing threads share with the one that gives pages back.
 #[derive(Default)]
 struct Pace {
     stop: AtomicBool,
