@@ -115,7 +115,7 @@ impl Checks {
 pub(crate) fn normalised(state: SessionState, table: &str, schema: &Schema, check: &Expr) -> Result<String> {
     let columns = visible_schema(schema, Zone::of(state.config_options())?.name());
     let computed = Scope::new(state, &[(table, &columns)])?.plan("CHECK", check)?;
-    check_boolean("CHECK", &computed)?;
+    check_boolean("CHECK", computed.field.data_type())?;
     let mut check = check.clone();
     let visited: ControlFlow<()> = visit_expressions_mut(&mut check, |expr| {
         if let Expr::CompoundIdentifier(parts) = expr

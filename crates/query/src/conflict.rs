@@ -12,24 +12,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
-use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::execution::context::SessionState;
 use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
-use entresol_tables::{Arbiter, Catalog, Column, Row, Table, Value};
+use entresol_tables::{Arbiter, Column, Row, Table, Value};
 use entresol_transactions::Transaction;
 
 use crate::assignment;
-use crate::checks::Checks;
+use crate::computation::Computation;
 use crate::error::{Error, Result};
-use crate::expressions::{Computed, Scope, check_boolean};
+use crate::expressions::{Item, check_boolean};
 use crate::generated;
 use crate::rows;
+use crate::session::Session;
 use crate::source;
 use crate::syntax::{identifier, table_name};
 use crate::types::visible_schema;
-use crate::zones::Zone;
 
 /// The relation that stands for the row that was to be inserted.
 const EXCLUDED: &str = "excluded";
@@ -42,28 +40,64 @@ pub(crate) struct OnConflict {
     update: Option<Assignments>,
 }
 
-/// The rows that a DO UPDATE changes: their old keys, what they become, and which of the rows that were met they are.
-struct Changes {
+/// What is to be written of the rows of a statement.
+pub(crate) struct Resolved {
+    new: Vec<Row>,
+    /// Of the rows that are changed: their old keys, and what they become.
     keys: Vec<Row>,
     changed: Vec<Row>,
-    chosen: Vec<usize>,
+    /// Which of the rows that were given each of the new and of the changed is.
+    new_places: Vec<usize>,
+    changed_places: Vec<usize>,
+}
+
+impl Resolved {
+    /// Rows that are all new.
+    pub(crate) fn new(rows: Vec<Row>) -> Resolved {
+        let new_places = (0..rows.len()).collect();
+        Resolved { new: rows, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() }
+    }
+
+    /// How many rows are written.
+    pub(crate) fn len(&self) -> usize {
+        self.new.len() + self.changed.len()
+    }
+
+    /// The rows that were there, as they become.
+    pub(crate) fn changed(&self) -> &[Row] {
+        &self.changed
+    }
+
+    /// The rows that are written, in the order of those that were given.
+    pub(crate) fn in_order(&self) -> Vec<&Row> {
+        let new = self.new_places.iter().zip(&self.new);
+        let mut rows: Vec<_> = new.chain(self.changed_places.iter().zip(&self.changed)).collect();
+        rows.sort_unstable_by_key(|(place, _)| **place);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Writes them.
+    pub(crate) fn write(&self, tx: &Transaction, table: &Arc<Table>) -> Result<()> {
+        if !self.changed.is_empty() {
+            table.update_many(tx, &self.keys, &self.changed)?;
+        }
+        Ok(table.insert_many(tx, &self.new)?)
+    }
 }
 
 /// DO UPDATE.
 struct Assignments {
     assigned: Vec<usize>,
-    values: Vec<Computed>,
-    condition: Option<Computed>,
+    values: Computation,
+    condition: Option<Computation>,
     /// Of the row that is there and the excluded one.
     schema: SchemaRef,
     columns: Vec<Column>,
-    zone: Zone,
 }
 
 impl OnConflict {
-    pub(crate) fn new(
-        catalog: &Catalog,
-        state: &SessionState,
+    pub(crate) async fn new(
+        session: &Session,
         table: &Table,
         name: &str,
         on: &OnInsert,
@@ -74,7 +108,8 @@ impl OnConflict {
         let (arbiters, update) = match (&on.conflict_target, &on.action) {
             (target, OnConflictAction::DoNothing) => (arbiters(table, target.as_ref())?, None),
             (Some(target), OnConflictAction::DoUpdate(update)) => {
-                (arbiters(table, Some(target))?, Some(Assignments::new(catalog, state, table, name, update)?))
+                let update = Assignments::new(session, table, name, update).await?;
+                (arbiters(table, Some(target))?, Some(update))
             }
             (None, OnConflictAction::DoUpdate(_)) => {
                 let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
@@ -85,14 +120,23 @@ impl OnConflict {
         Ok(OnConflict { arbiters, seen, update })
     }
 
-    /// Inserts the rows that meet no other, deals with the rest; returns those that were written.
-    pub(crate) fn insert(
+    /// Whether it reads tables, so that all rows have to come at once.
+    pub(crate) fn reads_tables(&self) -> bool {
+        self.computations().any(Computation::reads_tables)
+    }
+
+    fn computations(&self) -> impl Iterator<Item = &Computation> {
+        self.update.iter().flat_map(|update| [&update.values].into_iter().chain(&update.condition))
+    }
+
+    /// Finds which of the rows meet others, and what becomes of those. Nothing is written yet.
+    pub(crate) async fn resolve(
         &mut self,
+        session: &Session,
         tx: &Transaction,
         table: &Arc<Table>,
-        checks: &Checks,
         rows: Vec<Row>,
-    ) -> Result<Vec<Row>> {
+    ) -> Result<Resolved> {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
         let mut skipped = vec![false; rows.len()];
         for (arbiter, seen) in self.arbiters.iter().zip(&mut self.seen) {
@@ -130,95 +174,84 @@ impl OnConflict {
                 }
             }
         }
-        let Some(update) = &self.update else {
-            table.insert_many(tx, &new)?;
-            return Ok(new);
-        };
-        let Changes { keys, changed, chosen } = update.apply(table, old, &excluded)?;
-        checks.check(&changed)?;
-        table.update_many(tx, &keys, &changed)?;
-        table.insert_many(tx, &new)?;
-        // In the order of the rows that were given.
-        let changed_places = chosen.into_iter().map(|at| old_places[at]);
-        let mut written: Vec<(usize, Row)> =
-            new_places.into_iter().zip(new).chain(changed_places.zip(changed)).collect();
-        written.sort_unstable_by_key(|(place, _)| *place);
-        Ok(written.into_iter().map(|(_, row)| row).collect())
+        let mut resolved =
+            Resolved { new, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() };
+        if let Some(update) = &self.update {
+            update.apply(session, table, old, &excluded, &old_places, &mut resolved).await?;
+        }
+        Ok(resolved)
     }
 }
 
 impl Assignments {
-    fn new(
-        catalog: &Catalog,
-        state: &SessionState,
-        table: &Table,
-        name: &str,
-        update: &DoUpdate,
-    ) -> Result<Assignments> {
-        let zone = Zone::of(state.config_options())?;
-        let visible = visible_schema(table.schema(), zone.name());
-        let scope = Scope::new(state.clone(), &[(name, &visible), (EXCLUDED, &visible)])?;
+    async fn new(session: &Session, table: &Table, name: &str, update: &DoUpdate) -> Result<Assignments> {
+        let visible = visible_schema(table.schema(), session.zone.name());
+        let relations = [(name, &visible), (EXCLUDED, &visible)];
         let assigned = source::assigned_columns(table, &update.assignments)?;
         let given = update.assignments.iter().map(|assignment| &assignment.value);
-        generated::check_assigned(catalog, table, assigned.iter().copied().zip(given))?;
-        let mut values = Vec::with_capacity(assigned.len());
+        generated::check_assigned(&session.catalog, table, assigned.iter().copied().zip(given))?;
+        let mut items = Vec::with_capacity(assigned.len());
         for (assignment, &column) in update.assignments.iter().zip(&assigned) {
-            let value = scope.plan("SET", &source::assigned_value(table, column, &assignment.value)?)?;
-            let column = &table.schema().columns()[column];
-            assignment::check(table.name(), column, value.field.data_type())?;
-            values.push(value);
+            let expr = source::assigned_value(table, column, &assignment.value)?;
+            items.push(Item { expr, name: table.schema().columns()[column].name.clone() });
         }
-        let condition =
-            update.selection.as_ref().map(|condition| scope.plan("WHERE", condition)).transpose()?;
-        condition.as_ref().map_or(Ok(()), |condition| check_boolean("WHERE", condition))?;
+        let values = Computation::new(session, "SET", &relations, &items).await?;
+        for (field, &column) in values.fields().fields().iter().zip(&assigned) {
+            assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
+        }
+        let condition = match &update.selection {
+            None => None,
+            Some(condition) => {
+                let items = [Item { expr: condition.clone(), name: "condition".to_owned() }];
+                let condition = Computation::new(session, "WHERE", &relations, &items).await?;
+                check_boolean("WHERE", condition.fields().field(0).data_type())?;
+                Some(condition)
+            }
+        };
         let columns = table.schema().visible_columns();
         let nullable =
             |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
         let fields: Fields = visible.fields().iter().chain(visible.fields()).map(nullable).collect();
         let columns: Vec<Column> = columns.iter().chain(columns).cloned().collect();
-        Ok(Assignments {
-            assigned,
-            values,
-            condition,
-            schema: Arc::new(ArrowSchema::new(fields)),
-            columns,
-            zone,
-        })
+        Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
     }
 
-    fn apply(&self, table: &Table, old: Vec<Row>, excluded: &[Row]) -> Result<Changes> {
+    /// Adds to `resolved` what becomes of the rows that are there, each beside the one that was to be inserted.
+    async fn apply(
+        &self,
+        session: &Session,
+        table: &Table,
+        old: Vec<Row>,
+        excluded: &[Row],
+        places: &[usize],
+        resolved: &mut Resolved,
+    ) -> Result<()> {
         let visible = table.schema().visible_columns().len();
         let both: Vec<Row> = old
             .iter()
             .zip(excluded)
             .map(|(old, excluded)| old[..visible].iter().chain(&excluded[..visible]).cloned().collect())
             .collect();
-        let batch = rows::batch(&self.schema, &self.columns, &both)?;
-        let chosen = match &self.condition {
-            None => vec![true; old.len()],
-            Some(condition) => {
-                let met = cast(&condition.evaluate(&batch)?, &ArrowType::Boolean)?;
-                let met = met.as_boolean();
-                (0..met.len()).map(|at| met.is_valid(at) && met.value(at)).collect()
-            }
-        };
-        let fields: Fields =
-            self.values.iter().map(|value| value.field.clone().with_nullable(true)).collect();
-        let arrays: Result<Vec<_>> = self.values.iter().map(|value| value.evaluate(&batch)).collect();
-        let values = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays?)?;
-        let new = assignment::rows(table, &self.assigned, &values, &self.zone)?;
-        let mut changes = Changes { keys: Vec::new(), changed: Vec::new(), chosen: Vec::new() };
-        for (at, ((mut row, mut values), chosen)) in old.into_iter().zip(new).zip(chosen).enumerate() {
-            if chosen {
-                changes.keys.push(table.key_of(&row));
-                for &column in &self.assigned {
-                    row[column] = std::mem::replace(&mut values[column], Value::Null);
-                }
-                changes.changed.push(row);
-                changes.chosen.push(at);
-            }
+        let mut batch = rows::batch(&self.schema, &self.columns, &both)?;
+        let mut chosen: Vec<(usize, Row)> = places.iter().copied().zip(old).collect();
+        if let Some(condition) = &self.condition {
+            let met = cast(condition.of(session, &batch).await?.column(0), &ArrowType::Boolean)?;
+            let met = met.as_boolean();
+            batch = filter_record_batch(&batch, met)?;
+            let mut at = 0..;
+            chosen.retain(|_| at.next().is_some_and(|at| met.is_valid(at) && met.value(at)));
         }
-        Ok(changes)
+        let values = self.values.of(session, &batch).await?;
+        let new = assignment::rows(table, &self.assigned, &values, &session.zone)?;
+        for ((place, mut row), mut values) in chosen.into_iter().zip(new) {
+            resolved.keys.push(table.key_of(&row));
+            for &column in &self.assigned {
+                row[column] = std::mem::replace(&mut values[column], Value::Null);
+            }
+            resolved.changed.push(row);
+            resolved.changed_places.push(place);
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Expressions over rows that are not in any table yet: defaults, checks, RETURNING, the SET of ON CONFLICT.
 //!
 //! They are planned as the projection of a query would be, with the same rules for types and numbers, and evaluated by
-//! DataFusion's physical expressions. `now()` is the time of the statement. Subqueries and aggregates are refused.
+//! DataFusion's physical expressions. `now()` is the time of the statement. Aggregates are refused; so are subqueries in
+//! defaults and checks, while those of RETURNING and ON CONFLICT are for [`crate::row_query`].
 
 use std::sync::Arc;
 
@@ -14,13 +15,16 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ExprWithAlias, SelectItem};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, ExprWithAlias, SelectItem, SelectItemQualifiedWildcardKind,
+};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::catalog::spelling;
 use crate::error::{Error, Result};
-use crate::syntax::identifier;
+use crate::source::quoted;
+use crate::syntax::{identifier, table_name};
 use crate::{numbers, overflow, typing};
 
 /// What the names in expressions mean.
@@ -36,6 +40,51 @@ pub(crate) struct Computed {
     pub(crate) field: Field,
     /// It may give another value for each row, whatever the row has.
     pub(crate) is_volatile: bool,
+}
+
+/// An expression with the name of what it gives.
+pub(crate) struct Item {
+    pub(crate) expr: SqlExpr,
+    pub(crate) name: String,
+}
+
+/// The items of a RETURNING, with all columns of the relations in place of `*`.
+pub(crate) fn returned_items(items: &[SelectItem], relations: &[(&str, &SchemaRef)]) -> Result<Vec<Item>> {
+    let mut named = Vec::with_capacity(items.len());
+    for item in items {
+        let whole = match item {
+            SelectItem::UnnamedExpr(expr) => {
+                named.push(Item { expr: expr.clone(), name: spelling::column_name(expr) });
+                continue;
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                named.push(Item { expr: expr.clone(), name: identifier(alias) });
+                continue;
+            }
+            SelectItem::Wildcard(options) if options.to_string().is_empty() => None,
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options)
+                if options.to_string().is_empty() =>
+            {
+                Some(table_name(name)?)
+            }
+            other => return Err(Error::unsupported(format!("{other} in RETURNING"))),
+        };
+        if let Some(whole) = &whole
+            && !relations.iter().any(|(name, _)| name == whole)
+        {
+            let message = format!("missing FROM-clause entry for table \"{whole}\"");
+            return Err(Error::coded("42P01", message));
+        }
+        for (relation, columns) in
+            relations.iter().filter(|(name, _)| whole.as_deref().is_none_or(|whole| whole == *name))
+        {
+            named.extend(columns.fields().iter().map(|field| Item {
+                expr: SqlExpr::CompoundIdentifier(vec![quoted(relation), quoted(field.name())]),
+                name: field.name().clone(),
+            }));
+        }
+    }
+    Ok(named)
 }
 
 impl Computed {
@@ -63,25 +112,14 @@ impl Scope {
         computed.pop().ok_or_else(|| Error::Internal("a planned expression is lost".into()))
     }
 
-    /// Plans the items of a RETURNING.
-    pub(crate) fn plan_items(&self, items: &[SelectItem]) -> Result<Vec<Computed>> {
-        let mut exprs = Vec::new();
-        for item in items {
-            match item {
-                SelectItem::UnnamedExpr(expr) => {
-                    let name = Some(spelling::column_name(expr));
-                    exprs.push(self.logical("RETURNING", expr.clone(), name)?);
-                }
-                SelectItem::ExprWithAlias { expr, alias } => {
-                    exprs.push(self.logical("RETURNING", expr.clone(), Some(identifier(alias)))?);
-                }
-                SelectItem::Wildcard(options) if options.to_string().is_empty() => {
-                    exprs.extend(self.schema.columns().into_iter().map(Expr::Column));
-                }
-                other => return Err(Error::unsupported(format!("{other} in RETURNING"))),
-            }
-        }
-        self.physical(exprs)
+    /// Plans expressions that have names; `what` names their clause in errors.
+    pub(crate) fn plan_items<'i>(
+        &self,
+        what: &str,
+        items: impl Iterator<Item = &'i Item>,
+    ) -> Result<Vec<Computed>> {
+        let named = items.map(|item| self.logical(what, item.expr.clone(), Some(item.name.clone())));
+        self.physical(named.collect::<Result<_>>()?)
     }
 
     fn logical(&self, what: &str, mut expr: SqlExpr, alias: Option<String>) -> Result<Expr> {
@@ -151,8 +189,8 @@ fn name_of(expr: &Expr) -> String {
 }
 
 /// Refuses what is not a truth value.
-pub(crate) fn check_boolean(what: &str, computed: &Computed) -> Result<()> {
-    match computed.field.data_type() {
+pub(crate) fn check_boolean(what: &str, data_type: &ArrowType) -> Result<()> {
+    match data_type {
         ArrowType::Boolean | ArrowType::Null => Ok(()),
         other => {
             Err(Error::coded("42804", format!("argument of {what} must be type boolean, not type {other}")))

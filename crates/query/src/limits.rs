@@ -17,8 +17,9 @@ use crate::engine::query_statement;
 use crate::error::{Error, Result};
 use crate::numbers;
 use crate::statement::{inner_mut, template};
+use crate::syntax::has_subquery;
 use crate::typing::typed;
-use crate::walk::{visit_expressions, walk_mut};
+use crate::walk::walk_mut;
 
 /// Does a statement have a LIMIT that is to be computed?
 pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
@@ -76,11 +77,7 @@ struct Limits<F> {
 
 impl<F: FnMut(Clause, &mut Expr)> Limits<F> {
     fn meet(&mut self, clause: Clause, expr: &mut Expr) {
-        let has_subquery = visit_expressions(&*expr, |part| match part {
-            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        });
-        if has_subquery.is_break() {
+        if has_subquery(expr) {
             self.found.push((clause, expr.clone()));
             (self.f)(clause, expr);
         }

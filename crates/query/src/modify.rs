@@ -1,31 +1,32 @@
 //! INSERT, UPDATE and DELETE of tables with defaults and checks, with ON CONFLICT and RETURNING.
 //!
 //! ```text
-//!   query ─▶ rows ─▶ defaults ─▶ checks ─▶ conflicts ─▶ table ─▶ RETURNING
+//!   query ─▶ rows ─▶ defaults ─▶ checks ─▶ conflicts ─▶ RETURNING ─▶ table
 //! ```
 //!
 //! - What a statement writes is computed before it is written, batch by batch; all of it first if the statement reads its
-//!   own table. Errors leave the writes so far in the transaction; the caller rolls back to its mark.
+//!   own table, or has subqueries in RETURNING or DO UPDATE: they see what was there before the statement. Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //! - Plain statements on plain tables don't come here ([`concerns_insert`] and its siblings).
 //!
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Update};
-use entresol_tables::{Catalog, Row, Table, Value};
+use entresol_tables::{Catalog, Column, Row, Table};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 
 use crate::checks::Checks;
-use crate::conflict::OnConflict;
+use crate::computation::Computation;
+use crate::conflict::{OnConflict, Resolved};
 use crate::defaults::{self, Defaults};
 use crate::engine::{self, query_statement};
 use crate::error::Result;
-use crate::expressions::{Computed, Scope};
+use crate::expressions::returned_items;
 use crate::result::{Collected, StatementResult};
 use crate::session::Session;
 use crate::source::{self, ChangeSource, InsertSource};
@@ -58,22 +59,21 @@ pub(crate) async fn insert(
     let source = source::any_insert(&session.catalog, statement)?;
     let table = Arc::clone(&source.table);
     generated::check_inserted(&session.catalog, &table, &source.targets, statement)?;
-    let state = session.context.state();
     let conflict = match &statement.on {
-        Some(on) => Some(OnConflict::new(&session.catalog, &state, &table, &source.name, on)?),
+        Some(on) => Some(OnConflict::new(session, &table, &source.name, on).await?),
         None => None,
     };
     let mut inserter = Inserter {
+        session,
         tx,
         table: &table,
-        checks: Checks::new(state.clone(), &table)?,
+        checks: Checks::new(session.context.state(), &table)?,
         conflict,
-        returned: statement.returning.is_some().then(Vec::new),
+        returning: Returning::new(session, &table, &source.name, statement.returning.as_deref()).await?,
         inserted: 0,
     };
     insert_from(session, &source, &mut inserter).await?;
-    let Inserter { returned, inserted, .. } = inserter;
-    result("INSERT", session, &table, &source.name, inserted, statement.returning.as_deref(), returned)
+    Ok(result("INSERT", inserter.inserted, inserter.returning))
 }
 
 async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut Inserter<'_>) -> Result<()> {
@@ -82,30 +82,34 @@ async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut In
     let Some(query) = &source.query else {
         let mut rows = vec![defaults::empty_row(table.schema())];
         Defaults::new(state, table, &[])?.fill(&mut rows)?;
-        return inserter.insert(rows);
+        return inserter.insert(rows).await;
     };
     let mut query = query.clone();
     defaults::spell_out(&mut query, table, &source.targets)?;
     if let Some(mut rows) = literals::rows(source, &query, &[], &session.zone) {
         let given = &source.targets[..width(&query)];
         Defaults::new(state, table, given)?.fill(&mut rows)?;
-        return inserter.insert(rows);
+        return inserter.insert(rows).await;
     }
     let frame = engine::plan_query(session, query_statement(query)).await?;
     engine::check_columns(source, &frame)?;
     let given = &source.targets[..frame.schema().fields().len()];
     let defaults = Defaults::new(state, table, given)?;
-    let mut take = |batch: &RecordBatch| {
+    let complete = |batch: &RecordBatch| -> Result<Vec<Row>> {
         let mut rows = assignment::rows(table, given, batch, &session.zone)?;
         defaults.fill(&mut rows)?;
-        inserter.insert(rows)
+        Ok(rows)
     };
-    if engine::reads(frame.logical_plan(), table)? {
-        return frame.collect().await?.iter().try_for_each(take);
+    if inserter.reads_tables() || engine::reads(frame.logical_plan(), table)? {
+        let mut rows = Vec::new();
+        for batch in frame.collect().await? {
+            rows.append(&mut complete(&batch)?);
+        }
+        return inserter.insert(rows).await;
     }
     let mut stream = frame.execute_stream().await?;
     while let Some(batch) = stream.next().await {
-        take(&batch?)?;
+        inserter.insert(complete(&batch?)?).await?;
     }
     Ok(())
 }
@@ -120,30 +124,34 @@ fn width(query: &Query) -> usize {
 
 /// Puts complete rows into a table.
 struct Inserter<'t> {
+    session: &'t Session,
     tx: &'t Arc<Transaction>,
     table: &'t Arc<Table>,
     checks: Checks,
     conflict: Option<OnConflict>,
-    /// The rows that were written, if somebody wants them.
-    returned: Option<Vec<Row>>,
+    returning: Option<Returning>,
     inserted: u64,
 }
 
 impl Inserter<'_> {
-    fn insert(&mut self, rows: Vec<Row>) -> Result<()> {
+    /// Whether ON CONFLICT or RETURNING read tables, so that all rows have to come at once.
+    fn reads_tables(&self) -> bool {
+        self.conflict.as_ref().is_some_and(OnConflict::reads_tables)
+            || self.returning.as_ref().is_some_and(|returning| returning.computation.reads_tables())
+    }
+
+    async fn insert(&mut self, rows: Vec<Row>) -> Result<()> {
         self.checks.check(&rows)?;
-        let written = match &mut self.conflict {
-            None => {
-                self.table.insert_many(self.tx, &rows)?;
-                rows
-            }
-            Some(conflict) => conflict.insert(self.tx, self.table, &self.checks, rows)?,
+        let resolved = match &mut self.conflict {
+            None => Resolved::new(rows),
+            Some(conflict) => conflict.resolve(self.session, self.tx, self.table, rows).await?,
         };
-        self.inserted += written.len() as u64;
-        if let Some(returned) = &mut self.returned {
-            returned.extend(written);
+        self.checks.check(resolved.changed())?;
+        self.inserted += resolved.len() as u64;
+        if let Some(returning) = &mut self.returning {
+            returning.add(self.session, &resolved.in_order()).await?;
         }
-        Ok(())
+        resolved.write(self.tx, self.table)
     }
 }
 
@@ -160,9 +168,12 @@ pub(crate) async fn update(
     let (old_keys, rows) = write::updated(&source, &batches, &session.zone)?;
     let table = &source.table;
     Checks::new(session.context.state(), table)?.check(&rows)?;
+    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    if let Some(returning) = &mut returning {
+        returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
+    }
     table.update_many(tx, &old_keys, &rows)?;
-    let (count, returning) = (rows.len() as u64, statement.returning.as_deref());
-    result("UPDATE", session, table, &source.name, count, returning, Some(rows))
+    Ok(result("UPDATE", rows.len() as u64, returning))
 }
 
 pub(crate) async fn delete(
@@ -177,54 +188,62 @@ pub(crate) async fn delete(
     for batch in &batches {
         deleted.extend(assignment::rows(table, old, batch, &session.zone)?);
     }
+    let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
+    if let Some(returning) = &mut returning {
+        returning.add(session, &deleted.iter().collect::<Vec<_>>()).await?;
+    }
     let keys: Vec<Row> = deleted.iter().map(|row| table.key_of(row)).collect();
     let count = table.delete_many(tx, &keys)? as u64;
-    result("DELETE", session, table, &source.name, count, statement.returning.as_deref(), Some(deleted))
+    Ok(result("DELETE", count, returning))
 }
 
-/// The result of a statement, with what RETURNING makes of the rows.
-fn result(
-    verb: &'static str,
-    session: &Session,
-    table: &Table,
-    name: &str,
-    count: u64,
-    returning: Option<&[SelectItem]>,
-    returned: Option<Vec<Row>>,
-) -> Result<StatementResult> {
-    let (Some(items), Some(mut returned)) = (returning, returned) else {
-        return Ok(StatementResult::Count { verb, rows: count });
+/// What RETURNING makes of the rows that a statement writes.
+pub(crate) struct Returning {
+    computation: Computation,
+    columns: Vec<Column>,
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
+
+impl Returning {
+    /// Plans a RETURNING, if there is one, of a table that the statement calls `name`.
+    pub(crate) async fn new(
+        session: &Session,
+        table: &Table,
+        name: &str,
+        items: Option<&[SelectItem]>,
+    ) -> Result<Option<Returning>> {
+        let Some(items) = items else { return Ok(None) };
+        let schema = visible_schema(table.schema(), session.zone.name());
+        let relations = [(name, &schema)];
+        let items = returned_items(items, &relations)?;
+        let computation = Computation::new(session, "RETURNING", &relations, &items).await?;
+        let columns = table.schema().visible_columns().to_vec();
+        Ok(Some(Returning { computation, columns, schema, batches: Vec::new() }))
+    }
+
+    /// The columns that it gives.
+    pub(crate) fn fields(&self) -> SchemaRef {
+        self.computation.fields()
+    }
+
+    /// The plan of its query, if there are subqueries.
+    pub(crate) fn plan(&self) -> Option<&LogicalPlan> {
+        self.computation.plan()
+    }
+
+    async fn add(&mut self, session: &Session, rows: &[&Row]) -> Result<()> {
+        let batch = rows::batch(&self.schema, &self.columns, rows)?;
+        self.batches.push(self.computation.of(session, &batch).await?);
+        Ok(())
+    }
+}
+
+/// The result of a statement, with what RETURNING made of the rows.
+fn result(verb: &'static str, rows: u64, returning: Option<Returning>) -> StatementResult {
+    let Some(returning) = returning else {
+        return StatementResult::Count { verb, rows };
     };
-    let columns = table.schema().visible_columns();
-    let schema = visible_schema(table.schema(), session.zone.name());
-    let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
-    let schema_returned = fields_of(&computed);
-    // Rows from INSERT may lack what rows from a scan have: the hidden key.
-    returned.iter_mut().for_each(|row| row.resize(columns.len(), Value::Null));
-    let batch = rows::batch(&schema, columns, &returned)?;
-    let arrays: Result<Vec<ArrayRef>> = computed.iter().map(|computed| computed.evaluate(&batch)).collect();
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let batch = RecordBatch::try_new_with_options(Arc::clone(&schema_returned), arrays?, &options)?;
-    Ok(StatementResult::Returned {
-        verb,
-        rows: count,
-        returned: Collected { schema: schema_returned, batches: vec![batch] },
-    })
-}
-
-/// The columns that RETURNING gives, if there is one.
-pub(crate) fn returned_columns(
-    session: &Session,
-    table: &Table,
-    name: &str,
-    returning: Option<&[SelectItem]>,
-) -> Result<Option<SchemaRef>> {
-    let Some(items) = returning else { return Ok(None) };
-    let schema = visible_schema(table.schema(), session.zone.name());
-    let computed = Scope::new(session.context.state(), &[(name, &schema)])?.plan_items(items)?;
-    Ok(Some(fields_of(&computed)))
-}
-
-fn fields_of(computed: &[Computed]) -> SchemaRef {
-    Arc::new(ArrowSchema::new(computed.iter().map(|computed| computed.field.clone()).collect::<Vec<_>>()))
+    let schema = returning.batches.first().map_or_else(|| returning.fields(), RecordBatch::schema);
+    StatementResult::Returned { verb, rows, returned: Collected { schema, batches: returning.batches } }
 }

@@ -28,13 +28,15 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Insert, Query};
+use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
+use entresol_tables::Table;
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
 use self::kept::{Kept, kept};
 use crate::cursor::CursorUse;
 use crate::error::{Error, Result};
+use crate::modify::Returning;
 use crate::parameters::{self, Types};
 use crate::point::{self, Point};
 use crate::provider::Current;
@@ -281,7 +283,7 @@ impl Session {
             Command::Insert(insert) => {
                 let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
-                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 if let (Some(query), false) = (spelled, short) {
                     let query = engine::query_statement(query);
                     types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
@@ -291,7 +293,7 @@ impl Session {
             Command::Update(update) => {
                 let source = source::any_update(&self.catalog, update)?;
                 let returning = update.returning.as_deref();
-                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 let values = update.assignments.iter().map(|assignment| &assignment.value);
                 types.of_assigned(values.zip(columns), &self.zone);
@@ -302,7 +304,7 @@ impl Session {
             Command::Delete(delete) => {
                 let source = source::any_delete(&self.catalog, delete)?;
                 let returning = delete.returning.as_deref();
-                let returned = modify::returned_columns(self, &source.table, &source.name, returning)?;
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
                 let query = engine::query_statement(source.query);
                 types.of_plan(&engine::logical_plan(self, &state, query).await?)?;
                 (Work::Text, returned)
@@ -310,6 +312,21 @@ impl Session {
             other => (Work::Text, self.columns_of(other)),
         };
         Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// The columns that RETURNING gives, if there is one; what its subqueries tell of parameters is added.
+    async fn returned(
+        &self,
+        table: &Table,
+        name: &str,
+        returning: Option<&[SelectItem]>,
+        types: &mut Types,
+    ) -> Result<Option<SchemaRef>> {
+        let Some(returning) = Returning::new(self, table, name, returning).await? else {
+            return Ok(None);
+        };
+        returning.plan().map_or(Ok(()), |plan| types.of_plan(plan))?;
+        Ok(Some(returning.fields()))
     }
 
     /// What is known of an INSERT without planning; the types of parameters that are assigned to columns are added.

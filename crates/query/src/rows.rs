@@ -1,5 +1,6 @@
 //! Rows of values as Arrow batches: what checks, RETURNING and ON CONFLICT compute with.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -13,7 +14,11 @@ use entresol_tables::{Column, DataType, Row, Value};
 use crate::error::Result;
 
 /// The first columns of rows, which are `columns`, as a batch of this schema.
-pub(crate) fn batch(schema: &SchemaRef, columns: &[Column], rows: &[Row]) -> Result<RecordBatch> {
+pub(crate) fn batch<R: Borrow<Row>>(
+    schema: &SchemaRef,
+    columns: &[Column],
+    rows: &[R],
+) -> Result<RecordBatch> {
     let arrays: Result<Vec<ArrayRef>> = schema
         .fields()
         .iter()
@@ -25,14 +30,14 @@ pub(crate) fn batch(schema: &SchemaRef, columns: &[Column], rows: &[Row]) -> Res
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays?, &options)?)
 }
 
-fn array(data_type: DataType, arrow: &ArrowType, rows: &[Row], at: usize) -> Result<ArrayRef> {
+fn array<R: Borrow<Row>>(data_type: DataType, arrow: &ArrowType, rows: &[R], at: usize) -> Result<ArrayRef> {
     macro_rules! collect {
         ($array:ident, $($variant:ident)|+) => {
             collect!($array, $($variant)|+, std::convert::identity)
         };
         ($array:ident, $($variant:ident)|+, $of:expr) => {
             rows.iter()
-                .map(|row| match &row[at] {
+                .map(|row| match &row.borrow()[at] {
                     $(Value::$variant(value) => Some(($of)(*value)),)+
                     _ => None,
                 })
@@ -56,7 +61,7 @@ fn array(data_type: DataType, arrow: &ArrowType, rows: &[Row], at: usize) -> Res
             Arc::new(collect!(TimestampMicrosecondArray, Timestamp).with_data_type(arrow.clone()))
         }
         DataType::Varchar => {
-            let texts = rows.iter().map(|row| match &row[at] {
+            let texts = rows.iter().map(|row| match &row.borrow()[at] {
                 Value::Varchar(text) => Some(&**text),
                 _ => None,
             });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, Ident, Insert, ObjectName, Query, Select, SelectItem,
-    SetExpr, TableFactor, TableObject, Update, Value as Literal,
+    SetExpr, TableAlias, TableFactor, TableObject, Update, Value as Literal,
 };
 use entresol_tables::{Catalog, DataType, Table};
 
@@ -269,28 +269,32 @@ fn keyed_query(
     let select = template_select(&mut query)?;
     select.projection = projection;
     select.selection = selection;
-    let Some(TableFactor::Table { name, alias: table_alias, .. }) =
-        select.from.first_mut().map(|from| &mut from.relation)
-    else {
+    let Some(from) = select.from.first_mut() else {
         return Err(Error::Internal("the template of queries has no table".into()));
     };
-    *name = ObjectName::from(vec![quoted(CATALOG), quoted(KEYED_SCHEMA), quoted(table.name())]);
-    *table_alias = Some(datafusion::sql::sqlparser::ast::TableAlias {
-        explicit: true,
-        name: alias,
-        columns: Vec::new(),
-        at: None,
-    });
+    name_relation(&mut from.relation, [CATALOG, KEYED_SCHEMA, table.name()], alias)?;
     Ok(Box::new(query))
 }
 
-fn template_select(query: &mut Query) -> Result<&mut Select> {
+/// Puts a relation, and what it is called, in the place of the one in a template.
+pub(crate) fn name_relation(relation: &mut TableFactor, path: [&str; 3], called: Ident) -> Result<()> {
+    let TableFactor::Table { name, alias, .. } = relation else {
+        return Err(Error::Internal("the template of queries has no table".into()));
+    };
+    *name = ObjectName::from(path.map(quoted).to_vec());
+    *alias = Some(TableAlias { explicit: true, name: called, columns: Vec::new(), at: None });
+    Ok(())
+}
+
+/// The SELECT of a template.
+pub(crate) fn template_select(query: &mut Query) -> Result<&mut Select> {
     match query.body.as_mut() {
         SetExpr::Select(select) => Ok(select),
         other => Err(Error::Internal(format!("the template of queries is {other}"))),
     }
 }
 
-fn quoted(name: &str) -> Ident {
+/// A name that is taken as it is.
+pub(crate) fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }

@@ -1,12 +1,15 @@
 //! What is read off syntax trees: names as the catalog has them, and whether a statement has other clauses than those that
 //! are known.
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    FromTable, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableWithJoins,
+    Expr, FromTable, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableWithJoins,
 };
 
 use crate::error::{Error, Result};
 use crate::schemas::{CATALOG, SCHEMA};
+use crate::walk::visit_expressions;
 
 /// An identifier as the catalog has it: lower case unless it was quoted.
 pub(crate) fn identifier(ident: &Ident) -> String {
@@ -97,4 +100,13 @@ mod tests {
         assert_eq!(name("public.\"Meters\"").unwrap(), "Meters");
         assert!(name("entresol.memory").is_err());
     }
+}
+
+/// Does an expression have a subquery anywhere?
+pub(crate) fn has_subquery(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
