@@ -78,6 +78,52 @@ fn a_commit_that_cannot_be_made_durable_is_never_seen_and_latches() {
     }
 }
 
+/// A vacuum that meets a full disk or a device that fails says so, and takes nothing that is not dead.
+#[test]
+fn a_vacuum_that_fails_takes_only_what_is_dead() {
+    const KEYS: u64 = 3000;
+    let mut failed = 0;
+    let grace = [0, 1, 4, 15, 60];
+    for (fault, grace) in
+        [Fault::SyncError, Fault::WriteError, Fault::DiskFull].into_iter().flat_map(|f| grace.map(|g| (f, g)))
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let files = FaultyFiles::new();
+        let context = open(dir.path(), &files);
+        let group = context.create_group().unwrap();
+        let states = [(); 2].map(|()| context.create_state(group, KeyWidth::Eight).unwrap());
+        for value in [Some(&b"a value of some length"[..]), None] {
+            let writer = context.begin().unwrap();
+            // Every tenth key stays.
+            for number in (0..KEYS).filter(|number| value.is_some() || number % 10 != 0) {
+                states.iter().for_each(|state| writer.write(state, &key(number), value).unwrap());
+            }
+            writer.commit(Durability::Sync).unwrap();
+        }
+        let doomed = context.create_state(group, KeyWidth::Eight).unwrap();
+        (0..200).for_each(|number| put(&context, &doomed, number, b"x"));
+        context.drop_state(doomed.id()).unwrap();
+        context.pool().sync().unwrap();
+        let expected = both(&context, &states);
+        files.arm(fault, grace);
+        let vacuumed = context.vacuum().and_then(|_| Ok(context.pool().checkpoint()?));
+        let vacuumed = vacuumed.and_then(|()| Ok(context.pool().return_space().map(drop)?));
+        failed += u32::from(vacuumed.is_err());
+        assert_eq!(both(&context, &states), expected, "{fault:?} after {grace}: {vacuumed:?}");
+        drop((context, doomed, states));
+        files.arm(Fault::None, 0);
+        let context = open(dir.path(), &files);
+        let states = [0, 1].map(|id| context.state(StateId(id)).unwrap());
+        assert_eq!(both(&context, &states), expected, "{fault:?} after {grace}: {vacuumed:?}");
+        states.iter().for_each(|state| state.check_index().unwrap());
+        context.vacuum().unwrap();
+        let counts: Vec<u64> = context.reclamation().iter().map(|of| of.dead_keys).collect();
+        assert_eq!(counts, [0, 0], "{fault:?} after {grace}");
+        assert_eq!(both(&context, &states), expected);
+    }
+    assert!(failed >= 6, "only {failed} faults were met");
+}
+
 /// Commits that fail half-way, when the index cannot split, alternate with commits that succeed. Each failure
 /// needs a range of invalid timestamps; there are more failures than ranges.
 #[test]

@@ -240,6 +240,45 @@ fn a_dropped_state_is_destroyed_after_its_last_reader() {
     assert!(context.pool().stats().allocated_bytes <= before + 1024);
 }
 
+/// A state that is dropped while a vacuum works on it is left to the freeing of dropped states.
+#[test]
+fn a_vacuum_leaves_a_state_that_is_dropped_under_it() {
+    // Dropped before its turn, in the midst of it, and after it.
+    for drop_at in [1, 2, 3, 20] {
+        let (context, state, other) = two_states(KeyWidth::Eight);
+        let empty = context.pool().stats().allocated_bytes;
+        let doomed = context.create_state(state.group(), KeyWidth::Eight).unwrap();
+        for state in [&state, &doomed, &other] {
+            fill(&context, state, 0..3000, Some(b"value"));
+            fill(&context, state, 0..2990, None);
+        }
+        let mut steps = 0;
+        let states = [&doomed, &state, &other].map(Arc::clone);
+        let vacuumed = context.vacuum_states(&states, |_| {
+            steps += 1;
+            match steps == drop_at {
+                true => context.drop_state(doomed.id()),
+                false => Ok(()),
+            }
+        });
+        let stats = vacuumed.unwrap_or_else(|error| panic!("dropped at step {drop_at}: {error}"));
+        assert!(steps > drop_at, "it had {steps} steps");
+        assert!(stats.keys_removed > 0, "{stats:?}");
+        assert_eq!([&state, &other].map(|state| dead_keys(&context, state)), [0, 0]);
+        context.vacuum().unwrap();
+        for state in [&state, &other] {
+            assert_eq!(rows(&context.begin().unwrap(), state).len(), 10);
+            state.check_index().unwrap();
+        }
+        assert!(context.state(doomed.id()).is_none());
+        fill(&context, &state, 0..3000, None);
+        fill(&context, &other, 0..3000, None);
+        context.vacuum().unwrap();
+        let left = context.pool().stats().allocated_bytes;
+        assert!(left <= empty + 8192, "{left} bytes, {empty} at first");
+    }
+}
+
 /// Free blocks of the file go back to the disk while the database is open, and are there again when they are needed.
 #[test]
 fn the_file_gives_back_what_was_deleted() {
