@@ -9,13 +9,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
-use entresol_query::{Held, STACK_BYTES, SessionOptions, query_memory, statement_memory};
+use entresol_query::{STACK_BYTES, SessionOptions, Sessions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
 use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
@@ -46,8 +46,8 @@ pub(crate) struct Shared {
     durability: Durability,
     threads: usize,
     query_runtime: Arc<RuntimeEnv>,
-    /// The snapshots of sessions, if their age is bounded.
-    held: Option<Arc<Mutex<Vec<Held>>>>,
+    /// The sessions, with the snapshots that they hold.
+    sessions: Sessions,
     /// Taken when the last handle goes.
     runtime: Option<Runtime>,
 }
@@ -100,6 +100,10 @@ impl Database {
         let runtime = builder.build().map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
         })?;
+        let sessions = Sessions::default();
+        if let Some(age_max) = options.max_snapshot_age {
+            expire_snapshots(&runtime, sessions.clone(), age_max);
+        }
         let shared = Shared {
             reclaimer: Reclaimer::start(catalog.context()),
             catalog,
@@ -107,7 +111,7 @@ impl Database {
             durability: options.durability,
             threads,
             query_runtime,
-            held: options.max_snapshot_age.map(|age| expire_snapshots(&runtime, age)),
+            sessions,
             runtime: Some(runtime),
         };
         Ok(Database { shared: Arc::new(shared) })
@@ -158,13 +162,10 @@ impl Database {
             durability: self.shared.durability,
             target_partitions: Some(self.shared.threads),
             runtime: Some(memory),
+            sessions: self.shared.sessions.clone(),
             ..SessionOptions::default()
         };
-        let session = entresol_query::Session::new(Arc::clone(&self.shared.catalog), options);
-        if let Some(held) = &self.shared.held {
-            held.lock().unwrap_or_else(PoisonError::into_inner).push(session.held());
-        }
-        Ok(session)
+        Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))
     }
 
     /// The tables.
@@ -280,22 +281,17 @@ impl Database {
 }
 
 /// Ends snapshots of sessions that are older, until the runtime ends.
-fn expire_snapshots(runtime: &Runtime, age_max: Duration) -> Arc<Mutex<Vec<Held>>> {
-    let held: Arc<Mutex<Vec<Held>>> = Arc::default();
-    let sessions = Arc::clone(&held);
+fn expire_snapshots(runtime: &Runtime, sessions: Sessions, age_max: Duration) {
     let between = (age_max / 10).clamp(EXPIRY_TIME_MIN, EXPIRY_TIME_MAX);
     runtime.spawn(async move {
         loop {
             tokio::time::sleep(between).await;
-            let mut sessions = sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            sessions.retain(|held| !held.is_abandoned());
-            let expired: usize = sessions.iter().map(|held| held.expire(age_max)).sum();
+            let expired = sessions.expire(age_max);
             if expired > 0 {
                 tracing::warn!(expired, ?age_max, "snapshots were too old and have ended");
             }
         }
     });
-    held
 }
 
 impl fmt::Debug for Database {

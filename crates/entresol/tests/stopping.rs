@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use entresol::arrow::array::AsArray;
 use entresol::memory::Env;
 use entresol::memory::env::{Fault, FaultyFiles};
 use entresol::{Database, DomainChoice, ErrorKind, Options};
@@ -34,6 +35,32 @@ fn a_snapshot_that_is_too_old_ends_and_says_so() {
         session.execute("BEGIN; SELECT * FROM t; COMMIT").unwrap();
     }
     drop((session, reader));
+    database.close().unwrap();
+}
+
+#[test]
+fn vacuum_says_which_session_holds_it_back() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut writer = database.session().unwrap();
+    writer
+        .execute(
+            "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT value FROM generate_series(1, 500)",
+        )
+        .unwrap();
+    let mut reader = database.session().unwrap();
+    reader.execute("BEGIN").unwrap();
+    reader.query("SELECT count(*) FROM t").unwrap();
+    writer.execute("DELETE FROM t; VACUUM t").unwrap();
+    let mut holder = || {
+        let held = writer.query("SELECT coalesce(held_by, 'nobody') FROM entresol.vacuum").unwrap();
+        held[0].column(0).as_string::<i32>().value(0).to_owned()
+    };
+    let held = holder();
+    assert!(held.starts_with("a session of entresol in this process for 0 s (transaction "), "{held}");
+    reader.execute("COMMIT").unwrap();
+    drop(reader);
+    assert_eq!(holder(), "nobody");
+    drop(writer);
     database.close().unwrap();
 }
 

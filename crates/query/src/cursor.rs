@@ -109,7 +109,7 @@ impl Session {
         }
         let savepoints = block.savepoints();
         let transaction = block.next_statement()?;
-        self.held.note(&transaction);
+        self.snapshots.note(&transaction);
         let _bound = self.bind(&transaction);
         let stream = engine::plan_query(self, query).await?.execute_stream().await?;
         self.cursors.0.insert(name.to_owned(), Cursor { rows: Portions::new(stream), savepoints });

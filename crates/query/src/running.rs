@@ -10,7 +10,6 @@ use entresol_transactions::{Cancellation, Interrupt, Transaction};
 use parking_lot::RwLock;
 
 use crate::error::{Error, Result};
-use crate::held::Held;
 use crate::session::Session;
 
 /// The statement of a session that began last; shared with its plans.
@@ -78,12 +77,7 @@ impl Session {
     /// The statement that runs stops the writes and the commit of this transaction.
     pub(crate) fn attend(&self, transaction: &Arc<Transaction>) {
         transaction.set_cancellation(self.running.statement());
-        self.held.note(transaction);
-    }
-
-    /// The snapshots that the session holds.
-    pub fn held(&self) -> Held {
-        self.held.clone()
+        self.snapshots.note(transaction);
     }
 
     /// Passes the point of no return of a statement whose parts take effect one by one: a definition.

@@ -16,7 +16,7 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result as EngineResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
-use entresol_tables::{Catalog, Error as TableError};
+use entresol_tables::Error as TableError;
 use entresol_transactions::Timestamp;
 
 use crate::catalog::view::Source;
@@ -59,7 +59,7 @@ impl Names {
         Names {
             public: tables(false),
             keyed: tables(true),
-            system: Arc::new(System { catalog: Arc::clone(&source.catalog) }),
+            system: Arc::new(System { source: source.clone() }),
             source: source.clone(),
         }
     }
@@ -171,7 +171,7 @@ impl SchemaProvider for Described {
 
 #[derive(Debug)]
 struct System {
-    catalog: Arc<Catalog>,
+    source: Source,
 }
 
 #[async_trait]
@@ -181,7 +181,7 @@ impl SchemaProvider for System {
     }
 
     async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        system::table(&self.catalog, name)
+        system::table(&self.source, name)
     }
 
     async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {

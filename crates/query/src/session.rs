@@ -37,7 +37,6 @@ use crate::error::{Error, Result};
 use crate::execute::Named;
 use crate::explain;
 use crate::functions::{self, Facts};
-use crate::held::Held;
 use crate::past;
 use crate::point;
 use crate::provider::Current;
@@ -46,6 +45,7 @@ use crate::running::{Running, StopsIfDropped};
 use crate::sequences;
 use crate::set;
 use crate::settings::{self, Settings};
+use crate::snapshots::{SessionSnapshots, Sessions};
 use crate::statement::{Command, parse};
 use crate::upkeep;
 use crate::vacuum;
@@ -71,6 +71,8 @@ pub struct SessionOptions {
     ///
     /// [`query_memory`]: crate::query_memory
     pub runtime: Option<Arc<RuntimeEnv>>,
+    /// The sessions of the database, to be shared by all of them.
+    pub sessions: Sessions,
 }
 
 impl Default for SessionOptions {
@@ -80,6 +82,7 @@ impl Default for SessionOptions {
             conflict_retries_max: CONFLICT_RETRIES_MAX,
             target_partitions: None,
             runtime: None,
+            sessions: Sessions::default(),
         }
     }
 }
@@ -90,7 +93,7 @@ pub struct Session {
     pub(crate) context: SessionContext,
     current: Arc<Current>,
     pub(crate) running: Arc<Running>,
-    pub(crate) held: Held,
+    pub(crate) snapshots: Arc<SessionSnapshots>,
     /// What the setting says.
     pub(crate) durability: Durability,
     options: SessionOptions,
@@ -118,6 +121,7 @@ impl Session {
             catalog: Arc::clone(&catalog),
             current: Arc::clone(&current),
             facts: Arc::clone(&facts),
+            sessions: options.sessions.clone(),
             views: Arc::default(),
         };
         let context = engine::context(&source, &options, &running);
@@ -131,7 +135,7 @@ impl Session {
             context,
             current,
             running,
-            held: Held::default(),
+            snapshots: options.sessions.register(&facts),
             durability,
             options,
             facts,
@@ -180,7 +184,7 @@ impl Session {
             }
             None => self.catalog.begin()?,
         };
-        self.held.note(&transaction);
+        self.snapshots.note(&transaction);
         let _bound = Bound::new(&self.current, &transaction);
         let result = match engine::plan_query(self, *statement).await {
             Ok(frame) => frame.execute_stream().await.map_err(Error::from),
@@ -302,7 +306,7 @@ impl Session {
             return Err(error);
         }
         let block = Block::new(&self.catalog, self.default_modes().with(modes))?;
-        self.held.note(block.transaction());
+        self.snapshots.note(block.transaction());
         self.block = Some(block);
         self.settings_before = Some(self.facts.settings());
         Ok(StatementResult::Done { verb: "BEGIN" })

@@ -21,20 +21,22 @@ use datafusion::datasource::MemTable;
 use entresol_memory::budget::ConsumerUsage;
 use entresol_tables::{Catalog, Table};
 
+use crate::catalog::view::Source;
 use crate::{past, vacuum};
 
 /// The names of the system tables.
 pub const TABLES: [&str; 6] = ["database", "history", "memory", "pool", "tables", "vacuum"];
 
 /// The content of a system table now; `None` if there is none of this name.
-pub(crate) fn table(catalog: &Catalog, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    let catalog = &source.catalog;
     let batch = match name {
         "database" => database(catalog)?,
         "history" => past::bounds(catalog)?,
         "memory" => memory(catalog)?,
         "pool" => pool(catalog)?,
         "tables" => tables(catalog)?,
-        "vacuum" => vacuum::progress(catalog)?,
+        "vacuum" => vacuum::progress(catalog, &source.sessions)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::result::StatementResult;
 use crate::schemas::{CATALOG, SCHEMA};
 use crate::session::{Session, blocking};
+use crate::snapshots::Sessions;
 
 /// Between two lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
@@ -193,7 +194,7 @@ fn work(catalog: &Catalog, states: &[Arc<State>], stop: &AtomicBool) -> Result<V
 }
 
 /// The content of `entresol.vacuum`.
-pub(crate) fn progress(catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(crate) fn progress(catalog: &Catalog, sessions: &Sessions) -> EngineResult<RecordBatch> {
     let mut names = std::collections::BTreeMap::new();
     for table in catalog.tables() {
         names.insert(table.state().id(), (table.name().to_owned(), None));
@@ -209,8 +210,11 @@ pub(crate) fn progress(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let passes: TimestampNanosecondArray =
         known.iter().map(|(_, of)| of.last_pass_ns.and_then(|at| i64::try_from(at).ok())).collect();
     let held = known.iter().map(|(_, of)| {
-        of.held_by
-            .map(|holder| format!("transaction {} with snapshot {}", holder.transaction, holder.snapshot))
+        of.held_by.map(|holder| {
+            let who = sessions.holder(holder.transaction);
+            let who = who.unwrap_or_else(|| "a transaction without a session".to_owned());
+            format!("{who} (transaction {}, snapshot {})", holder.transaction, holder.snapshot)
+        })
     });
     let columns: [(&str, ArrayRef); 7] = [
         ("table", Arc::new(StringArray::from_iter_values(known.iter().map(|((table, _), _)| table)))),

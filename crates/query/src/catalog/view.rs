@@ -11,6 +11,7 @@ use super::{information, named, oids, pg_types, relation};
 use crate::error::external;
 use crate::functions::{Client, Facts};
 use crate::provider::Current;
+use crate::snapshots::Sessions;
 use crate::views::Views;
 
 /// Where a [`View`] comes from; one per session.
@@ -19,6 +20,7 @@ pub(crate) struct Source {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) current: Arc<Current>,
     pub(crate) facts: Arc<Facts>,
+    pub(crate) sessions: Sessions,
     /// Set when the engine is there.
     pub(crate) views: Arc<OnceLock<Views>>,
 }

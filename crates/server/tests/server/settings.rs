@@ -182,3 +182,19 @@ async fn texts_of_one_shape_mean_what_they_say() {
     drop(client);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vacuum_names_the_session_that_holds_it_back_by_its_process_id() {
+    let served = Served::start().await;
+    let (writer, reader) = (served.client().await, served.client().await);
+    writer.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    writer.batch_execute("INSERT INTO t SELECT value FROM generate_series(1, 500)").await.unwrap();
+    reader.batch_execute("BEGIN; SELECT count(*) FROM t").await.unwrap();
+    let pid = one(&reader, "SELECT pg_backend_pid()").await;
+    writer.batch_execute("DELETE FROM t").await.unwrap();
+    writer.batch_execute("VACUUM t").await.unwrap();
+    let held = one(&writer, "SELECT held_by FROM entresol.vacuum").await;
+    assert!(held.starts_with(&format!("session {pid} of ")), "{held}, not {pid}");
+    drop((writer, reader));
+    served.stop().await;
+}
