@@ -36,10 +36,12 @@ test: setup ## Set up, build and run all tests.
 
 # The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
 .PHONY: soak
-soak: setup ## Run the crash tests at large size, with progress; ENTRESOL_SOAK=0.1 for a tenth.
+soak: setup ## Run the crash tests at large size and churn for eight hours; ENTRESOL_SOAK=0.1 for a tenth.
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory -p entresol-structures \
 		-p entresol-transactions -p entresol-tables --test 'crash*' -- --nocapture --test-threads 1
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory --lib no_power_failure -- --nocapture
+	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run churn \
+		--seconds $$(awk -v part=$${ENTRESOL_SOAK:-1} 'BEGIN { print int(28800 * part) }')
 
 .PHONY: test-dax
 test-dax: setup ## Fail the power on an emulated NVDIMM in QEMU; skipped where QEMU can't be had.

@@ -26,6 +26,8 @@ pub struct RunOptions {
     pub out: Option<PathBuf>,
     /// The program `lab`: experiments that kill start it as a process of their own.
     pub program: PathBuf,
+    /// How long an experiment that watches something over time takes; none: its own time.
+    pub seconds: Option<u64>,
 }
 
 impl RunOptions {

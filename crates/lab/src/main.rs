@@ -41,6 +41,9 @@ enum Command {
         /// Seed of all randomness.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// How long `churn` takes, in place of ten minutes.
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(10..))]
+        seconds: Option<u64>,
     },
     /// The process that `histories` starts and kills.
     #[command(hide = true)]
@@ -59,9 +62,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<bool, Error> {
-    let (names, quick, json, plot, dir, out, seed) = match command {
-        Command::Run { names, quick, json, plot, dir, out, seed } => {
-            (names, quick, json, plot, dir, out, seed)
+    let (names, quick, json, plot, dir, out, seed, seconds) = match command {
+        Command::Run { names, quick, json, plot, dir, out, seed, seconds } => {
+            (names, quick, json, plot, dir, out, seed, seconds)
         }
         Command::List => {
             for experiment in experiments::ALL {
@@ -78,7 +81,7 @@ fn run(command: Command) -> Result<bool, Error> {
     let chosen = names.iter().map(|name| experiments::find(name)).collect::<Result<Vec<_>, _>>()?;
     let program = std::env::current_exe()
         .map_err(|error| Error::Io { what: "find this program".to_string(), error })?;
-    let options = RunOptions { quick, seed, dir, out, program };
+    let options = RunOptions { quick, seed, dir, out, program, seconds };
     let mut reports = Vec::new();
     for experiment in chosen {
         let mut report = Report::new(experiment.name, quick);

@@ -9,7 +9,7 @@ fn every_experiment_holds_at_its_small_size() {
     for experiment in experiments::ALL {
         let mut report = Report::new(experiment.name, true);
         let program = env!("CARGO_BIN_EXE_lab").into();
-        let options = RunOptions { quick: true, seed: 7, dir: None, out: None, program };
+        let options = RunOptions { quick: true, seed: 7, dir: None, out: None, program, seconds: None };
         (experiment.run)(&options, &mut report).unwrap();
         assert!(report.passed(), "{report}");
         let json = report.to_json();

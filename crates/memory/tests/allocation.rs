@@ -513,7 +513,7 @@ fn a_full_disk_refuses_the_blocks_of_a_hole_and_nothing_else() {
         }
     };
     assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
-    assert!((20..32).contains(&held.len()), "{}", held.len());
+    assert!((1..4).contains(&held.len()), "{}", held.len());
     files.arm(Fault::None, 0);
     held.push(pool.reserve(10 << 20).unwrap());
     drop(held);

@@ -281,7 +281,7 @@ impl<'c> Execution<'c> {
             Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
         }
         for writes in writes.states.values() {
-            writes.keys.keys().for_each(|key| writes.state.dead.push(key));
+            writes.keys.keys().for_each(|key| writes.state.dead.push(cts, key));
         }
     }
 
@@ -355,7 +355,7 @@ impl<'c> Execution<'c> {
         for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
-                Step::Delete { state, key, .. } => state.dead.push(key),
+                Step::Delete { state, key, .. } => state.dead.push(cts, key),
                 Step::Build { state, key, reservation, replaced, .. } => {
                     let mut publication = self.pool.publication();
                     let offset = publication.allocate(reservation);
@@ -380,7 +380,7 @@ impl<'c> Execution<'c> {
                 Step::Chain { state, key, value, reservation, before } => {
                     self.prepend(state, key, reservation, before)?;
                     if value.is_none() {
-                        state.dead.push(key);
+                        state.dead.push(cts, key);
                     }
                 }
             }

@@ -78,6 +78,8 @@ pub struct StateContext {
     pub(crate) keeps_history: AtomicBool,
     /// When the next of them is to be pruned.
     pub(crate) prune_due_ns: AtomicU64,
+    /// Whether a round of pruning takes so long that commits have to help.
+    pub(crate) prune_is_late: AtomicBool,
     /// Small commits are one publication.
     at_once: AtomicBool,
     ranges: Mutex<()>,
@@ -154,6 +156,7 @@ impl StateContext {
             keeps_history: AtomicBool::new(!with_history.is_empty()),
             with_history: Mutex::new(with_history),
             prune_due_ns: AtomicU64::new(0),
+            prune_is_late: AtomicBool::new(false),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),
             ranges: Mutex::new(()),
             ranges_crowded: AtomicBool::new(false),

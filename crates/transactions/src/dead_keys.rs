@@ -1,14 +1,20 @@
 //! Keys of a state whose last version was deleted, waiting for their removal from the index.
 //!
-//! Known one by one as long as there are not too many; then they become a range of keys that is looked over leaf by leaf. So
-//! none is forgotten, however many there are. How many there are is stored beside the index from time to time ([`note`](
-//! entresol_structures::OrderedIndex::note)); after opening, a state that had some is a range from end to end.
+//! ```text
+//!   deletions ─▶ list, the oldest first ─▶ taken once no snapshot is older than the deletion
+//!        └ too many ─▶ count ─▶ sweep: laps over the index, leaf by leaf
+//! ```
+//!
+//! They are known one by one as long as there are not too many. Those beyond are counted, and a *sweep* finds them: it goes over
+//! the whole index, and again as long as keys came or had to wait meanwhile. So none is forgotten, however many there are,
+//! and keys that have to wait never stand before keys that need not. How many there are is stored beside the index from
+//! time to time ([`note`](entresol_structures::OrderedIndex::note)); after opening, a state that had some is swept.
 //!
 //! The count is an estimate: a key that was written again counts until somebody looks at it.
 //!
 //! Memory: [`DEAD_KEYS_MAX`] keys a state, [`QUEUED_KEYS_MAX`] keys all states together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,50 +26,72 @@ use smallvec::SmallVec;
 
 use crate::{StateId, Timestamp};
 
-/// How many dead keys a state knows one by one; beyond, it knows between which keys they lie.
+/// How many dead keys a state knows one by one; those beyond it counts.
 pub const DEAD_KEYS_MAX: usize = 65_536;
 /// How many all states together know one by one.
 pub const QUEUED_KEYS_MAX: u64 = 1 << 18;
+/// How many dead keys there may be for readers to add those that they meet.
+const MET_KEYS_MAX: u64 = 64;
+
+/// A key, and when it was deleted; 0: nobody knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeadKey {
+    pub(crate) deleted_at: Timestamp,
+    pub(crate) key: KeyBytes,
+}
 
 /// The dead keys of one state.
 pub(crate) struct DeadKeys {
     state: StateId,
     queue: Arc<ReclaimQueue>,
     known: Mutex<Known>,
-    /// Keys and those of the range.
+    /// Keys of the list and of the sweep.
     count: AtomicU64,
-    has_range: AtomicBool,
+    is_swept: AtomicBool,
     /// The count that is stored beside the index.
     stored: AtomicU64,
     /// Since the state was opened.
     reclaimed: AtomicU64,
     /// When it was last worked on.
     last_pass_ns: AtomicU64,
-    /// No snapshot may be older than this before it is worth another look; 0: nothing holds it back.
-    held_until: AtomicU64,
 }
 
 #[derive(Default)]
 struct Known {
-    /// In order, so that neighbours in the index go together.
-    keys: BTreeSet<KeyBytes>,
-    range: Option<DeadRange>,
+    /// In the order of their deletion, but for those of commits side by side.
+    list: VecDeque<DeadKey>,
+    sweep: Option<Sweep>,
 }
 
-/// Keys among which some are dead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct DeadRange {
-    pub(crate) from: Bound<KeyBytes>,
-    /// The last; None: the end of the index.
-    pub(crate) to: Option<KeyBytes>,
-    keys: u64,
+/// Laps over the index, for dead keys that are only counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Sweep {
+    /// Where the lap goes on; None: it has not begun.
+    at: Option<Bound<KeyBytes>>,
+    /// It is not worth its while as long as a snapshot is older.
+    from: Timestamp,
+    /// Dead keys that the lap has still to find.
+    left: u64,
+    /// Dead keys that the next lap has to find: they came meanwhile, or have to wait.
+    next: u64,
+    /// The oldest deletion among those.
+    next_from: Option<Timestamp>,
 }
 
-impl DeadRange {
-    /// All keys of a state, of which so many are dead.
-    pub(crate) fn full(keys: u64) -> DeadRange {
-        DeadRange { from: Bound::Unbounded, to: None, keys }
+impl Sweep {
+    fn expect(&mut self, deleted_at: Timestamp, keys: u64) {
+        self.next += keys;
+        self.next_from = Some(self.next_from.map_or(deleted_at, |from| from.min(deleted_at)));
     }
+}
+
+/// What a sweep found in a part of the index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Swept {
+    pub(crate) removed: u64,
+    /// Dead keys that have to wait, and the oldest deletion among them.
+    pub(crate) waiting: u64,
+    pub(crate) waits_for: Option<Timestamp>,
 }
 
 /// The states that have dead keys, and whoever is to be woken for them.
@@ -74,6 +102,8 @@ pub(crate) struct ReclaimQueue {
     keys: AtomicU64,
     /// Dead keys of all states.
     dead: AtomicU64,
+    /// The state that a commit worked on last, and one more; 0: none.
+    last_helped: AtomicU64,
     has_thread: AtomicBool,
     is_awake: Mutex<bool>,
     work: Condvar,
@@ -85,7 +115,7 @@ pub(crate) struct DeadKeyCounts {
     pub(crate) dead: u64,
     pub(crate) reclaimed: u64,
     pub(crate) last_pass_ns: u64,
-    pub(crate) held_until: Timestamp,
+    pub(crate) ready_at: Option<Timestamp>,
 }
 
 impl DeadKeys {
@@ -95,116 +125,120 @@ impl DeadKeys {
             queue: Arc::clone(queue),
             known: Mutex::default(),
             count: AtomicU64::new(0),
-            has_range: AtomicBool::new(false),
+            is_swept: AtomicBool::new(false),
             stored: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
             last_pass_ns: AtomicU64::new(0),
-            held_until: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn push(&self, key: &[u8]) {
-        self.push_into(&mut self.known.lock(), KeyBytes::from_slice(key));
+    /// Adds a key that was deleted at this moment. Each deletion is added, also of a key that is there already.
+    pub(crate) fn push(&self, deleted_at: Timestamp, key: &[u8]) {
+        self.push_into(&mut self.known.lock(), DeadKey { deleted_at, key: KeyBytes::from_slice(key) });
     }
 
-    /// The same, if that does not have to wait: for readers.
-    pub(crate) fn try_push(&self, key: &[u8]) {
-        if let Some(mut known) = self.known.try_lock() {
-            self.push_into(&mut known, KeyBytes::from_slice(key));
+    /// Adds a key that a reader has met, if few are known: one that was forgotten in a crash.
+    pub(crate) fn push_met(&self, key: &[u8]) {
+        if self.count() < MET_KEYS_MAX
+            && let Some(mut known) = self.known.try_lock()
+        {
+            self.push_into(&mut known, DeadKey { deleted_at: 0, key: KeyBytes::from_slice(key) });
         }
     }
 
-    fn push_into(&self, known: &mut Known, key: KeyBytes) {
-        if !known.keys.insert(key) {
-            return;
-        }
-        self.queue.keys.fetch_add(1, Ordering::Relaxed);
+    fn push_into(&self, known: &mut Known, dead: DeadKey) {
         self.add(1);
-        let is_crowded = self.queue.keys.load(Ordering::Relaxed) > QUEUED_KEYS_MAX;
-        if known.keys.len() > DEAD_KEYS_MAX || (is_crowded && known.keys.len() > DEAD_KEYS_MAX / 64) {
-            self.merge(known);
+        let is_crowded = self.queue.keys.load(Ordering::Relaxed) >= QUEUED_KEYS_MAX;
+        if known.list.len() >= DEAD_KEYS_MAX || (is_crowded && known.list.len() >= DEAD_KEYS_MAX / 64) {
+            known.sweep.get_or_insert_default().expect(dead.deleted_at, 1);
+            self.is_swept.store(true, Ordering::Relaxed);
+        } else {
+            self.queue.keys.fetch_add(1, Ordering::Relaxed);
+            known.list.push_back(dead);
         }
         if self.count() == 1 {
             self.queue.add(self.state);
         }
     }
 
-    /// Makes a range of what is known one by one, and of the range that there is.
-    fn merge(&self, known: &mut Known) {
-        let (Some(first), Some(last)) = (known.keys.first().cloned(), known.keys.last().cloned()) else {
-            return;
-        };
-        let mut merged =
-            DeadRange { from: Bound::Included(first), to: Some(last), keys: known.keys.len() as u64 };
-        if let Some(range) = known.range.take() {
-            merged.keys += range.keys;
-            merged.to = match (merged.to, range.to) {
-                (Some(last), Some(other)) => Some(last.max(other)),
-                _ => None,
-            };
-            merged.from = match (merged.from, range.from) {
-                (Bound::Included(first), Bound::Included(other)) => Bound::Included(first.min(other)),
-                _ => Bound::Unbounded,
-            };
-        }
-        self.queue.keys.fetch_sub(known.keys.len() as u64, Ordering::Relaxed);
-        known.keys.clear();
-        known.range = Some(merged);
-        self.has_range.store(true, Ordering::Relaxed);
-    }
-
     /// Number of dead keys somewhere in the state, by the stored hint.
     pub(crate) fn expect(&self, keys: u64) {
-        self.known.lock().range = Some(DeadRange::full(keys));
-        self.has_range.store(true, Ordering::Relaxed);
+        self.known.lock().sweep.get_or_insert_default().expect(0, keys);
+        self.is_swept.store(true, Ordering::Relaxed);
         self.stored.store(keys, Ordering::Relaxed);
         self.add(keys);
         self.queue.add(self.state);
     }
 
-    /// Takes some that are known one by one, neighbours.
-    pub(crate) fn take_keys(&self, keys_max: usize) -> SmallVec<[KeyBytes; 32]> {
+    /// Takes some of the list that were deleted no later than `oldest`, and puts them in the order of the index.
+    pub(crate) fn take_keys(&self, oldest: Timestamp, keys_max: usize) -> SmallVec<[DeadKey; 32]> {
         let mut known = self.known.lock();
-        let taken: SmallVec<[_; 32]> = std::iter::from_fn(|| known.keys.pop_first()).take(keys_max).collect();
+        let next = || known.list.pop_front_if(|dead| dead.deleted_at <= oldest);
+        let mut taken: SmallVec<[_; 32]> = std::iter::from_fn(next).take(keys_max).collect();
+        drop(known);
         self.queue.keys.fetch_sub(taken.len() as u64, Ordering::Relaxed);
         self.subtract(taken.len() as u64);
+        taken.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         taken
     }
 
-    /// The range to look over.
-    pub(crate) fn range(&self) -> Option<DeadRange> {
-        self.known.lock().range.clone()
+    /// Where the sweep goes on, if there is one that may find something no snapshot needs which is as old as `oldest`.
+    pub(crate) fn sweep_at(&self, oldest: Timestamp) -> Option<Bound<KeyBytes>> {
+        let mut known = self.known.lock();
+        let sweep = known.sweep.as_mut()?;
+        if sweep.at.is_none() {
+            let from = sweep.next_from.unwrap_or(sweep.from);
+            if from > oldest {
+                return None;
+            }
+            sweep.left += std::mem::take(&mut sweep.next);
+            (sweep.at, sweep.from, sweep.next_from) = (Some(Bound::Unbounded), from, None);
+        }
+        sweep.at.clone()
     }
 
-    /// A part of `range` has been looked over: `removed` dead keys are gone, `next` comes next. If it was changed
-    /// meanwhile it stays as it is, and is looked over again.
-    pub(crate) fn looked_over(&self, range: &DeadRange, removed: u64, next: Option<KeyBytes>) {
+    /// Notes that the sweep has gone over the index from `at` on; `next` comes next. If somebody else was there as well, his
+    /// note counts.
+    pub(crate) fn swept(&self, at: &Bound<KeyBytes>, swept: Swept, next: Option<KeyBytes>) {
         let mut known = self.known.lock();
-        let Some(current) = known.range.as_mut().filter(|current| *current == range) else { return };
-        let gone = removed.min(current.keys);
-        current.keys -= gone;
-        let next = next.filter(|next| current.to.as_ref().is_none_or(|to| next <= to));
-        let left = match next {
-            Some(next) => {
-                current.from = Bound::Included(next);
-                0
+        let listed = known.list.len() as u64;
+        let Some(sweep) = known.sweep.as_mut().filter(|sweep| sweep.at.as_ref() == Some(at)) else { return };
+        let before = sweep.left + sweep.next;
+        sweep.left = sweep.left.saturating_sub(swept.removed + swept.waiting);
+        if let Some(waits_for) = swept.waits_for {
+            sweep.expect(waits_for, swept.waiting);
+        }
+        sweep.at = next.map(Bound::Included);
+        let mut after = sweep.left + sweep.next;
+        if sweep.at.is_none() {
+            // What was expected and not found is not there; what waits is in the list as well, as far as that goes.
+            sweep.left = 0;
+            sweep.next = sweep.next.saturating_sub(listed);
+            after = sweep.next;
+            if after == 0 {
+                known.sweep = None;
+                self.is_swept.store(false, Ordering::Relaxed);
             }
-            // What was expected and not found is not there.
-            None => {
-                self.has_range.store(false, Ordering::Relaxed);
-                known.range.take().map_or(0, |range| range.keys)
-            }
-        };
-        self.subtract(gone + left);
+        }
+        self.add(after.saturating_sub(before));
+        self.subtract(before.saturating_sub(after));
     }
 
     /// All of the state is being looked over: what is found from now on counts, and no other.
     pub(crate) fn forget(&self) {
         let mut known = self.known.lock();
-        self.queue.keys.fetch_sub(known.keys.len() as u64, Ordering::Relaxed);
+        self.queue.keys.fetch_sub(known.list.len() as u64, Ordering::Relaxed);
         *known = Known::default();
-        self.has_range.store(false, Ordering::Relaxed);
+        self.is_swept.store(false, Ordering::Relaxed);
         self.subtract(self.count());
+    }
+
+    /// The snapshot that all must have reached before there is something to do; None: there is nothing.
+    pub(crate) fn ready_at(&self) -> Option<Timestamp> {
+        let known = self.known.lock();
+        let of_sweep = |sweep: &Sweep| sweep.at.as_ref().map_or(sweep.next_from.unwrap_or(sweep.from), |_| 0);
+        let list = known.list.front().map(|dead| dead.deleted_at);
+        [list, known.sweep.as_ref().map(of_sweep)].into_iter().flatten().min()
     }
 
     fn add(&self, keys: u64) {
@@ -223,27 +257,27 @@ impl DeadKeys {
 
     /// Is there something to look at?
     pub(crate) fn is_pending(&self) -> bool {
-        self.count() > 0 || self.has_range.load(Ordering::Relaxed)
+        self.count() > 0 || self.is_swept.load(Ordering::Relaxed)
     }
 
-    /// The count, if what is stored is too far from it.
-    pub(crate) fn to_store(&self) -> Option<u64> {
+    /// Is what is stored too far from the count?
+    pub(crate) fn is_stored_count_far(&self) -> bool {
         let (count, stored) = (self.count(), self.stored.load(Ordering::Relaxed));
-        let is_far = count.abs_diff(stored) >= (stored / 8).max(64) || (count == 0 && stored > 0);
-        is_far.then(|| {
+        count.abs_diff(stored) >= (stored / 8).max(64) || (count == 0 && stored > 0)
+    }
+
+    /// The count, if what is stored is too far from it: it is being stored.
+    pub(crate) fn to_store(&self) -> Option<u64> {
+        self.is_stored_count_far().then(|| {
+            let count = self.count();
             self.stored.store(count, Ordering::Relaxed);
             count
         })
     }
 
-    pub(crate) fn note_pass(&self, removed: u64, now_ns: u64, held_until: Timestamp) {
+    pub(crate) fn note_pass(&self, removed: u64, now_ns: u64) {
         self.reclaimed.fetch_add(removed, Ordering::Relaxed);
         self.last_pass_ns.store(now_ns, Ordering::Relaxed);
-        self.held_until.store(held_until, Ordering::Relaxed);
-    }
-
-    pub(crate) fn held_until(&self) -> Timestamp {
-        self.held_until.load(Ordering::Relaxed)
     }
 
     pub(crate) fn counts(&self) -> DeadKeyCounts {
@@ -251,7 +285,7 @@ impl DeadKeys {
             dead: self.count(),
             reclaimed: self.reclaimed.load(Ordering::Relaxed),
             last_pass_ns: self.last_pass_ns.load(Ordering::Relaxed),
-            held_until: self.held_until(),
+            ready_at: self.ready_at(),
         }
     }
 }
@@ -282,6 +316,16 @@ impl ReclaimQueue {
         if !is_pending() {
             states.remove(&state);
         }
+    }
+
+    /// The state that a commit worked on last, so that they take turns.
+    pub(crate) fn last_helped(&self) -> Option<StateId> {
+        let last = self.last_helped.load(Ordering::Relaxed);
+        last.checked_sub(1).and_then(|id| u32::try_from(id).ok()).map(StateId)
+    }
+
+    pub(crate) fn set_last_helped(&self, last: Option<StateId>) {
+        self.last_helped.store(last.map_or(0, |id| u64::from(id.0) + 1), Ordering::Relaxed);
     }
 
     /// Dead keys of all states.
@@ -323,34 +367,79 @@ mod tests {
         KeyBytes::from_slice(&number.to_be_bytes())
     }
 
-    #[test]
-    fn keys_count_once_and_none_is_forgotten() {
+    fn dead_keys() -> (Arc<ReclaimQueue>, DeadKeys) {
         let queue = Arc::new(ReclaimQueue::default());
         let dead = DeadKeys::new(StateId(1), &queue);
-        for _ in 0..3 {
-            dead.push(&key(7));
-        }
-        assert_eq!((dead.count(), queue.dead(), queue.states_after(None)), (1, 1, vec![StateId(1)]));
-        assert_eq!(&dead.take_keys(10)[..], [key(7)]);
+        (queue, dead)
+    }
+
+    fn numbers(keys: &[DeadKey]) -> Vec<u64> {
+        let number = |dead: &DeadKey| u64::from_be_bytes(dead.key[..].try_into().unwrap());
+        keys.iter().map(number).collect()
+    }
+
+    #[test]
+    fn keys_that_must_wait_are_not_taken_and_do_not_stand_before_others() {
+        let (queue, dead) = dead_keys();
+        // The newest deletions have the smallest keys.
+        (0..100).for_each(|at| dead.push(at, &key(1000 - at)));
+        assert_eq!((dead.count(), queue.dead(), queue.states_after(None)), (100, 100, vec![StateId(1)]));
+        assert_eq!(dead.ready_at(), Some(0));
+        assert_eq!(numbers(&dead.take_keys(2, 10)), [998, 999, 1000]);
+        assert!(dead.take_keys(2, 10).is_empty());
+        assert_eq!(dead.ready_at(), Some(3));
+        assert_eq!(dead.take_keys(1000, 200).len(), 97);
         assert_eq!((dead.count(), queue.dead(), queue.keys.load(Ordering::Relaxed)), (0, 0, 0));
+        assert_eq!((dead.is_pending(), dead.ready_at()), (false, None));
+    }
+
+    #[test]
+    fn what_the_list_does_not_hold_is_swept_until_nothing_is_left() {
+        let (queue, dead) = dead_keys();
         let many = DEAD_KEYS_MAX as u64 + 10;
-        (0..many).for_each(|number| dead.push(&key(number)));
+        (0..many).for_each(|at| dead.push(at, &key(at)));
         assert_eq!((dead.count(), queue.dead()), (many, many));
-        let range = dead.range().unwrap();
-        assert_eq!(range.from, Bound::Included(key(0)));
-        let kept = range.keys;
-        dead.looked_over(&range, 100, Some(key(100)));
-        assert_eq!(dead.count(), many - 100);
-        // A key that comes while the range is looked over may lie before it.
-        (0..many).for_each(|number| dead.push(&key(number)));
-        let merged = dead.range().unwrap();
-        assert_eq!(merged.from, Bound::Included(key(0)));
-        dead.looked_over(&range, kept, None);
-        assert_eq!(dead.range().unwrap(), merged, "what has changed meanwhile is looked over again");
-        dead.looked_over(&merged, 1, None);
-        while !dead.take_keys(32).is_empty() {}
+        let first_beyond = DEAD_KEYS_MAX as u64;
+        assert_eq!(dead.sweep_at(first_beyond - 1), None, "they all have to wait");
+        assert_eq!(dead.sweep_at(first_beyond), Some(Bound::Unbounded));
+        let nothing = Swept { removed: 0, waiting: 0, waits_for: None };
+        dead.swept(&Bound::Unbounded, Swept { removed: 4, ..nothing }, Some(key(100)));
+        assert_eq!(dead.count(), many - 4);
+        // Keys that come while a lap goes on leave it where it is.
+        (0..5).for_each(|at| dead.push(many + at, &key(at)));
+        let at = Bound::Included(key(100));
+        assert_eq!(dead.sweep_at(first_beyond), Some(at.clone()));
+        dead.swept(&Bound::Unbounded, nothing, None);
+        assert_eq!(dead.sweep_at(first_beyond), Some(at.clone()), "somebody else was there");
+        while !dead.take_keys(u64::MAX, 1000).is_empty() {}
+        dead.swept(&at, Swept { removed: 3, waiting: 2, waits_for: Some(first_beyond + 7) }, None);
+        assert_eq!(dead.count(), 7, "two that wait and five that came");
+        assert_eq!(dead.ready_at(), Some(first_beyond + 7));
+        assert_eq!(dead.sweep_at(first_beyond + 6), None);
+        assert_eq!(dead.sweep_at(many + 9), Some(Bound::Unbounded), "another lap");
+        dead.swept(&Bound::Unbounded, Swept { removed: 7, ..nothing }, None);
         assert_eq!((dead.count(), queue.dead(), dead.is_pending()), (0, 0, false));
         assert_eq!(queue.keys.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_state_is_swept_once_after_opening_whatever_was_noted() {
+        for noted in [0, 700] {
+            let (queue, dead) = dead_keys();
+            dead.expect(noted);
+            assert_eq!((dead.is_pending(), dead.ready_at(), queue.dead()), (true, Some(0), noted));
+            assert_eq!(dead.sweep_at(1), Some(Bound::Unbounded));
+            dead.swept(&Bound::Unbounded, Swept { removed: 0, waiting: 0, waits_for: None }, None);
+            assert_eq!((dead.is_pending(), queue.dead()), (false, 0));
+        }
+    }
+
+    #[test]
+    fn readers_add_only_a_few() {
+        let (_, dead) = dead_keys();
+        (0..1000).for_each(|number| dead.push_met(&key(number)));
+        assert_eq!(dead.count(), MET_KEYS_MAX);
+        assert_eq!(dead.ready_at(), Some(0));
     }
 
     #[test]

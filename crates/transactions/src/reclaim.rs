@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::active::Snapshots;
 use crate::chain::Chain;
 use crate::context::StateContext;
-use crate::dead_keys::DeadRange;
+use crate::dead_keys::{DeadKey, Swept};
 use crate::object::VersionedObject;
 use crate::snapshot::Snapshot;
 use crate::state::State;
@@ -66,7 +66,7 @@ struct Slice {
 struct LeafPass {
     slice: Slice,
     /// Dead keys that have to wait.
-    waiting: Vec<KeyBytes>,
+    waiting: Vec<DeadKey>,
     /// The key that comes next in the index.
     next: Option<KeyBytes>,
 }
@@ -111,11 +111,12 @@ impl StateContext {
                 self.reclaim.remove_unless(id, is_pending);
                 continue;
             };
-            if state.dead.held_until() > oldest {
+            if state.dead.ready_at().is_none_or(|at| at > oldest) {
+                self.store_dead_keys(&state, patience);
                 continue;
             }
             *last = Some(id);
-            let slice = self.reclaim_of(&state, patience)?;
+            let slice = self.reclaim_of(&state, oldest, patience)?;
             slice.note(stats);
             return Ok(slice.looked_at > 0);
         }
@@ -123,70 +124,58 @@ impl StateContext {
         Ok(false)
     }
 
-    /// A slice of one state: keys that are known one by one, else a leaf of the range.
-    fn reclaim_of(&self, state: &Arc<State>, patience: Patience) -> Result<Slice> {
+    /// A slice of one state: keys of its list, else a leaf of its sweep. What was deleted after `oldest` has to wait.
+    fn reclaim_of(&self, state: &Arc<State>, oldest: Timestamp, patience: Patience) -> Result<Slice> {
         self.check_accepts_commits()?;
-        let keys = state.dead.take_keys(SLICE_KEYS);
+        let keys = state.dead.take_keys(oldest, SLICE_KEYS);
         let slice = match keys.is_empty() {
             false => self.reclaim_keys(state, &keys, patience)?,
-            true => match state.dead.range() {
-                Some(range) => self.reclaim_leaf(state, &range, patience)?,
+            true => match state.dead.sweep_at(oldest) {
+                Some(at) => self.sweep_leaf(state, &at, patience)?,
                 None => return Ok(Slice::default()),
             },
         };
-        let now_ns = self.pool().env().now_ns();
-        // Only if nothing else is to be done there: what is behind may be older.
-        let held = slice.waits_for.filter(|_| slice.removed == 0).unwrap_or(0);
-        state.dead.note_pass(slice.removed, now_ns, held);
+        state.dead.note_pass(slice.removed, self.pool().env().now_ns());
         self.store_dead_keys(state, patience);
         Ok(slice)
     }
 
-    /// Looks at keys that were taken out of the list; what has to wait, and what was not reached, goes back to it.
-    fn reclaim_keys(&self, state: &State, keys: &[KeyBytes], patience: Patience) -> Result<Slice> {
-        let mut back: SmallVec<[&KeyBytes; SLICE_KEYS]> = SmallVec::new();
-        let looked = self.with_keys(state, keys, patience, |key, removal| {
-            if matches!(removal, Removal::NotYet(_)) {
-                back.push(key);
+    /// Looks at keys that were taken out of the list. What was not reached goes back to it.
+    fn reclaim_keys(&self, state: &State, keys: &[DeadKey], patience: Patience) -> Result<Slice> {
+        let mut back: SmallVec<[(Timestamp, &KeyBytes); SLICE_KEYS]> = SmallVec::new();
+        let looked = self.with_keys(state, keys.iter().map(|dead| &dead.key), patience, |at, removal| {
+            // A key that was deleted again since then is in the list once more.
+            if let Removal::NotYet(deleted_at) = removal
+                && deleted_at <= keys[at].deleted_at
+            {
+                back.push((self.active.drawn(), &keys[at].key));
             }
         });
         let slice = match &looked {
             Ok(Some(slice)) => *slice,
             Ok(None) | Err(_) => {
-                back = keys.iter().collect();
+                back = keys.iter().map(|dead| (dead.deleted_at, &dead.key)).collect();
                 Slice::default()
             }
         };
-        back.into_iter().for_each(|key| state.dead.push(key));
+        back.into_iter().for_each(|(deleted_at, key)| state.dead.push(deleted_at, key));
         looked.map(|_| slice)
     }
 
-    /// Looks over the next leaf of a range.
-    fn reclaim_leaf(&self, state: &State, range: &DeadRange, patience: Patience) -> Result<Slice> {
-        let from = range.from.as_ref().map(|key| &key[..]);
-        let Some(LeafPass { slice, waiting, next }) =
-            self.look_over(state, from, range.to.as_ref(), patience)?
-        else {
+    /// Looks over the next leaf of a sweep.
+    fn sweep_leaf(&self, state: &State, at: &Bound<KeyBytes>, patience: Patience) -> Result<Slice> {
+        let from = at.as_ref().map(|key| &key[..]);
+        let Some(LeafPass { slice, next, .. }) = self.look_over(state, from, patience)? else {
             return Ok(Slice::default());
         };
-        if slice.removed == 0 && waiting.len() > SLICE_KEYS {
-            // Held back: this leaf comes again.
-            return Ok(slice);
-        }
-        waiting.iter().for_each(|key| state.dead.push(key));
-        state.dead.looked_over(range, slice.removed + waiting.len() as u64, next);
+        let Slice { removed, waiting, waits_for, .. } = slice;
+        state.dead.swept(at, Swept { removed, waiting, waits_for }, next);
         Ok(Slice { looked_at: slice.looked_at.max(1), ..slice })
     }
 
     /// Looks over the leaf of the index at `from`.
     /// None: the state is gone, or somebody would have to be waited for.
-    fn look_over(
-        &self,
-        state: &State,
-        from: Bound<&[u8]>,
-        to: Option<&KeyBytes>,
-        patience: Patience,
-    ) -> Result<Option<LeafPass>> {
+    fn look_over(&self, state: &State, from: Bound<&[u8]>, patience: Patience) -> Result<Option<LeafPass>> {
         let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
         let visible = self.active.newest();
         let next = {
@@ -196,18 +185,16 @@ impl StateContext {
                 return Ok(None);
             }
             let next = state.index.scan_batch(from, &mut entries)?;
-            let wanted = entries.iter().filter(|(key, offset)| {
-                to.is_none_or(|to| key <= to) && self.may_give_back(state, *offset, visible)
-            });
+            let wanted = entries.iter().filter(|(_, offset)| self.may_give_back(state, *offset, visible));
             candidates.extend(wanted.map(|(key, _)| key.clone()));
             next
         };
         let mut slice = Slice { looked_at: entries.len() - candidates.len(), ..Slice::default() };
         let mut waiting = Vec::new();
         for keys in candidates.chunks(SLICE_KEYS) {
-            let looked = self.with_keys(state, keys, patience, |key, removal| {
-                if matches!(removal, Removal::NotYet(_)) {
-                    waiting.push(key.clone());
+            let looked = self.with_keys(state, keys.iter(), patience, |at, removal| {
+                if let Removal::NotYet(deleted_at) = removal {
+                    waiting.push(DeadKey { deleted_at, key: keys[at].clone() });
                 }
             })?;
             let Some(looked) = looked else { return Ok(None) };
@@ -232,11 +219,11 @@ impl StateContext {
     fn with_keys<'k>(
         &self,
         state: &State,
-        keys: &'k [KeyBytes],
+        keys: impl ExactSizeIterator<Item = &'k KeyBytes> + Clone,
         patience: Patience,
-        mut looked_at: impl FnMut(&'k KeyBytes, Removal),
+        mut looked_at: impl FnMut(usize, Removal),
     ) -> Result<Option<Slice>> {
-        let of_state = keys.iter().map(|key| (state.id, &key[..]));
+        let of_state = keys.clone().map(|key| (state.id, &key[..]));
         let held = match patience {
             Patience::Waits => Some(state.group.hold_keys(of_state)),
             Patience::Never => state.group.try_hold_keys(of_state),
@@ -246,7 +233,7 @@ impl StateContext {
         // After the keys are held: what is deleted later is not looked at here.
         let snapshots = self.active.snapshots();
         let mut slice = Slice { looked_at: keys.len(), ..Slice::default() };
-        for key in keys {
+        for (at, key) in keys.enumerate() {
             let removal = self.remove_if_dead(state, key, &snapshots)?;
             match removal {
                 Removal::Removed => slice.removed += 1,
@@ -256,7 +243,7 @@ impl StateContext {
                 }
                 Removal::Alive => slice.shrunk += u64::from(self.shrink(state, key, &snapshots)?),
             }
-            looked_at(key, removal);
+            looked_at(at, removal);
         }
         Ok(Some(slice))
     }
@@ -276,13 +263,12 @@ impl StateContext {
                 self.check_accepts_commits()?;
                 let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
                 let Some(LeafPass { slice, waiting, next }) =
-                    self.look_over(state, lower, None, Patience::Waits)?
+                    self.look_over(state, lower, Patience::Waits)?
                 else {
                     return Ok(());
                 };
-                waiting.iter().for_each(|key| state.dead.push(key));
-                let now_ns = self.pool().env().now_ns();
-                state.dead.note_pass(slice.removed, now_ns, slice.waits_for.unwrap_or(0));
+                waiting.iter().for_each(|dead| state.dead.push(dead.deleted_at, &dead.key));
+                state.dead.note_pass(slice.removed, self.pool().env().now_ns());
                 slice.note(stats);
                 progress(stats)?;
                 match next {
@@ -302,6 +288,9 @@ impl StateContext {
 
     /// Stores how many dead keys there are, if what is stored is far from it. A hint: a crash may take it back.
     pub(crate) fn store_dead_keys(&self, state: &State, patience: Patience) {
+        if !state.dead.is_stored_count_far() {
+            return;
+        }
         let Some(_held) = state.group.hold_shared(patience).filter(|_| !state.is_dropped()) else { return };
         if let Some(count) = state.dead.to_store() {
             state.index.set_note(count);
@@ -435,24 +424,28 @@ impl StateContext {
     /// A small step of cleaning after a commit of `keys` keys, if there is nobody else for it or too much to do. Never waits for
     /// who holds a group; errors are left for the next commit to report.
     pub(crate) fn tidy(&self, keys: usize) {
-        if self.reclaim.has_thread() && self.reclaim.dead() < HELP_FROM {
+        let has_thread = self.reclaim.has_thread();
+        let (help_dead, help_history) = match has_thread {
+            true => (self.reclaim.dead() >= HELP_FROM, self.prune_is_late()),
+            false => (true, self.keeps_history()),
+        };
+        if !help_dead && !help_history {
             return;
         }
         let step = || -> Result<()> {
-            let (mut stats, mut last) = (VacuumStats::default(), None);
+            let (mut stats, mut last) = (VacuumStats::default(), self.reclaim.last_helped());
             let keys_max = (2 * keys).clamp(TIDY_KEYS_MIN, TIDY_KEYS_MAX) as u64;
-            while stats.keys_seen < keys_max
+            while help_dead
+                && stats.keys_seen < keys_max
                 && self.reclaim.dead() > 0
                 && self.reclaim_step(&mut last, Patience::Never, &mut stats)?
             {}
-            if self.reclaim.has_thread() {
-                return Ok(());
-            }
-            if self.has_dropping() {
-                self.destroy_step(&mut stats)?;
-            }
-            if self.keeps_history() {
+            self.reclaim.set_last_helped(last);
+            if help_history {
                 self.prune_behind(keys)?;
+            }
+            if !has_thread && self.has_dropping() {
+                self.destroy_step(&mut stats)?;
             }
             Ok(())
         };

@@ -2,7 +2,8 @@
 //!
 //! It works in slices of at most some thirty keys, a few leaves of a dropped state, or a part of a history, and rests between
 //! them: not at all while nobody commits, three times as long as the slice took while somebody does, once as long when
-//! dead keys pile up. Commits help from some ten thousand dead keys on, so that what is deleted cannot outrun it for ever.
+//! dead keys or versions of a history pile up. Commits help from some ten thousand dead keys on, and when pruning a history takes
+//! half as long as versions are kept, so that neither can outrun it for ever.
 //! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk.
 //!
 //! It holds the context, and nothing of the context holds it: whoever starts it ends it. A simulated world has none; there, and
@@ -32,6 +33,8 @@ const TICK: Duration = Duration::from_millis(200);
 const REST_MAX: Duration = Duration::from_millis(50);
 /// From how many dead keys on it rests less.
 const BEHIND: u64 = 16_384;
+/// It prunes histories in steps as long as those of commits of so many keys.
+const PRUNE_KEYS: usize = 128;
 /// How long it waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Between two lines of the log about a long run of work.
@@ -141,7 +144,7 @@ impl Work {
             worked |= context.destroy_step(done)?;
         }
         if context.keeps_history() {
-            context.prune_behind(0)?;
+            worked |= context.prune_behind(PRUNE_KEYS)?;
         }
         self.free.look(context.pool())?;
         Ok(worked)
@@ -152,7 +155,8 @@ impl Work {
         let drawn = self.context.active.drawn();
         let is_busy = std::mem::replace(&mut self.drawn, drawn) != drawn;
         if is_busy {
-            let times = if self.context.reclaim.dead() > BEHIND { 1 } else { 3 };
+            let is_behind = self.context.reclaim.dead() > BEHIND || self.context.prune_is_late();
+            let times = if is_behind { 1 } else { 3 };
             std::thread::sleep((took * times).min(REST_MAX));
         }
     }

@@ -46,7 +46,7 @@ impl StateContext {
             dead_keys: counts.dead,
             reclaimed: counts.reclaimed,
             last_pass_ns: (counts.last_pass_ns > 0).then_some(counts.last_pass_ns),
-            held_by: holder.filter(|holder| counts.dead > 0 && counts.held_until > holder.snapshot),
+            held_by: holder.filter(|holder| counts.ready_at.is_some_and(|at| at > holder.snapshot)),
         };
         self.states().iter().map(|state| of(state.dead.counts(), state.id())).collect()
     }

@@ -150,7 +150,7 @@ impl Transaction {
             self.check_still_open()?;
             match found {
                 Found::Value => f(key, &value),
-                Found::Nothing { dead: true } => state.dead.try_push(key),
+                Found::Nothing { dead: true } => state.dead.push_met(key),
                 Found::Nothing { dead: false } => (),
                 Found::Damaged => return Err(state.damaged(key, "a damaged MVCC object")),
             }

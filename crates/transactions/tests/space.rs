@@ -141,6 +141,56 @@ fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
     assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
 }
 
+/// Keys that a long reader sees do not keep those back that it does not see, wherever they lie in the index.
+#[test]
+fn what_has_to_wait_does_not_stand_before_what_need_not() {
+    const BEYOND: u64 = entresol_transactions::DEAD_KEYS_MAX as u64 + 5000;
+    // With as many as are known one by one, and with more.
+    for (first, keys) in [(0, 2000), (0, BEYOND), (1 << 32, 2000), (1 << 32, BEYOND)] {
+        let (context, state, _) = two_states(KeyWidth::Eight);
+        let old = (1 << 31)..(1 << 31) + keys;
+        fill(&context, &state, old.clone(), Some(b"value"));
+        fill(&context, &state, first..first + keys, Some(b"value"));
+        fill(&context, &state, old, None);
+        let reader = context.begin().unwrap();
+        fill(&context, &state, first..first + keys, None);
+        let reclaimer = Reclaimer::start(&context);
+        let old_are_gone = || dead_keys(&context, &state) <= keys;
+        let gone = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            old_are_gone()
+        });
+        assert!(gone, "{} of {keys} that wait and as many that need not", dead_keys(&context, &state));
+        assert_eq!(rows(&reader, &state).len() as u64, keys);
+        drop(reader);
+        assert!(reclaimed(&context, &state), "{} are left", dead_keys(&context, &state));
+        drop(reclaimer);
+        assert_eq!(context.vacuum().unwrap().keys_seen, 0);
+    }
+}
+
+/// A state with more versions in its past than commits of that time can look at is pruned all the same.
+#[test]
+fn a_thread_prunes_a_history_however_long_it_is() {
+    const KEYS: u64 = 30_000;
+    let (context, state, _) = two_states(KeyWidth::Eight);
+    context.keep_history(state.id(), Some(Duration::from_millis(200))).unwrap();
+    fill(&context, &state, 0..KEYS, Some(b"value"));
+    let one = context.pool().stats().allocated_bytes;
+    (0..3).for_each(|_| fill(&context, &state, 0..KEYS, Some(b"other")));
+    let all = context.pool().stats().allocated_bytes;
+    let reclaimer = Reclaimer::start(&context);
+    let is_pruned = || context.pool().stats().allocated_bytes < one + (all - one) / 10;
+    let pruned = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        is_pruned()
+    });
+    let left = context.pool().stats().allocated_bytes;
+    assert!(pruned, "{left} bytes of {all}, {one} before there was a past");
+    drop(reclaimer);
+    assert_eq!(rows(&context.begin().unwrap(), &state).len() as u64, KEYS);
+}
+
 /// The count survives closing and crashing, so that the work goes on.
 #[test]
 fn dead_keys_are_known_again_after_opening() {

@@ -48,7 +48,15 @@ pub(super) struct Sizes {
 
 impl Sizes {
     fn of(options: &RunOptions) -> Sizes {
-        match options.quick {
+        let sizes = Sizes::usual(options.quick);
+        let Some(seconds) = options.seconds else { return sizes };
+        let total = Duration::from_secs(seconds);
+        let (interval, snapshot) = (sizes.interval.min(total / 8), sizes.snapshot.min(total / 20));
+        Sizes { total, interval, snapshot, ..sizes }
+    }
+
+    fn usual(quick: bool) -> Sizes {
+        match quick {
             true => Sizes {
                 total: Duration::from_secs(15),
                 interval: Duration::from_secs(3),
@@ -256,6 +264,7 @@ fn space(options: &RunOptions, database: &Database, dir: &Path, report: &mut Rep
     fresh.checkpoint()?;
     let pool = |name: &str| allocated_bytes(&dir.join(name), |file| file == "pool.entresol");
     let fresh_bytes = pool("fresh")?;
+    let fresh_allocated = fresh.catalog().context().pool().stats().allocated_bytes;
     fresh.close()?;
     let begin = Instant::now();
     let quotient = |bytes: u64| bytes as f64 / fresh_bytes.max(1) as f64;
@@ -266,11 +275,14 @@ fn space(options: &RunOptions, database: &Database, dir: &Path, report: &mut Rep
         database.checkpoint()?;
         bytes = pool("db")?;
     }
+    let allocated = database.catalog().context().pool().stats().allocated_bytes;
     report.row(json!({
         "store": "Entresol",
         "pool_bytes_after": bytes,
         "pool_bytes_of_a_fresh_copy": fresh_bytes,
         "settled_s": begin.elapsed().as_secs_f64(),
+        "allocated_bytes_after": allocated,
+        "allocated_bytes_of_a_fresh_copy": fresh_allocated,
     }));
     if !options.quick {
         report.limit("space after the run to that of a fresh copy", quotient(bytes), SPACE_MAX);

@@ -1,7 +1,8 @@
 //! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken.
 //!
-//! A granule is 2 MiB of chunks, aligned; less in pools with small extents. Blocks on the disk are given back and asked for again in granules, so
-//! that huge pages of persistent memory stay whole. A granule that may have no blocks is in `holes`; whoever takes a
+//! A granule is some aligned chunks: 2 MiB on `dax`, so that huge pages of persistent memory stay whole, 256 KiB elsewhere, so
+//! that space comes back although slabs in use lie between; less in pools with small extents. Blocks on the disk are given
+//! back and asked for again in granules. A granule that may have no blocks is in `holes`; whoever takes a
 //! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
 //! run, so its granules count as holes.
 //!
@@ -12,8 +13,6 @@ use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chunks of the largest granule.
-const GRANULE_CHUNKS_MAX: u64 = (2 << 20) / CHUNK_BYTES;
 /// At least so many granules are in an extent. The first has the chunk that describes it, and is never free.
 const GRANULES_PER_EXTENT_MIN: u64 = 4;
 
@@ -36,9 +35,11 @@ pub(super) struct FreeChunks {
 }
 
 impl FreeChunks {
-    pub(super) fn new(geometry: Geometry) -> FreeChunks {
+    /// None is free yet; granules have so many bytes, or less.
+    pub(super) fn new(geometry: Geometry, granule_bytes_max: u64) -> FreeChunks {
         let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
-        let granule = (geometry.chunks_per_extent() / GRANULES_PER_EXTENT_MIN).min(GRANULE_CHUNKS_MAX);
+        let granule_max = granule_bytes_max / CHUNK_BYTES;
+        let granule = (geometry.chunks_per_extent() / GRANULES_PER_EXTENT_MIN).min(granule_max);
         FreeChunks { geometry, granule, runs, by_length, holes: BTreeMap::new(), free: 0 }
     }
 
@@ -160,6 +161,10 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
+    fn empty(extent_bytes: u64) -> FreeChunks {
+        FreeChunks::new(Geometry::new(extent_bytes), 2 << 20)
+    }
+
     fn run(first: u64, chunks: u64) -> Run {
         Run { first, chunks }
     }
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_best_fit_is_taken_and_neighbours_of_an_extent_grow_together() {
-        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        let mut free = empty(16 << 20);
         free.give_back(run(1, 100));
         free.give_back(run(200, 10));
         free.give_back(run(300, 4));
@@ -190,7 +195,7 @@ mod tests {
 
     #[test]
     fn blocks_are_asked_for_once_in_granules() {
-        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        let mut free = empty(16 << 20);
         free.give_back_unbacked(run(1, 255), false);
         assert_eq!(free.counts(), (255, 255, 224));
         // The first granule holds the chunk that describes the extent: it always has blocks.
@@ -212,7 +217,7 @@ mod tests {
 
     #[test]
     fn granules_leave_the_map_and_come_back_as_holes() {
-        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        let mut free = empty(16 << 20);
         free.give_back(run(20, 80));
         free.give_back_unbacked(run(128, 64), false);
         assert_eq!(free.take_granules(), [run(32, 64), run(128, 64)]);
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn small_extents_have_small_granules() {
-        let mut free = FreeChunks::new(Geometry::new(256 << 10));
+        let mut free = empty(256 << 10);
         free.give_back(run(1, 3));
         assert_eq!(free.take_granules(), [run(1, 3)]);
         free.give_back_unbacked(run(1, 3), true);
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "given back twice")]
     fn a_chunk_is_not_given_back_twice() {
-        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        let mut free = empty(16 << 20);
         free.give_back(run(10, 5));
         free.give_back(run(12, 1));
     }

@@ -170,14 +170,14 @@ impl Drop for HeldSpace<'_> {
 }
 
 impl Allocator {
-    /// Of a pool with so many extents, whose maps are not read yet.
-    pub(crate) fn new(extent_bytes: u64, extents: u64) -> Allocator {
+    /// Of a pool with so many extents, whose maps are not read yet. Space is given back in pieces of so many bytes.
+    pub(crate) fn new(extent_bytes: u64, extents: u64, granule_bytes: u64) -> Allocator {
         let geometry = Geometry::new(extent_bytes);
         Allocator {
             geometry,
             caches: Caches::new(),
             classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
-            free_chunks: Mutex::new(FreeChunks::new(geometry)),
+            free_chunks: Mutex::new(FreeChunks::new(geometry, granule_bytes)),
             growth: Mutex::default(),
             unread: Unread::new(extents),
             has_excess: AtomicBool::new(false),

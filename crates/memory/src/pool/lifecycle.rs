@@ -294,11 +294,12 @@ impl Pool {
         }
         let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
         check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
+        let granule_bytes = if matches!(domain, Domain::Dax(_)) { 2 << 20 } else { 256 << 10 };
         let pool = Arc::new(Pool {
             was_clean: mapping.words(HEADER_CLEAN, 1)[0].load(Ordering::Acquire) == 1,
             domain,
             mapping,
-            allocator: Arc::new(Allocator::new(options.extent_bytes, extents)),
+            allocator: Arc::new(Allocator::new(options.extent_bytes, extents, granule_bytes)),
             files,
             env: options.env.clone(),
             extent_bytes: options.extent_bytes,

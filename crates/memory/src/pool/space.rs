@@ -1,6 +1,6 @@
 //! What the pool gives the allocator, and gives back to the disk.
 //!
-//! Giving blocks back: free granules (2 MiB of chunks or less, see [`crate::allocator`]) are taken out of the free map, so
+//! Giving blocks back: free granules (2 MiB of chunks on `dax`, 256 KiB elsewhere or less, see [`crate::allocator`]) are taken out of the free map, so
 //! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
 //! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
 //! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
@@ -33,7 +33,7 @@ impl Pool {
         self.allocator.space_stats(self.extents())
     }
 
-    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB (less where extents are below 8 MiB), and on `journal` the DRAM
+    /// Gives the blocks of free space back to the disk, in aligned pieces of 256 KiB (2 MiB on `dax`, less where extents are small), and on `journal` the DRAM
     /// behind them; returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
     /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
     /// [`Pool::close`] does this.

@@ -89,7 +89,7 @@ impl<'c> Execution<'c> {
         }
         for step in steps.keys {
             if let Step::Delete { state, key, .. } = step {
-                state.dead.push(key);
+                state.dead.push(stamp.cts(), key);
             }
         }
         Ok(stamp)

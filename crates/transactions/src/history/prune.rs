@@ -1,7 +1,8 @@
 //! Giving the oldest part of a history back.
 //!
-//! Pruning goes in rounds over all records, a leaf of the index at a time: after commits, a few entries for each key that was
-//! written, and in [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to
+//! Pruning goes in rounds over all records, a leaf of the index at a time: by the thread that gives space back, by commits where
+//! there is none or a round takes too long, a few entries for each key that was written, and in
+//! [`StateContext::vacuum`](crate::StateContext::vacuum) all of it. A round begins by moving the horizon to
 //! what has to be kept: no further than any reader of the past, nor than any commit in work. The horizon is persistent
 //! before the first record goes; each goes with its entry in one publication.
 //!
@@ -36,6 +37,17 @@ const PRUNE_KEYS: usize = 32;
 pub(super) struct Round {
     /// What comes next; None: there is no round.
     from: Option<Bound<KeyBytes>>,
+    /// When it began.
+    began_ns: u64,
+}
+
+/// The outcome of a step.
+struct Pruned {
+    records: u64,
+    /// How long the round has taken so far.
+    round_ns: u64,
+    /// How long versions are kept.
+    kept_ns: u64,
 }
 
 impl History {
@@ -49,18 +61,31 @@ impl History {
 }
 
 impl StateContext {
-    /// A step of pruning after a commit of `keys` keys, in whichever history is due. Never waits for a lock.
-    pub(crate) fn prune_behind(&self, keys: usize) -> Result<()> {
+    /// A step of pruning as for a commit of `keys` keys, in whichever history is due. Never waits for a lock. False: there is
+    /// nothing to do now.
+    pub(crate) fn prune_behind(&self, keys: usize) -> Result<bool> {
         let now_ns = self.clock.now_ns();
         if now_ns < self.prune_due_ns.load(Ordering::Acquire) {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(states) = self.with_history.try_lock().map(|states| states.clone()) else { return Ok(()) };
+        let Some(states) = self.with_history.try_lock().map(|states| states.clone()) else {
+            return Ok(false);
+        };
         let due = |state: &Arc<State>| state.history().map_or(u64::MAX, |history| history.prune_due_ns());
         let next = states.iter().map(&due).min().unwrap_or(u64::MAX);
         self.prune_due_ns.store(next, Ordering::Release);
-        let Some(state) = states.iter().find(|state| due(state) <= now_ns) else { return Ok(()) };
-        self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), Patience::Never).map(drop)
+        let Some(state) = states.iter().find(|state| due(state) <= now_ns) else { return Ok(false) };
+        let Some(pruned) = self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), Patience::Never)? else {
+            return Ok(false);
+        };
+        let is_late = pruned.round_ns > pruned.kept_ns / 2;
+        self.prune_is_late.store(is_late, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Whether a round takes so long that commits have to help.
+    pub(crate) fn prune_is_late(&self) -> bool {
+        self.prune_is_late.load(Ordering::Relaxed)
     }
 
     /// Prunes the history of a state as far as that is possible now. Returns how many versions went.
@@ -71,7 +96,8 @@ impl StateContext {
         history.round.lock().from = None;
         history.prune_at_ns.store(0, Ordering::Release);
         loop {
-            pruned += self.prune_step(state, PRUNE_ENTRIES_MIN, Patience::Waits)?;
+            let step = self.prune_step(state, PRUNE_ENTRIES_MIN, Patience::Waits)?;
+            pruned += step.map_or(0, |step| step.records);
             if history.round.lock().from.is_none() || state.is_dropped() {
                 return Ok(pruned);
             }
@@ -79,18 +105,26 @@ impl StateContext {
     }
 
     /// Looks at about `entries_max` records. Those that go, go under the stripes of their keys: a commit that ends a version again
-    /// changes its record in place.
-    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<u64> {
-        let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(0) };
+    /// changes its record in place. None: there is no history, or somebody would have to be waited for.
+    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<Pruned>> {
+        let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
-        let mut round = history.round.lock();
+        let round = match patience {
+            Patience::Waits => Some(history.round.lock()),
+            Patience::Never => history.round.try_lock(),
+        };
+        let Some(mut round) = round else { return Ok(None) };
+        let now_ns = self.clock.now_ns();
         let from = match &round.from {
             Some(from) => from.clone(),
             None => {
                 self.begin_round(state, &history);
+                round.began_ns = now_ns;
                 Bound::Unbounded
             }
         };
+        let kept_ns = history.kept_ns.load(Ordering::Acquire);
+        let mut done = Pruned { records: 0, round_ns: now_ns.saturating_sub(round.began_ns), kept_ns };
         let horizon = history.horizon();
         let (mut entries, mut over) = (Vec::new(), Vec::new());
         let next = {
@@ -109,7 +143,6 @@ impl StateContext {
             }
             next
         };
-        let mut pruned = 0;
         for keys in over.chunks(PRUNE_KEYS) {
             let of_state = keys.iter().map(|(of, _)| (state.id, &of[..]));
             let held = match patience {
@@ -117,21 +150,21 @@ impl StateContext {
                 Patience::Never => state.group.try_hold_keys(of_state),
             };
             let is_current = || state.history().is_some_and(|now| Arc::ptr_eq(&now, &history));
-            let Some(_held) = held.filter(|_| !state.is_dropped() && is_current()) else { return Ok(pruned) };
+            let Some(_held) = held.filter(|_| !state.is_dropped() && is_current()) else {
+                return Ok(Some(done));
+            };
             for (_, key) in keys {
-                pruned += u64::from(self.prune_record(state, &history, key, horizon)?);
+                done.records += u64::from(self.prune_record(state, &history, key, horizon)?);
             }
         }
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
-            let kept_ns = history.kept_ns.load(Ordering::Acquire);
-            let now_ns = self.clock.now_ns();
             history.prune_at_ns.store(now_ns.saturating_add(kept_ns / PRUNE_ROUNDS), Ordering::Release);
             if active("horizon-moved-after-erasing") {
                 self.directory.set_horizon(state.id, horizon);
             }
         }
-        Ok(pruned)
+        Ok(Some(done))
     }
 
     fn is_over(&self, state: &State, record: Record<'_>, horizon: Timestamp) -> bool {
