@@ -99,6 +99,10 @@ pub(crate) fn plan<'a, 'p>(
     Ok((planner.plan_all(writes, &mut steps)? == Planned::Yes).then_some(steps))
 }
 
+/// How long ago a key was written last, in nanoseconds, for its object to be made small again: one that is written all the time
+/// would grow again at once.
+const CALM_NS: Timestamp = 1_000_000_000;
+
 struct Planner<'s, 'p> {
     pool: &'p Pool,
     snapshot: Snapshot,
@@ -202,6 +206,9 @@ impl<'p> Planner<'_, 'p> {
             steps.push(Step::Update { object, dead: 1 << slot, slot, superseded: None, value });
             return Ok(Planned::Yes);
         }
+        if let Some(shape) = self.shrunk(&object, &census, value.len()) {
+            return self.build(state, key, value, (shape, Some(Box::new((object, census)))), steps);
+        }
         if let Some(slot) = object.free_slot(&census)
             && object.holds(value.len())
         {
@@ -226,6 +233,18 @@ impl<'p> Planner<'_, 'p> {
         state.old_versions.keep(state.id, key, copies, snapshots)?;
         let replaced = Box::new((object, Census { needed: recent, ..census }));
         self.build(state, key, value, (shape, Some(replaced)), steps)
+    }
+
+    /// A smaller shape for the object of a key that is written rarely, and has grown for snapshots that are gone.
+    fn shrunk(&self, object: &VersionedObject<'p>, census: &Census, value_bytes: usize) -> Option<Shape> {
+        let slots = self.options.version_slots;
+        let is_calm = self.snapshot.whole.saturating_sub(census.newest) > CALM_NS;
+        if object.shape().slots() <= slots || census.needed.count_ones() > 1 || !is_calm {
+            return None;
+        }
+        let kept_bytes =
+            (census.needed != 0).then(|| object.value_bytes(census.needed.trailing_zeros() as usize));
+        Some(Shape::for_new(value_bytes.max(kept_bytes.unwrap_or(0)), slots))
     }
 
     /// At a snapshot; elsewhere locks or validation see to it that the last one to commit knew what it overwrote.

@@ -25,8 +25,8 @@ use crate::{Result, StateId, Timestamp};
 /// How long free blocks stay with the file in case that they are needed again.
 pub const RETURN_AFTER: Duration = Duration::from_secs(10);
 /// Free space that stays with the file, and the part of its size.
-const RETURN_BYTES_MIN: u64 = 8 << 20;
-const RETURN_PART: u64 = 8;
+const RETURN_BYTES_MIN: u64 = 4 << 20;
+const RETURN_PART: u64 = 16;
 /// How long the thread sleeps if nobody wakes it.
 const TICK: Duration = Duration::from_millis(200);
 /// The longest rest between two slices.
@@ -190,7 +190,8 @@ impl FreeSpace {
         }
         let least = std::mem::replace(&mut self.least_bytes, u64::MAX);
         self.since = Instant::now();
-        if least < RETURN_BYTES_MIN.max(space.pool_bytes / RETURN_PART) {
+        let backed_bytes = space.pool_bytes - space.unbacked_bytes;
+        if least < RETURN_BYTES_MIN.max(backed_bytes / RETURN_PART) {
             return Ok(());
         }
         let returned = pool.return_space()?;

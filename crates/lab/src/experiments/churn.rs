@@ -51,7 +51,7 @@ impl Sizes {
         let sizes = Sizes::usual(options.quick);
         let Some(seconds) = options.seconds else { return sizes };
         let total = Duration::from_secs(seconds);
-        let (interval, snapshot) = (sizes.interval.min(total / 8), sizes.snapshot.min(total / 20));
+        let (interval, snapshot) = (sizes.interval.min(total / 8), sizes.snapshot.min(total / 10));
         Sizes { total, interval, snapshot, ..sizes }
     }
 

@@ -1,4 +1,4 @@
-//! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken.
+//! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken; for one chunk the lowest.
 //!
 //! A granule is some aligned chunks: 2 MiB on `dax`, so that huge pages of persistent memory stay whole, 256 KiB elsewhere, so
 //! that space comes back although slabs in use lie between; less in pools with small extents. Blocks on the disk are given
@@ -90,11 +90,16 @@ impl FreeChunks {
         self.give_back(run);
     }
 
-    /// Takes the front of the shortest run that is long enough, and of these the lowest. `back` gets blocks for
+    /// Takes the front of the shortest run that is long enough, and of these the lowest; one chunk from the lowest run of all,
+    /// so that what lies far back becomes free. `back` gets blocks for
     /// granules that have none; if it fails, nothing was taken. It runs under the map's lock: nobody may take
     /// another chunk of the granule before its blocks are there.
     pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
-        let Some(&(length, first)) = self.by_length.range((chunks, 0)..).next() else { return Ok(None) };
+        let best = match chunks {
+            1 => self.runs.first_key_value().map(|(&first, &length)| (length, first)),
+            _ => self.by_length.range((chunks, 0)..).next().copied(),
+        };
+        let Some((length, first)) = best else { return Ok(None) };
         let granules = first / self.granule..=(first + chunks - 1) / self.granule;
         let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
         if let Some(low) = holes.next() {
