@@ -23,6 +23,10 @@
 //!   the cost of a commit does not grow with a past burst of transactions.
 //! - Nothing at or above `latched` (a commit whose outcome is unknown) ever becomes visible.
 //!
+//! The numbers of the classes of few keys move with every commit. Those of large commits move with large commits alone, and are
+//! left behind otherwise, since no timestamp lies in between: *idle*, until one draws its timestamp. Who needs a number up to
+//! which really all is seen lets all of them move.
+//!
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
 use std::cell::Cell;
@@ -32,7 +36,7 @@ use std::time::Duration;
 use crossbeam_utils::{Backoff, CachePadded};
 use smallvec::SmallVec;
 
-use crate::snapshot::{CLASSES, Class, STEP, Snapshot};
+use crate::snapshot::{CLASSES, CLASSES_OF_FEW, Class, STEP, Snapshot};
 use crate::{Error, Result, Timestamp, interleave};
 
 /// How many transactions may be active at once if nothing else is said; [`Error::Busy`] beyond.
@@ -85,7 +89,7 @@ impl Slot {
 pub(crate) struct Snapshots {
     horizon: Snapshot,
     /// By the newest commit that each may see.
-    active: SmallVec<[Snapshot; 16]>,
+    active: SmallVec<[Snapshot; 8]>,
 }
 
 impl Snapshots {
@@ -108,10 +112,10 @@ impl Snapshots {
         Snapshots { horizon: self.horizon, active: SmallVec::new() }
     }
 
-    /// Every transaction, now or later, sees all commits up to here.
-    pub(crate) fn oldest(&self) -> Timestamp {
-        let active = self.active.iter().map(|snapshot| snapshot.all_up_to());
-        active.fold(self.horizon.all_up_to(), Timestamp::min)
+    /// Every transaction, now or later, sees all commits of a class up to here.
+    pub(crate) fn oldest(&self, class: Class) -> Timestamp {
+        let active = self.active.iter().map(|snapshot| snapshot.of(class));
+        active.fold(self.horizon.of(class), Timestamp::min)
     }
 
     /// Does every transaction, now or later, see the commit with this timestamp?
@@ -241,7 +245,7 @@ impl ActiveTransactions {
     /// Up to where the oldest snapshot that is registered sees all, and the number of its transaction.
     pub(crate) fn oldest(&self) -> Option<(Timestamp, u64)> {
         let registered = self.used_slots().iter().filter_map(|slot| Some((registered(slot)?, slot)));
-        registered.map(|(seen, slot)| (seen.all_up_to(), slot.transaction.load(Relaxed))).min()
+        registered.map(|(seen, slot)| (seen.tells_all_up_to(), slot.transaction.load(Relaxed))).min()
     }
 
     /// Ends the registration of `claim`.
@@ -306,7 +310,7 @@ impl ActiveTransactions {
     pub(crate) fn snapshots(&self) -> Snapshots {
         let horizon = self.newest();
         interleave::point();
-        let mut active: SmallVec<[Snapshot; 16]> = self.used_slots().iter().filter_map(registered).collect();
+        let mut active: SmallVec<[Snapshot; 8]> = self.used_slots().iter().filter_map(registered).collect();
         // In the order of what they may see: one that was stored half-way only need not be before or behind another.
         active.sort_unstable_by_key(|snapshot| (snapshot.none_above(), *snapshot));
         active.dedup();
@@ -322,10 +326,21 @@ impl ActiveTransactions {
         let cts = class.timestamp(self.counter.fetch_add(STEP, SeqCst));
         interleave::point();
         commit.store(cts, SeqCst);
+        if class.is_large() {
+            // Its number is not idle any more.
+            self.advance(CLASSES);
+        }
         CommitStamp { active: self, slot, cts, finished: false }
     }
 
-    fn advance(&self) {
+    /// Moves the numbers of all classes, and returns what is visible.
+    pub(crate) fn advanced(&self) -> Snapshot {
+        self.advance(CLASSES);
+        self.newest()
+    }
+
+    /// Moves the numbers of the first classes.
+    fn advance(&self, classes: usize) {
         let next = self.counter.load(SeqCst);
         interleave::point();
         let mut oldest = [next; CLASSES];
@@ -335,7 +350,7 @@ impl ActiveTransactions {
             *oldest = commit.min(*oldest);
         }
         let latched = self.latched.load(SeqCst);
-        for (visible, oldest) in self.visible.iter().zip(oldest) {
+        for (visible, oldest) in self.visible[..classes].iter().zip(oldest) {
             interleave::point();
             let up_to = oldest.min(latched) - 1;
             if visible.load(SeqCst) < up_to {
@@ -373,7 +388,7 @@ impl ActiveTransactions {
             } else {
                 backoff.snooze();
             }
-            self.advance();
+            self.advance(CLASSES);
         }
         Ok(())
     }
@@ -414,7 +429,8 @@ impl Drop for CommitStamp<'_> {
             self.active.latched.fetch_min(self.cts, SeqCst);
         }
         self.active.slots[self.slot].commit.store(NO_COMMIT, SeqCst);
-        self.active.advance();
+        let is_large = Class::number_of(self.cts) >= CLASSES_OF_FEW;
+        self.active.advance(if is_large { CLASSES } else { CLASSES_OF_FEW });
     }
 }
 
@@ -478,9 +494,9 @@ mod tests {
                         if let Some((slot, _)) = mine.first() {
                             active.stamp(*slot, Class::Quick).finish();
                         }
-                        let oldest = active.snapshots().oldest();
+                        let oldest = active.snapshots().oldest(Class::Quick);
                         assert!(
-                            mine.iter().all(|(_, snapshot)| oldest <= snapshot.all_up_to()),
+                            mine.iter().all(|(_, snapshot)| oldest <= snapshot.of(Class::Quick)),
                             "a scan missed it"
                         );
                         mine.iter().rev().for_each(|(slot, _)| active.release(*slot));
@@ -541,13 +557,20 @@ mod tests {
         // What the quick ones ended nobody needs, what the slow one ended somebody may.
         let snapshots = active.snapshots();
         assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(104));
-        assert!(!snapshots.all_see(101) && !snapshots.all_see(114) && snapshots.oldest() == 99);
+        assert!(!snapshots.all_see(101) && !snapshots.all_see(114) && snapshots.oldest(Class::Slow) == 99);
+        assert_eq!((seen.all_up_to(), seen.tells_all_up_to()), (100, 100));
         slow.finish();
         assert_eq!(active.newest(), Snapshot { seen: [115, 115, 113, 115] });
         active.wait_until_visible(101).unwrap();
         large.finish();
         active.wait_until_all_visible(115).unwrap();
         assert_eq!(active.newest(), Snapshot::at(115));
+        // Without large ones their numbers stay behind, which nobody is told.
+        active.stamp(a, Class::Quick).finish();
+        let seen = active.newest();
+        assert_eq!((seen, seen.tells_all_up_to()), (Snapshot { seen: [119, 119, 115, 115] }, 119));
+        active.wait_until_all_visible(119).unwrap();
+        assert_eq!(active.newest(), Snapshot::at(119));
     }
 
     #[test]
@@ -556,7 +579,7 @@ mod tests {
         let (a, _) = active.claim().unwrap();
         drop(active.stamp(a, Class::Slow));
         active.stamp(a, Class::Quick).finish();
-        assert_eq!(active.newest(), Snapshot::at(100), "nothing behind it, of any class");
+        assert_eq!(active.advanced(), Snapshot::at(100), "nothing behind it, of any class");
         assert!(matches!(active.wait_until_visible(104), Err(Error::Latched(101))));
         assert!(active.check_not_latched().is_err());
     }
@@ -572,7 +595,7 @@ mod tests {
         }
         active.release(writer);
         let snapshots = active.snapshots();
-        assert_eq!(snapshots.oldest(), 11);
+        assert_eq!(snapshots.oldest(Class::Quick), 11);
         assert!(snapshots.needs(5, 16), "seen at 11");
         assert!(!snapshots.needs(16, 20), "between the reader and the newest snapshot");
         assert!(snapshots.needs(20, 32), "seen at 31");
@@ -580,7 +603,7 @@ mod tests {
         assert!(!snapshots.needs(3, 11), "superseded before the reader began");
         active.release(reader);
         assert!(!active.snapshots().needs(5, 16));
-        assert_eq!(active.snapshots().oldest(), 31);
+        assert_eq!(active.snapshots().oldest(Class::Quick), 31);
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
 fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapshot) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
-        return Ok(snapshot.all_up_to());
+        return Ok(snapshot.tells_all_up_to());
     };
     // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet. All commits
     // of such groups are slow.
@@ -213,7 +213,7 @@ impl<'c> Execution<'c> {
         let (entry, stamp) = CommitsInWork::enter(queues, || self.draw(slot, class));
         let cts = stamp.cts();
         if let Some(turn) = turn {
-            turn.enter(cts, writes, || self.context.active.snapshots().oldest());
+            turn.enter(cts, writes, || self.context.active.snapshots().oldest(Class::Slow));
         }
         if let Some(words) = self.words_at_once(&steps) {
             return self.run_at_once(words, entry, stamp, steps, writes);

@@ -77,41 +77,50 @@ impl Group {
     }
 
     /// Waits for whoever holds one of the groups, by number and each once, and for holders of the same keys; nobody else
-    /// changes their objects until it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of these groups. If one of them has a
-    /// predicate lock, nothing is held, and the caller has to wait for that.
-    pub(crate) fn hold_keys_of<'g, 'k, K: Iterator<Item = (StateId, &'k [u8])>>(
+    /// changes their objects until it is dropped, unless one of them has a [predicate lock](Group::predicate_lock_of). At most
+    /// [`STRIPED_KEYS_MAX`] keys, all of these groups.
+    pub(crate) fn hold_keys_of<'g, 'k>(
         groups: &[&'g Group],
-        keys: impl Fn() -> K,
-    ) -> Result<KeysHeld<'g>, Arc<PredicateLock>> {
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> KeysHeld<'g> {
         assert!(groups.windows(2).all(|pair| pair[0].id < pair[1].id), "groups are held in their order");
         let held = groups.iter().map(|group| group.writers.read()).collect();
-        groups[0].keys_held(held, &keys)
+        groups[0].keys_held(held, keys)
     }
 
-    /// The same of keys of this group.
+    /// The predicate lock of one of some keys, of whatever group, whose stripes the caller holds: it has to let go of all it
+    /// holds, and wait. None: whoever enters such a lock from now on waits for the caller.
+    #[inline]
+    pub(crate) fn predicate_lock_of<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
+        &self,
+        keys: impl Fn() -> K,
+    ) -> Option<Arc<PredicateLock>> {
+        self.stripes.predicates.of_keys(keys)
+    }
+
+    /// The same of keys of this group; nobody has a predicate lock of one of them.
     pub(crate) fn hold_keys<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &self,
         keys: impl Fn() -> K,
         patience: Patience,
     ) -> Option<KeysHeld<'_>> {
         loop {
-            let held = SmallVec::from_iter([self.hold_shared(patience)?]);
-            match (self.keys_held(held, &keys), patience) {
-                (Ok(held), _) => return Some(held),
-                (Err(lock), Patience::Waits) => lock.wait_until_released(),
-                (Err(_), Patience::Never) => return None,
+            let held = self.keys_held(SmallVec::from_iter([self.hold_shared(patience)?]), keys());
+            let Some(lock) = self.predicate_lock_of(&keys) else { return Some(held) };
+            drop(held);
+            match patience {
+                Patience::Waits => lock.wait_until_released(),
+                Patience::Never => return None,
             }
         }
     }
 
-    fn keys_held<'g, 'k, K: Iterator<Item = (StateId, &'k [u8])>>(
+    fn keys_held<'g, 'k>(
         &'g self,
         held: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
-        keys: &impl Fn() -> K,
-    ) -> Result<KeysHeld<'g>, Arc<PredicateLock>> {
-        let held = KeysHeld { _stripes: self.stripes.hold(keys()), _groups: held };
-        // Behind the stripes: whoever enters a lock from now on waits for them.
-        self.stripes.predicates.of_keys(keys).map_or(Ok(held), Err)
+        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+    ) -> KeysHeld<'g> {
+        KeysHeld { _stripes: self.stripes.hold(keys), _groups: held }
     }
 
     /// Enters a predicate lock of these groups, by number and each once; nobody else changes what it names until it is dropped.

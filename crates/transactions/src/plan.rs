@@ -236,7 +236,7 @@ impl<'p> Planner<'_, 'p> {
         Err(Error::Conflict {
             state: state.id,
             key: KeyBytes::from_slice(key),
-            snapshot: self.snapshot.all_up_to(),
+            snapshot: self.snapshot.tells_all_up_to(),
             committed: newest,
         })
     }

@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use entresol_structures::KeyBytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 
@@ -32,11 +31,81 @@ use crate::{GroupId, KeyRange, StateId};
 /// If one set has so many times the keys of the other, those are searched for in it one by one.
 const SEARCH_FACTOR: usize = 16;
 
+/// Keys one behind the other: copied fast, and found by their places.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    /// Where each one ends.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Of keys that ascend, each once.
+    fn new<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Keys {
+        let mut all = Keys::default();
+        for key in keys {
+            all.bytes.extend_from_slice(key);
+            all.ends.push(all.bytes.len());
+        }
+        all
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn at(&self, place: usize) -> &[u8] {
+        let begin = if place == 0 { 0 } else { self.ends[place - 1] };
+        &self.bytes[begin..self.ends[place]]
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|place| self.at(place))
+    }
+
+    /// The first key that is not before something.
+    fn first_not(&self, is_before: impl Fn(&[u8]) -> bool) -> Option<&[u8]> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match is_before(self.at(middle)) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        (low < self.len()).then(|| self.at(low))
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.first_not(|own| own < key) == Some(key)
+    }
+
+    fn has_any_of(&self, range: &KeyRange) -> bool {
+        self.first_not(|key| !range.begins_before(key)).is_some_and(|key| range.reaches(key))
+    }
+
+    /// Cost: that of going through both, or a search in the larger one for each key of the smaller one.
+    fn has_common(&self, other: &Keys) -> bool {
+        let (few, many) = if self.len() < other.len() { (self, other) } else { (other, self) };
+        if few.len() < many.len() / SEARCH_FACTOR {
+            return few.iter().any(|key| many.has(key));
+        }
+        let (mut few, mut many) = (few.iter().peekable(), many.iter().peekable());
+        while let (Some(left), Some(right)) = (few.peek(), many.peek()) {
+            match left.cmp(right) {
+                std::cmp::Ordering::Less => few.next(),
+                std::cmp::Ordering::Greater => many.next(),
+                std::cmp::Ordering::Equal => return true,
+            };
+        }
+        false
+    }
+}
+
 /// What is locked of a state.
 #[derive(Default)]
 struct Locked {
-    /// Ascending, each once.
-    keys: Vec<KeyBytes>,
+    keys: Keys,
     ranges: Vec<KeyRange>,
 }
 
@@ -53,14 +122,15 @@ impl PredicateLock {
     pub(crate) fn new(groups: &[&Group], writes: &WriteSet, reads: Option<&ReadSet>) -> PredicateLock {
         let mut states = BTreeMap::<StateId, Locked>::new();
         for (id, writes) in writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty()) {
-            states.entry(*id).or_default().keys.extend(writes.keys.keys().cloned());
+            states.entry(*id).or_default().keys = Keys::new(writes.keys.keys().map(|key| &key[..]));
         }
         for (id, keys, ranges) in reads.into_iter().flat_map(ReadSet::iter) {
             let locked = states.entry(id).or_default();
             if !keys.is_empty() {
-                locked.keys.extend(keys.iter().cloned());
-                locked.keys.sort_unstable();
-                locked.keys.dedup();
+                let mut all: Vec<&[u8]> = locked.keys.iter().chain(keys.iter().map(|key| &key[..])).collect();
+                all.sort_unstable();
+                all.dedup();
+                locked.keys = Keys::new(all.into_iter());
             }
             locked.ranges.extend_from_slice(ranges);
         }
@@ -77,12 +147,12 @@ impl PredicateLock {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = (StateId, &[u8])> {
-        self.states.iter().flat_map(|(id, locked)| locked.keys.iter().map(|key| (*id, &key[..])))
+        self.states.iter().flat_map(|(id, locked)| locked.keys.iter().map(|key| (*id, key)))
     }
 
     fn has(&self, state: StateId, key: &[u8]) -> bool {
         self.states.get(&state).is_some_and(|locked| {
-            locked.keys.binary_search_by(|own| own[..].cmp(key)).is_ok()
+            locked.keys.has(key)
                 || locked.ranges.iter().any(|range| range.begins_before(key) && range.reaches(key))
         })
     }
@@ -91,9 +161,9 @@ impl PredicateLock {
     fn meets(&self, other: &PredicateLock) -> bool {
         self.states.iter().any(|(state, own)| {
             let Some(theirs) = other.states.get(state) else { return false };
-            has_common(&own.keys, &theirs.keys)
-                || own.ranges.iter().any(|range| has_any_of(&theirs.keys, range))
-                || theirs.ranges.iter().any(|range| has_any_of(&own.keys, range))
+            own.keys.has_common(&theirs.keys)
+                || own.ranges.iter().any(|range| theirs.keys.has_any_of(range))
+                || theirs.ranges.iter().any(|range| own.keys.has_any_of(range))
         })
     }
 
@@ -104,28 +174,6 @@ impl PredicateLock {
             self.released.wait(&mut is_released);
         }
     }
-}
-
-fn has_any_of(keys: &[KeyBytes], range: &KeyRange) -> bool {
-    let from = keys.partition_point(|key| !range.begins_before(key));
-    keys.get(from).is_some_and(|key| range.reaches(key))
-}
-
-/// Cost: that of going through both, or a search in the larger one for each key of the smaller one.
-fn has_common(one: &[KeyBytes], other: &[KeyBytes]) -> bool {
-    let (few, many) = if one.len() < other.len() { (one, other) } else { (other, one) };
-    if few.len() < many.len() / SEARCH_FACTOR {
-        return few.iter().any(|key| many.binary_search(key).is_ok());
-    }
-    let (mut few, mut many) = (few.iter().peekable(), many.iter().peekable());
-    while let (Some(left), Some(right)) = (few.peek(), many.peek()) {
-        match left.cmp(right) {
-            std::cmp::Ordering::Less => few.next(),
-            std::cmp::Ordering::Greater => many.next(),
-            std::cmp::Ordering::Equal => return true,
-        };
-    }
-    false
 }
 
 /// The locks of all commits of a context.
@@ -192,6 +240,7 @@ impl Drop for PredicateHeld<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_structures::KeyBytes;
     use std::ops::Bound;
 
     fn key(number: u64) -> KeyBytes {
@@ -204,7 +253,9 @@ mod tests {
             upper: Bound::Excluded(key(to)),
         };
         let locked = Locked {
-            keys: keys.iter().map(|number| key(*number)).collect(),
+            keys: Keys::new(
+                keys.iter().map(|number| key(*number)).collect::<Vec<_>>().iter().map(|key| &key[..]),
+            ),
             ranges: ranges.iter().map(range).collect(),
         };
         Arc::new(PredicateLock {

@@ -178,7 +178,7 @@ impl StateReads {
             newest if !snapshot.sees(newest) => Err(Error::ReadConflict {
                 state: self.state.id,
                 key: KeyBytes::from_slice(key),
-                snapshot: snapshot.all_up_to(),
+                snapshot: snapshot.tells_all_up_to(),
                 committed: newest,
             }),
             _ => Ok(()),

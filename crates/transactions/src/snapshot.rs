@@ -21,6 +21,9 @@ use crate::Timestamp;
 /// How many classes there are.
 pub(crate) const CLASSES: usize = 4;
 
+/// The first of them are of commits of few keys.
+pub(crate) const CLASSES_OF_FEW: usize = 2;
+
 /// How far timestamps are apart, so that each has room for its class.
 pub(crate) const STEP: Timestamp = CLASSES as Timestamp;
 
@@ -46,11 +49,22 @@ impl Class {
         timestamp as usize % CLASSES
     }
 
+    pub(crate) fn is_large(self) -> bool {
+        self as usize >= CLASSES_OF_FEW
+    }
+
     /// The timestamp of the class, of those that are drawn together.
     #[inline]
     pub(crate) fn timestamp(self, drawn: Timestamp) -> Timestamp {
         drawn | self as Timestamp
     }
+}
+
+/// Tells whether a number of `visible` was found without a commit of its class in work: it lies below a multiple of [`STEP`],
+/// not below a timestamp of a class of large commits.
+#[inline]
+pub(crate) fn is_idle(visible: Timestamp) -> bool {
+    visible % STEP == STEP - 1
 }
 
 /// See the module.
@@ -85,10 +99,18 @@ impl Snapshot {
         self.seen[class as usize]
     }
 
-    /// All commits up to here are seen.
+    /// All commits up to here are seen, for certain.
     #[inline]
     pub(crate) fn all_up_to(self) -> Timestamp {
         self.seen.into_iter().fold(Timestamp::MAX, Timestamp::min)
+    }
+
+    /// The same if numbers of classes without commits in work are left behind ([`crate::active`]), for whoever is told: but for
+    /// a large commit that drew its timestamp in this moment.
+    pub(crate) fn tells_all_up_to(self) -> Timestamp {
+        let [quick, slow, large @ ..] = self.seen;
+        let in_work = large.into_iter().filter(|number| !is_idle(*number));
+        in_work.fold(quick.min(slow), Timestamp::min)
     }
 
     /// No commit above is seen.
@@ -112,6 +134,8 @@ mod tests {
             assert_eq!(snapshot.sees(timestamp), seen, "{timestamp}");
         }
         assert_eq!((snapshot.all_up_to(), snapshot.none_above()), (10, 30));
+        assert_eq!(Snapshot { seen: [20, 19, 7, 11] }.tells_all_up_to(), 19, "idle ones do not count");
+        assert_eq!(Snapshot { seen: [20, 19, 5, 10] }.tells_all_up_to(), 5);
         assert_eq!((snapshot.of(Class::Slow), snapshot.of(Class::LargeSlow)), (10, 14));
         assert!(!snapshot.sees(INFINITY) && !Snapshot::at(INFINITY - 1).sees(INFINITY));
         assert!(snapshot.sees_version(12, 13) && !snapshot.sees_version(12, 16));

@@ -66,6 +66,7 @@ fn only_what_nobody_needs_is_taken_out() {
         active.stamp(writer, Class::Quick).finish();
     }
     active.release(writer);
+    active.advanced();
     let versions: Vec<(Timestamp, Option<&[u8]>)> =
         [10, 20, 30, 40, 50, 60].into_iter().map(|cts| (cts, Some(&b"value"[..]))).collect();
     let head = chain(&pool, &versions);

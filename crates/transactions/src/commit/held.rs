@@ -23,6 +23,7 @@ pub(super) enum Held<'g> {
 
 impl Held<'_> {
     /// Waits for whoever holds any of it. `alone`: no writer of its groups can go on meanwhile anyway.
+    #[inline]
     pub(super) fn acquire<'g>(
         context: &StateContext,
         groups: &[&'g Group],
@@ -34,22 +35,24 @@ impl Held<'_> {
         if let Some(read) = keys_read.filter(|read| writes.keys() + read.len() <= STRIPED_KEYS_MAX) {
             let written = || writes.iter().map(|(state, key)| (state.id, &key[..]));
             let keys = || written().chain(read.iter().copied());
-            return Held::Keys { _keys: waiting(context, || Group::hold_keys_of(groups, keys)) };
+            loop {
+                let held = Group::hold_keys_of(groups, keys());
+                let Some(lock) = groups[0].predicate_lock_of(keys) else {
+                    return Held::Keys { _keys: held };
+                };
+                drop(held);
+                context.wait(|| lock.wait_until_released());
+            }
         }
         if alone {
             return Held::Groups { _groups: groups.iter().map(|group| group.hold()).collect() };
         }
         let lock = Arc::new(PredicateLock::new(groups, writes, reads));
-        Held::Named { _lock: waiting(context, || Group::hold_predicate(groups, &lock)) }
-    }
-}
-
-/// Tries until nobody has to be waited for.
-fn waiting<H>(context: &StateContext, hold: impl Fn() -> Result<H, Arc<PredicateLock>>) -> H {
-    loop {
-        match hold() {
-            Ok(held) => return held,
-            Err(lock) => context.wait(|| lock.wait_until_released()),
+        loop {
+            match Group::hold_predicate(groups, &lock) {
+                Ok(held) => return Held::Named { _lock: held },
+                Err(other) => context.wait(|| other.wait_until_released()),
+            }
         }
     }
 }

@@ -157,7 +157,7 @@ impl StateContext {
     fn begin_round(&self, state: &State, history: &History) {
         let kept_ns = history.kept_ns.load(Ordering::Acquire);
         let now_ns = self.clock.now_ns();
-        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.newest().all_up_to());
+        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.advanced().all_up_to());
         // Who registers later sees the new horizon; who is there already holds it back.
         let horizon = {
             let readers = self.past_readers.lock();
