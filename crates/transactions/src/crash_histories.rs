@@ -5,6 +5,7 @@
 //! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
 
 mod directory;
+mod large;
 mod past;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::chain::Chain;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 
 pub use directory::check_directory;
+pub use large::check_large_commits;
 pub use past::check_past;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

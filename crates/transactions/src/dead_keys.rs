@@ -170,10 +170,14 @@ impl DeadKeys {
         self.queue.add(self.state);
     }
 
-    /// Takes some of the list that were deleted no later than `oldest`, and puts them in the order of the index.
-    pub(crate) fn take_keys(&self, oldest: Timestamp, keys_max: usize) -> SmallVec<[DeadKey; 32]> {
+    /// Takes some of the list that all snapshots see deleted, and puts them in the order of the index.
+    pub(crate) fn take_keys(
+        &self,
+        all_see: impl Fn(Timestamp) -> bool,
+        keys_max: usize,
+    ) -> SmallVec<[DeadKey; 32]> {
         let mut known = self.known.lock();
-        let next = || known.list.pop_front_if(|dead| dead.deleted_at <= oldest);
+        let next = || known.list.pop_front_if(|dead| all_see(dead.deleted_at));
         let mut taken: SmallVec<[_; 32]> = std::iter::from_fn(next).take(keys_max).collect();
         drop(known);
         self.queue.keys.fetch_sub(taken.len() as u64, Ordering::Relaxed);
@@ -182,13 +186,13 @@ impl DeadKeys {
         taken
     }
 
-    /// Where the sweep goes on, if there is one that may find something no snapshot needs which is as old as `oldest`.
-    pub(crate) fn sweep_at(&self, oldest: Timestamp) -> Option<Bound<KeyBytes>> {
+    /// Where the sweep goes on, if there is one that may find something which all snapshots see deleted.
+    pub(crate) fn sweep_at(&self, all_see: impl Fn(Timestamp) -> bool) -> Option<Bound<KeyBytes>> {
         let mut known = self.known.lock();
         let sweep = known.sweep.as_mut()?;
         if sweep.at.is_none() {
             let from = sweep.next_from.unwrap_or(sweep.from);
-            if from > oldest {
+            if !all_see(from) {
                 return None;
             }
             sweep.left += std::mem::take(&mut sweep.next);
@@ -233,12 +237,21 @@ impl DeadKeys {
         self.subtract(self.count());
     }
 
-    /// The snapshot that all must have reached before there is something to do; None: there is nothing.
+    /// Is there something to do that all snapshots see deleted?
+    pub(crate) fn is_ready(&self, all_see: impl Fn(Timestamp) -> bool) -> bool {
+        self.waits_for().into_iter().flatten().any(all_see)
+    }
+
+    /// The commit that all must see before there is something to do; None: there is nothing.
     pub(crate) fn ready_at(&self) -> Option<Timestamp> {
+        self.waits_for().into_iter().flatten().min()
+    }
+
+    /// The same of the list and of the sweep.
+    fn waits_for(&self) -> [Option<Timestamp>; 2] {
         let known = self.known.lock();
         let of_sweep = |sweep: &Sweep| sweep.at.as_ref().map_or(sweep.next_from.unwrap_or(sweep.from), |_| 0);
-        let list = known.list.front().map(|dead| dead.deleted_at);
-        [list, known.sweep.as_ref().map(of_sweep)].into_iter().flatten().min()
+        [known.list.front().map(|dead| dead.deleted_at), known.sweep.as_ref().map(of_sweep)]
     }
 
     fn add(&self, keys: u64) {
@@ -373,6 +386,10 @@ mod tests {
         (queue, dead)
     }
 
+    fn up_to(oldest: Timestamp) -> impl Fn(Timestamp) -> bool {
+        move |deleted_at| deleted_at <= oldest
+    }
+
     fn numbers(keys: &[DeadKey]) -> Vec<u64> {
         let number = |dead: &DeadKey| u64::from_be_bytes(dead.key[..].try_into().unwrap());
         keys.iter().map(number).collect()
@@ -385,10 +402,10 @@ mod tests {
         (0..100).for_each(|at| dead.push(at, &key(1000 - at)));
         assert_eq!((dead.count(), queue.dead(), queue.states_after(None)), (100, 100, vec![StateId(1)]));
         assert_eq!(dead.ready_at(), Some(0));
-        assert_eq!(numbers(&dead.take_keys(2, 10)), [998, 999, 1000]);
-        assert!(dead.take_keys(2, 10).is_empty());
+        assert_eq!(numbers(&dead.take_keys(up_to(2), 10)), [998, 999, 1000]);
+        assert!(dead.take_keys(up_to(2), 10).is_empty());
         assert_eq!(dead.ready_at(), Some(3));
-        assert_eq!(dead.take_keys(1000, 200).len(), 97);
+        assert_eq!(dead.take_keys(up_to(1000), 200).len(), 97);
         assert_eq!((dead.count(), queue.dead(), queue.keys.load(Ordering::Relaxed)), (0, 0, 0));
         assert_eq!((dead.is_pending(), dead.ready_at()), (false, None));
     }
@@ -400,23 +417,23 @@ mod tests {
         (0..many).for_each(|at| dead.push(at, &key(at)));
         assert_eq!((dead.count(), queue.dead()), (many, many));
         let first_beyond = DEAD_KEYS_MAX as u64;
-        assert_eq!(dead.sweep_at(first_beyond - 1), None, "they all have to wait");
-        assert_eq!(dead.sweep_at(first_beyond), Some(Bound::Unbounded));
+        assert_eq!(dead.sweep_at(up_to(first_beyond - 1)), None, "they all have to wait");
+        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(Bound::Unbounded));
         let nothing = Swept { removed: 0, waiting: 0, waits_for: None };
         dead.swept(&Bound::Unbounded, Swept { removed: 4, ..nothing }, Some(key(100)));
         assert_eq!(dead.count(), many - 4);
         // Keys that come while a lap goes on leave it where it is.
         (0..5).for_each(|at| dead.push(many + at, &key(at)));
         let at = Bound::Included(key(100));
-        assert_eq!(dead.sweep_at(first_beyond), Some(at.clone()));
+        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(at.clone()));
         dead.swept(&Bound::Unbounded, nothing, None);
-        assert_eq!(dead.sweep_at(first_beyond), Some(at.clone()), "somebody else was there");
-        while !dead.take_keys(u64::MAX, 1000).is_empty() {}
+        assert_eq!(dead.sweep_at(up_to(first_beyond)), Some(at.clone()), "somebody else was there");
+        while !dead.take_keys(up_to(u64::MAX), 1000).is_empty() {}
         dead.swept(&at, Swept { removed: 3, waiting: 2, waits_for: Some(first_beyond + 7) }, None);
         assert_eq!(dead.count(), 7, "two that wait and five that came");
         assert_eq!(dead.ready_at(), Some(first_beyond + 7));
-        assert_eq!(dead.sweep_at(first_beyond + 6), None);
-        assert_eq!(dead.sweep_at(many + 9), Some(Bound::Unbounded), "another lap");
+        assert_eq!(dead.sweep_at(up_to(first_beyond + 6)), None);
+        assert_eq!(dead.sweep_at(up_to(many + 9)), Some(Bound::Unbounded), "another lap");
         dead.swept(&Bound::Unbounded, Swept { removed: 7, ..nothing }, None);
         assert_eq!((dead.count(), queue.dead(), dead.is_pending()), (0, 0, false));
         assert_eq!(queue.keys.load(Ordering::Relaxed), 0);
@@ -428,7 +445,7 @@ mod tests {
             let (queue, dead) = dead_keys();
             dead.expect(noted);
             assert_eq!((dead.is_pending(), dead.ready_at(), queue.dead()), (true, Some(0), noted));
-            assert_eq!(dead.sweep_at(1), Some(Bound::Unbounded));
+            assert_eq!(dead.sweep_at(up_to(1)), Some(Bound::Unbounded));
             dead.swept(&Bound::Unbounded, Swept { removed: 0, waiting: 0, waits_for: None }, None);
             assert_eq!((dead.is_pending(), queue.dead()), (false, 0));
         }

@@ -75,6 +75,7 @@ mod old_versions;
 mod opening;
 mod past;
 mod plan;
+mod predicate_locks;
 mod protocol;
 mod reads;
 mod reclaim;

@@ -123,7 +123,7 @@ impl OldVersions {
     /// May a transaction with this snapshot have needed any of them?
     #[inline]
     pub(crate) fn may_serve(&self, snapshot: Snapshot) -> bool {
-        self.bytes() != 0 && snapshot.whole < self.newest.load(Ordering::Acquire)
+        self.bytes() != 0 && snapshot.all_up_to() < self.newest.load(Ordering::Acquire)
     }
 
     /// Drops what no snapshot needs. Cost: all of them are looked at.
@@ -164,6 +164,7 @@ mod tests {
         let (writer, _) = active.claim().unwrap();
         (5..10).for_each(|_| active.stamp(writer, Class::Quick).finish());
         active.release(writer);
+        active.advanced();
         let old = OldVersions::new(1000);
         let copies = || [(5, 12, value(b"seen")), (12, 15, value(b"not"))].into_iter();
         for _ in 0..2 {

@@ -238,7 +238,7 @@ impl<'p> Planner<'_, 'p> {
     /// A smaller shape for the object of a key that is written rarely, and has grown for snapshots that are gone.
     fn shrunk(&self, object: &VersionedObject<'p>, census: &Census, value_bytes: usize) -> Option<Shape> {
         let slots = self.options.version_slots;
-        let is_calm = self.snapshot.whole.saturating_sub(census.newest) > CALM_NS;
+        let is_calm = self.snapshot.none_above().saturating_sub(census.newest) > CALM_NS;
         if object.shape().slots() <= slots || census.needed.count_ones() > 1 || !is_calm {
             return None;
         }
@@ -255,7 +255,7 @@ impl<'p> Planner<'_, 'p> {
         Err(Error::Conflict {
             state: state.id,
             key: KeyBytes::from_slice(key),
-            snapshot: self.snapshot.whole,
+            snapshot: self.snapshot.tells_all_up_to(),
             committed: newest,
         })
     }

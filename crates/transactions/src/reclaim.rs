@@ -104,19 +104,20 @@ impl StateContext {
         patience: Patience,
         stats: &mut VacuumStats,
     ) -> Result<bool> {
-        let oldest = self.active.snapshots().oldest();
+        let snapshots = self.active.snapshots();
+        let all_see = |deleted_at| snapshots.all_see(deleted_at);
         for id in self.reclaim.states_after(*last) {
             let Some(state) = self.state(id).filter(|state| state.dead.is_pending()) else {
                 let is_pending = || self.state(id).is_some_and(|state| state.dead.is_pending());
                 self.reclaim.remove_unless(id, is_pending);
                 continue;
             };
-            if state.dead.ready_at().is_none_or(|at| at > oldest) {
+            if !state.dead.is_ready(&all_see) {
                 self.store_dead_keys(&state, patience);
                 continue;
             }
             *last = Some(id);
-            let slice = self.reclaim_of(&state, oldest, patience)?;
+            let slice = self.reclaim_of(&state, all_see, patience)?;
             slice.note(stats);
             return Ok(slice.looked_at > 0);
         }
@@ -124,13 +125,18 @@ impl StateContext {
         Ok(false)
     }
 
-    /// A slice of one state: keys of its list, else a leaf of its sweep. What was deleted after `oldest` has to wait.
-    fn reclaim_of(&self, state: &Arc<State>, oldest: Timestamp, patience: Patience) -> Result<Slice> {
+    /// A slice of one state: keys of its list, else a leaf of its sweep. What not all snapshots see deleted has to wait.
+    fn reclaim_of(
+        &self,
+        state: &Arc<State>,
+        all_see: impl Fn(Timestamp) -> bool,
+        patience: Patience,
+    ) -> Result<Slice> {
         self.check_accepts_commits()?;
-        let keys = state.dead.take_keys(oldest, SLICE_KEYS);
+        let keys = state.dead.take_keys(&all_see, SLICE_KEYS);
         let slice = match keys.is_empty() {
             false => self.reclaim_keys(state, &keys, patience)?,
-            true => match state.dead.sweep_at(oldest) {
+            true => match state.dead.sweep_at(&all_see) {
                 Some(at) => self.sweep_leaf(state, &at, patience)?,
                 None => return Ok(Slice::default()),
             },
@@ -148,7 +154,7 @@ impl StateContext {
             if let Removal::NotYet(deleted_at) = removal
                 && deleted_at <= keys[at].deleted_at
             {
-                back.push((self.active.drawn(), &keys[at].key));
+                back.push((deleted_at, &keys[at].key));
             }
         });
         let slice = match &looked {
@@ -223,11 +229,8 @@ impl StateContext {
         patience: Patience,
         mut looked_at: impl FnMut(usize, Removal),
     ) -> Result<Option<Slice>> {
-        let of_state = keys.clone().map(|key| (state.id, &key[..]));
-        let held = match patience {
-            Patience::Waits => Some(state.group.hold_keys(of_state)),
-            Patience::Never => state.group.try_hold_keys(of_state),
-        };
+        let of_state = || keys.clone().map(|key| (state.id, &key[..]));
+        let held = state.group.hold_keys(of_state, patience);
         let Some(_held) = held.filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
         // After the keys are held: what is deleted later is not looked at here.
@@ -309,9 +312,9 @@ impl StateContext {
         if census.current.is_some() {
             return Ok(Removal::Alive);
         }
-        // Not only no snapshot that needs a version, but none older than the deletion: it would have to find the
+        // Not only no snapshot that needs a version, but none that does not see the deletion: it would have to find the
         // conflict when it writes the key.
-        if census.needed != 0 || census.newest > snapshots.oldest() {
+        if census.needed != 0 || !snapshots.all_see(census.newest) {
             return Ok(Removal::NotYet(census.newest));
         }
         self.note_gone(state);
@@ -344,7 +347,7 @@ impl StateContext {
         let chain = Chain::at(self.pool(), offset);
         let census = chain.census(&state.group.invalid, snapshots);
         let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
-        if census.lives || census.needed != 0 || census.newest > snapshots.oldest() {
+        if census.lives || census.needed != 0 || !snapshots.all_see(census.newest) {
             if !census.pruned.is_empty() {
                 let mut publication = self.pool().publication();
                 census.pruned.add_to(&mut publication);

@@ -3,7 +3,8 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_past,
+    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_large_commits,
+    check_past,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -91,6 +92,26 @@ fn commits_of_one_publication() {
 #[test]
 fn commits_of_one_publication_over_two_groups() {
     run_at_once("at once, two groups", Groups::Two);
+}
+
+fn run_large(name: &str, groups: Groups) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
+        check_large_commits(groups, 6, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(5_000), "{report:?}");
+}
+
+#[test]
+fn large_commits_beside_small_ones() {
+    run_large("large commits", Groups::One);
+}
+
+#[test]
+fn large_commits_over_two_groups_beside_small_ones() {
+    run_large("large commits, two groups", Groups::Two);
 }
 
 #[test]
