@@ -19,8 +19,8 @@
 //! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
 //!
 //! # What a crash leaves
-//! Versions of at most one unfinished commit per group, all with the timestamp that the group announced before
-//! it changed anything. Opening declares that range of timestamps invalid: no row is touched, so recovery does
+//! Versions of unfinished commits, with timestamps that their group announced, or that were declared invalid, before
+//! anything was changed. Opening declares the announced ones invalid: no row is touched, so recovery does
 //! not depend on the number of rows.
 //!
 //! # What bounds memory

@@ -97,7 +97,7 @@ fn commits_of_one_publication_over_two_groups() {
 fn run_large(name: &str, groups: Groups) {
     let report = check_seeds(name, 2, |seed| {
         let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
-        check_large_commits(groups, 6, &options)
+        check_large_commits(groups, 4, &options)
     });
     let report = report.unwrap();
     println!("{name}: {report:?}");
