@@ -20,7 +20,7 @@ pub use inspection::PoolInfo;
 pub(crate) use lifecycle::short_memory_is_asked;
 
 use crate::allocator::{Allocator, Reservation};
-use crate::budget::MemoryBudget;
+use crate::budget::{MemoryBudget, MemoryReservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::{JournalOptions, PagesReport};
 use crate::domain::modelled::{Load, ModelledCost};
@@ -120,6 +120,8 @@ pub struct Pool {
     was_clean: bool,
     closed: AtomicBool,
     memory: Option<Arc<MemoryBudget>>,
+    /// On `volatile` with a budget: the memory of what is in use.
+    held: Option<Mutex<MemoryReservation>>,
 }
 
 impl Pool {
@@ -411,6 +413,11 @@ impl Pool {
         }
     }
 
+    /// Bytes of the address range: the most that the pool can grow to while it is open.
+    pub fn address_space_bytes(&self) -> u64 {
+        self.mapping.capacity_bytes()
+    }
+
     /// Bytes of the pool: what its offsets can reach.
     pub fn bytes(&self) -> u64 {
         self.extents() * self.extent_bytes
@@ -500,6 +507,8 @@ impl Pool {
         if let Domain::Journal(journal) = &self.domain {
             journal.make_room(end)?;
         }
+        // Of the rest of the extent when it is used.
+        self.hold(self.allocator.granule_bytes())?;
         if let Some(files) = &self.files {
             files
                 .pool
@@ -525,8 +534,10 @@ impl Pool {
                 // New extents are zero on the file too; DRAM pages save reading them.
                 _ => self.mapping.grow(self.extent_bytes, &Backing::Anonymous),
             };
-            mapped
-                .map_err(|e| Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) })?;
+            mapped.map_err(|e| {
+                self.release_held(self.allocator.granule_bytes());
+                Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) }
+            })?;
         }
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.grow(end);

@@ -42,6 +42,11 @@ impl FreeChunks {
         FreeChunks { geometry, granule, runs, by_length, holes: BTreeMap::new(), free: 0 }
     }
 
+    /// Bytes of a granule.
+    pub(super) fn granule_bytes(&self) -> u64 {
+        self.granule * CHUNK_BYTES
+    }
+
     /// How many chunks are free, how many are in the longest run, and how many have no blocks.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let longest = self.by_length.last().map_or(0, |(length, _)| *length);
@@ -92,14 +97,18 @@ impl FreeChunks {
     /// Takes the front of the shortest run that is long enough, and of these the lowest. `back` gets blocks for
     /// granules that have none; if it fails, nothing was taken. It runs under the map's lock: nobody may take
     /// another chunk of the granule before its blocks are there.
-    pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
+    pub(super) fn take(
+        &mut self,
+        chunks: u64,
+        mut back: impl FnMut(Run) -> Result<()>,
+    ) -> Result<Option<u64>> {
         let Some(&(length, first)) = self.by_length.range((chunks, 0)..).next() else { return Ok(None) };
         let granules = first / self.granule..=(first + chunks - 1) / self.granule;
-        let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
-        if let Some(low) = holes.next() {
-            let high = holes.next_back().unwrap_or(low);
-            back(Run { first: low * self.granule, chunks: (high - low + 1) * self.granule })?;
-            self.forget_holes(low..high + 1);
+        let holes: Vec<u64> = self.holes.range(granules).map(|(granule, _)| *granule).collect();
+        for holes in holes.chunk_by(|before, after| before + 1 == *after) {
+            let (low, count) = (holes[0], holes.len() as u64);
+            back(Run { first: low * self.granule, chunks: count * self.granule })?;
+            self.forget_holes(low..low + count);
         }
         self.remove(first);
         if length > chunks {
@@ -221,6 +230,21 @@ mod tests {
         free.give_back_unbacked(run(32, 64), true);
         assert_eq!(free.counts(), (144, 80, 128));
         assert_eq!(free.take_granules(), []);
+    }
+
+    #[test]
+    fn blocks_are_asked_for_where_there_are_none_and_nowhere_else() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20));
+        free.give_back_unbacked(run(32, 32), true);
+        free.give_back(run(64, 32));
+        free.give_back_unbacked(run(96, 64), true);
+        let mut asked = Vec::new();
+        let note = |granules| {
+            asked.push(granules);
+            Ok(())
+        };
+        assert_eq!(free.take(128, note).unwrap(), Some(32));
+        assert_eq!(asked, [run(32, 32), run(96, 64)]);
     }
 
     #[test]

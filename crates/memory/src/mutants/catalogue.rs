@@ -482,6 +482,18 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing redo in recovery",
     ),
     mutant(
+        "durable-groups-taken-for-volatile",
+        "transactions/group.rs",
+        "timestamps of durable states are not flushed",
+        "missing flush of the commit record",
+    ),
+    mutant(
+        "groups-with-a-volatile-state-not-recovered",
+        "transactions/recovery.rs",
+        "an unfinished commit of the durable states beside a volatile one counts",
+        "recovery that misses a log",
+    ),
+    mutant(
         "segment-allocated-before-it-is-known",
         "transactions/directory.rs",
         "a segment of the directory belongs to nobody",
