@@ -108,11 +108,22 @@ pub(crate) struct Request<'t> {
     pub(crate) reads: Option<&'t ReadSet>,
     /// What it read of groups that validate backwards.
     pub(crate) validated: &'t ValidatedReads,
-    pub(crate) durability: Durability,
+    /// None: it writes volatile states alone.
+    pub(crate) durability: Option<Durability>,
+}
+
+impl<'t> Request<'t> {
+    /// The same, without durability if nothing that it writes survives a restart.
+    fn as_its_states_need(&self) -> Request<'t> {
+        let mut written = self.writes.states.values().filter(|writes| !writes.keys.is_empty());
+        let is_durable = written.any(|writes| !writes.state.is_volatile());
+        Request { durability: self.durability.filter(|_| is_durable), ..*self }
+    }
 }
 
 /// Commits a write set, if what was read is still so.
 pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Commit> {
+    let request = &request.as_its_states_need();
     let Request { slot, snapshot, writes, reads, durability, .. } = *request;
     let groups = groups(writes);
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
@@ -123,11 +134,13 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         if attempt > 0 {
             context.wait(|| std::thread::sleep(Duration::from_millis(1)));
         }
-        context.pool().wait_for_room();
+        if durability.is_some() {
+            context.pool().wait_for_room();
+        }
         let held = Held::acquire(groups_touched, writes, reads);
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
-        let planned = plan(context.pool(), snapshot, writes, &context.active.snapshots(), context.options());
+        let planned = plan(snapshot, writes, &context.active.snapshots(), context.options());
         let Some(steps) = planned? else { continue };
         if steps.keys.is_empty() {
             let cts = place_of_nothing(context, &groups, snapshot)?;
@@ -135,7 +148,8 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             return Ok(Commit { cts, states, keys: writes.keys() });
         }
         let room = context.directory.list_room(context.pool(), groups.len())?;
-        let execution = Execution { context, pool: context.pool(), groups: &groups };
+        let is_durable = durability.is_some();
+        let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable };
         let stamp = execution.run(slot, steps, room, request)?;
         drop(held);
         let cts = stamp.cts();
@@ -178,9 +192,11 @@ impl Held<'_> {
 }
 
 /// Makes a whole commit durable as asked, then visible.
-fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durability) -> Result<()> {
+fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Option<Durability>) -> Result<()> {
     let cts = stamp.cts();
-    if let Err(source) = context.pool().persist(durability) {
+    if let Some(durability) = durability
+        && let Err(source) = context.pool().persist(durability)
+    {
         // The stamp is dropped unfinished: nothing from this commit on becomes visible.
         tracing::error!(cts, %source, "a commit could not be made durable");
         return Err(Error::OutcomeUnknown { cts, source: Box::new(source.into()) });
@@ -194,6 +210,8 @@ struct Execution<'c> {
     context: &'c StateContext,
     pool: &'c Pool,
     groups: &'c [&'c Group],
+    /// It writes a state that survives a restart.
+    is_durable: bool,
 }
 
 impl<'c> Execution<'c> {
@@ -222,7 +240,7 @@ impl<'c> Execution<'c> {
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest());
         }
-        if let Some(words) = self.words_at_once(&steps) {
+        if let Some(words) = self.words_at_once(&steps, writes) {
             return self.run_at_once(words, entry, stamp, steps, writes);
         }
         if let Err(error) = self.write_all(cts, steps) {
@@ -236,7 +254,7 @@ impl<'c> Execution<'c> {
     /// What is not waited for is not visible before what is; and in the order of timestamps, where commits need not have seen
     /// what they overwrite.
     fn class(&self, request: &Request<'_>) -> Class {
-        let waits = request.durability == Durability::Sync || request.writes.keys() > QUICK_KEYS_MAX;
+        let waits = request.durability == Some(Durability::Sync) || request.writes.keys() > QUICK_KEYS_MAX;
         match waits || self.groups.iter().any(|group| !group.protocol.reads_snapshots()) {
             true => Class::Slow,
             false => Class::Quick,
@@ -251,19 +269,30 @@ impl<'c> Execution<'c> {
     fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
         let stamp = self.context.active.stamp(slot, class);
         for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
-            self.context.directory.announce(group.id, stamp.cts());
+            self.context.directory.announce(group, stamp.cts());
         }
         (stamp.cts(), stamp)
     }
 
     /// Of those of its groups for which there is one, in all at once.
     fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
-        self.context.directory.set_last_cts(&self.last_of_groups(last), room)
+        match &self.last_of_groups(last)[..] {
+            [] => Ok(()),
+            durable => self.context.directory.set_last_cts(durable, room),
+        }
     }
 
+    /// Those of durable groups; of others it is moved right away, since nobody asks for it after a crash.
     fn last_of_groups(&self, last: &LastOfEach) -> SmallVec<[(GroupId, Timestamp); 4]> {
-        let of_group = |(group, last): (&&Group, &Option<Timestamp>)| last.map(|last| (group.id, last));
-        self.groups.iter().zip(last).filter_map(of_group).collect()
+        let mut durable = SmallVec::new();
+        for (group, last) in self.groups.iter().zip(last) {
+            match *last {
+                Some(last) if group.is_durable() => durable.push((group.id, last)),
+                Some(last) => self.context.directory.set_volatile_last_cts(group.id, last),
+                None => (),
+            }
+        }
+        durable
     }
 
     /// Before its time.
@@ -307,7 +336,7 @@ impl<'c> Execution<'c> {
             }
         }
         if intact("announcement-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
         // Pairs with `Transaction::check_still_open`.
         fence(Ordering::Release);
@@ -316,7 +345,7 @@ impl<'c> Execution<'c> {
     /// Phase 2.
     fn write(&self, cts: Timestamp, steps: &Steps<'_, '_>) {
         for (number, step) in steps.keys.iter().enumerate() {
-            if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 {
+            if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 && self.is_durable {
                 self.pool.wait_for_room();
             }
             match step {
@@ -324,19 +353,19 @@ impl<'c> Execution<'c> {
                     object.write(*slot, cts, value, *superseded);
                 }
                 Step::Delete { object, current, .. } => object.end(*current, cts),
-                Step::Build { value, reservation, shape, replaced, .. } => {
-                    let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
+                Step::Build { state, value, reservation, shape, replaced, .. } => {
+                    let object = VersionedObject::initialise(state.pool(), reservation.offset(), *shape);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
-                Step::Chain { value, reservation, before, .. } => {
+                Step::Chain { state, value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
-                    Version::write(self.pool, reservation.offset(), next, cts, *value);
+                    Version::write(state.pool(), reservation.offset(), next, cts, *value);
                 }
             }
         }
-        steps.endings.iter().for_each(|ending| ending.write(self.pool, cts));
+        steps.endings.iter().for_each(|ending| ending.write(cts));
         if intact("versions-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
     }
 
@@ -350,17 +379,17 @@ impl<'c> Execution<'c> {
         // First: who finds a newer version in a chain finds this one in the history.
         let mut endings = steps.endings;
         if intact("history-after-its-commit") {
-            Ending::publish_all(self.pool, cts, std::mem::take(&mut endings))?;
+            Ending::publish_all(cts, std::mem::take(&mut endings))?;
         }
         for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.dead.push(key),
                 Step::Build { state, key, reservation, replaced, .. } => {
-                    let mut publication = self.pool.publication();
+                    let mut publication = state.pool().publication();
                     let offset = publication.allocate(reservation);
                     if active("object-published-before-its-key") {
-                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
                     }
                     let Some((old, _)) = replaced.as_deref() else {
                         match state.index.insert(key, offset, publication)? {
@@ -370,7 +399,7 @@ impl<'c> Execution<'c> {
                     };
                     publication.free(old.offset());
                     if active("object-freed-before-replaced") {
-                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
                     }
                     let before = state.index.replace(key, offset, publication)?;
                     if before != Some(old.offset()) {
@@ -386,17 +415,25 @@ impl<'c> Execution<'c> {
             }
         }
         if intact("bits-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
         if !endings.is_empty() {
             self.set_last_cts_to(cts)?;
-            Ending::publish_all(self.pool, cts, endings)?;
+            Ending::publish_all(cts, endings)?;
         }
         Ok(())
     }
 }
 
 impl Execution<'_> {
+    /// Orders what was written before it before what comes after: on the medium, if anything of it goes there.
+    fn fence(&self) {
+        match self.is_durable {
+            true => self.pool.fence(),
+            false => fence(Ordering::Release),
+        }
+    }
+
     /// Phase 3: the index leads to a version in front of the chain, and what nobody needs behind it is free.
     fn prepend(
         &self,
@@ -405,7 +442,7 @@ impl Execution<'_> {
         reservation: Reservation<'_>,
         before: Option<(u64, Pruned)>,
     ) -> Result<()> {
-        let mut publication = self.pool.publication();
+        let mut publication = state.pool().publication();
         let version = publication.allocate(reservation);
         let Some((head, pruned)) = before else {
             return match state.index.insert(key, version, publication)? {

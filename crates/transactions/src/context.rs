@@ -7,7 +7,8 @@
 //!
 //! # What a crash leaves
 //! Creating and dropping are one publication each: the state is there with its index, or it is not.
-//! A state marked as dropping is destroyed in steps; the next open goes on where the last run stopped.
+//! A state marked as dropping is destroyed in steps; the next open goes on where the last run stopped. A volatile state
+//! ([`crate::placement`]) is there and empty.
 //!
 //! Memory: the directories' maxima ([`GROUPS_MAX`](crate::GROUPS_MAX), [`STATES_MAX`](crate::STATES_MAX)) and
 //! what each group remembers.
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::{DomainKind, Durability, Pool};
+use entresol_memory::{DomainKind, Durability, Pool, Publication};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
@@ -31,6 +32,7 @@ use crate::locks::LockTable;
 use crate::old_versions::OldVersions;
 use crate::opening::{Opening, OpeningProgress};
 use crate::past::PastReaders;
+use crate::placement::{PoolRole, Pools, StateOptions, TierChoice};
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::snapshot::{Class, Snapshot};
@@ -41,7 +43,7 @@ use crate::trusted_clock::TrustedClock;
 use crate::vacuum::Dropping;
 use crate::waits::{RunWait, Waits};
 use crate::write_sets::WriteSets;
-use crate::{Error, GroupId, Result, StateId, Timestamp};
+use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
 // Aligned: every transaction changes the count of references to it.
@@ -49,7 +51,9 @@ use crate::{Error, GroupId, Result, StateId, Timestamp};
 pub struct StateContext {
     /// First, so that its threads end before what they read is let go.
     opening: Opening,
+    /// The main one.
     pub(crate) pool: Arc<Pool>,
+    pub(crate) pools: Pools,
     pub(crate) directory: Directory,
     pub(crate) active: ActiveTransactions,
     pub(crate) clock: TrustedClock,
@@ -102,16 +106,23 @@ impl StateContext {
             None => Directory::create(&pool, options.protocol)?,
         };
         let stripes = Arc::new(Stripes::new());
+        let pools = Pools::new(Arc::clone(&pool));
         let recovered = recovery::recover_groups(&directory, &stripes, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
         let reclaim = Arc::new(ReclaimQueue::default());
         let OpenedStates { states, damaged, dropping, with_history, next } =
-            open_states(&pool, &directory, &groups, &old_versions, &reclaim)?;
+            open_states(&pools, &directory, &groups, &old_versions, &reclaim)?;
         let next = recovered.next.max(next);
-        let histories = with_history.iter().filter_map(|state| state.history());
-        histories.for_each(|history| history.begin_with_gone_up_to(next));
+        for state in &with_history {
+            let Some(history) = state.history() else { continue };
+            history.begin_with_gone_up_to(next);
+            if state.is_volatile() {
+                // Nothing is known of what it had before.
+                history.begin_at(next - 1);
+            }
+        }
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
@@ -124,6 +135,7 @@ impl StateContext {
             invalid_ranges: directory.invalid_ranges()?.len(),
             groups: groups.len(),
             states: states.len(),
+            states_emptied: states.values().filter(|state| state.is_volatile()).count(),
             states_dropping: dropping.len(),
             index_parts_left: states.values().map(|state| state.index.segments_left()).sum(),
             objects_scrubbed,
@@ -158,6 +170,7 @@ impl StateContext {
             ranges: Mutex::new(()),
             ranges_crowded: AtomicBool::new(false),
             report,
+            pools,
             pool,
         }))
     }
@@ -181,10 +194,20 @@ impl StateContext {
         }
     }
 
-    /// The pool that everything lies in.
+    /// The main pool: all that survives a restart lies in it.
     #[inline]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// The pool of volatile states, if there are or were any.
+    pub fn volatile_pool(&self) -> Option<&Arc<Pool>> {
+        self.pools.volatile()
+    }
+
+    /// The tier that a choice means here; an error if the database has none like that.
+    pub fn tier(&self, choice: TierChoice) -> Result<Tier> {
+        Ok(self.pools.tier(self.pools.choose(choice)?))
     }
 
     /// What opening found and did.
@@ -243,17 +266,52 @@ impl StateContext {
 
     /// Creates an empty state in a group. It survives a crash with the next commit that does.
     pub fn create_state(&self, group: GroupId, width: KeyWidth) -> Result<Arc<State>> {
+        self.create_state_with(StateOptions { group, width, tier: TierChoice::Auto })
+    }
+
+    /// The same in a tier. [`Error::NoSuchTier`] if the database has none like that. What a state in [`Tier::Dram`] has is gone
+    /// when the database is opened again, and the state is there, empty; until then commits over it and others are
+    /// atomic as all are.
+    pub fn create_state_with(&self, options: StateOptions) -> Result<Arc<State>> {
+        let StateOptions { group, width, tier } = options;
         let _ddl = self.ddl.lock();
         let group = self.groups.read().get(&group).cloned().ok_or(Error::NoSuchGroup(group))?;
+        let pool = self.pools.choose(tier)?;
         let id = self.directory.free_state()?;
-        let mut publication = self.pool.publication();
-        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
-        let entry = StateEntry { id, group: group.id, width, root, dropping: false, history: false };
-        self.directory.add_state(&entry, &mut publication);
-        publication.publish()?;
-        let state = State::open(&self.pool, &entry, group, &self.old_versions, &self.reclaim)?;
+        let entry = StateEntry { id, group: group.id, width, pool, root: 0, dropping: false, history: false };
+        let entry = self.create_index(entry, |entry, with| self.directory.add_state(entry, with))?;
+        if pool == PoolRole::Main {
+            // Before any commit into it: whoever moves `LastCTS` over that one finds it said.
+            group.add_durable_state();
+        }
+        let state = State::open(self.pools.of(pool)?, &entry, group, &self.old_versions, &self.reclaim)?;
         self.states.write().insert(id, Arc::clone(&state));
         Ok(state)
+    }
+
+    /// Makes the empty index of an entry. `name` adds it to the publication that makes it known.
+    pub(crate) fn create_index(
+        &self,
+        entry: StateEntry,
+        name: impl FnOnce(&StateEntry, &mut Publication<'_>),
+    ) -> Result<StateEntry> {
+        let pool = self.pools.of(entry.pool)?;
+        let mut publication = pool.publication();
+        let root = OrderedIndex::create(pool, entry.width, &mut publication)?;
+        let entry = StateEntry { root, ..entry };
+        if entry.pool == PoolRole::Main {
+            name(&entry, &mut publication);
+            publication.publish()?;
+            return Ok(entry);
+        }
+        publication.publish()?;
+        let mut publication = self.pool.publication();
+        name(&entry, &mut publication);
+        if let Err(error) = publication.publish() {
+            free_index(pool, root)?;
+            return Err(error.into());
+        }
+        Ok(entry)
     }
 
     /// The state with this number.
@@ -284,6 +342,9 @@ impl StateContext {
             let _writer = state.group.hold();
             self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {
                 state.set_history(None);
+                if !state.is_volatile() {
+                    state.group.remove_durable_state();
+                }
                 let stamp = self.active.stamp(slot, Class::Slow);
                 let dropped_at = stamp.cts();
                 state.set_dropped(dropped_at);
@@ -294,7 +355,13 @@ impl StateContext {
         self.active.release(slot);
         let dropped_at = dropped_at?;
         self.states.write().remove(&id);
-        self.dropping.lock().push(Dropping::new(id, state.root, dropped_at, state.is_chained()));
+        self.dropping.lock().push(Dropping::new(
+            state.pool(),
+            id,
+            state.root,
+            dropped_at,
+            state.is_chained(),
+        ));
         history.inspect(|history| self.forget_history(&state, history, dropped_at));
         self.wait_until_visible(dropped_at)
     }
@@ -408,7 +475,7 @@ impl StateContext {
     }
 
     pub(crate) fn check_owns(&self, state: &State) -> Result<()> {
-        if state.is_in(&self.pool) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
+        if self.pools.has(state.pool()) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
     }
 
     /// What the commit at `cts` wrote in the group must never count. No older one of the group is in work.
@@ -475,7 +542,7 @@ struct OpenedStates {
 }
 
 fn open_states(
-    pool: &Arc<Pool>,
+    pools: &Pools,
     directory: &Directory,
     groups: &BTreeMap<GroupId, Arc<Group>>,
     old_versions: &Arc<OldVersions>,
@@ -487,10 +554,22 @@ fn open_states(
         let group = groups.get(&entry.group).ok_or_else(|| {
             Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
         })?;
+        if entry.dropping && entry.pool == PoolRole::Volatile {
+            directory.remove_state(entry.id, None)?;
+            continue;
+        }
+        let pool = pools.of(entry.pool)?;
         if entry.dropping {
             let chained = group.protocol.is_chained() && !entry.history;
-            dropping.push(Dropping::new(entry.id, entry.root, 0, chained));
+            dropping.push(Dropping::new(pool, entry.id, entry.root, 0, chained));
             continue;
+        }
+        let entry = match entry.pool {
+            PoolRole::Main => entry,
+            PoolRole::Volatile => StateEntry { root: empty_index(pool, entry.width)?, ..entry },
+        };
+        if entry.pool == PoolRole::Main && !entry.history {
+            group.add_durable_state();
         }
         if entry.history {
             indexes.insert(entry.id, entry);
@@ -515,7 +594,7 @@ fn open_states(
         next = next.max(history.horizon + 1);
         let Some(state) = states.get(&history.of).cloned() else { continue };
         let opened = match indexes.get(&history.id) {
-            Some(entry) => History::open(pool, entry, &history, state.width()),
+            Some(entry) => History::open(pools.of(entry.pool)?, entry, &history, state.width()),
             None => Err(Error::Corrupt(format!("the history {} of {} is not there", history.id, history.of))),
         };
         match opened {
@@ -533,6 +612,22 @@ fn open_states(
         }
     }
     Ok(OpenedStates { states, damaged, dropping, with_history, next })
+}
+
+/// An index in a volatile pool.
+fn empty_index(pool: &Arc<Pool>, width: KeyWidth) -> Result<u64> {
+    let mut publication = pool.publication();
+    let root = OrderedIndex::create(pool, width, &mut publication)?;
+    publication.publish()?;
+    Ok(root)
+}
+
+/// Frees an empty index that nothing leads to.
+fn free_index(pool: &Arc<Pool>, root: u64) -> Result<()> {
+    while !OrderedIndex::destroy_step(pool, root, true, 1)? {}
+    let mut publication = pool.publication();
+    publication.free(root);
+    Ok(publication.publish()?)
 }
 
 impl std::fmt::Debug for StateContext {

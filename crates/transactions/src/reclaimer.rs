@@ -3,7 +3,7 @@
 //! It works in slices of at most some thirty keys, a few leaves of a dropped state, or a part of a history, and rests between
 //! them: not at all while nobody commits, three times as long as the slice took while somebody does, once as long when
 //! dead keys pile up. Commits help from some ten thousand dead keys on, so that what is deleted cannot outrun it for ever.
-//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk.
+//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk, memory of the volatile pool to the machine.
 //!
 //! It holds the context, and nothing of the context holds it: whoever starts it ends it. A simulated world has none; there, and
 //! wherever nobody starts one, commits clean up behind themselves.
@@ -61,6 +61,7 @@ impl Reclaimer {
                 last: None,
                 drawn: 0,
                 free: FreeSpace::new(return_after),
+                volatile: FreeSpace::new(return_after),
             };
             match context.pool().env().spawn("entresol-reclaim", move || work.run()) {
                 Ok(handle) => {
@@ -105,6 +106,8 @@ struct Work {
     /// The newest timestamp at the last look: whether somebody commits.
     drawn: Timestamp,
     free: FreeSpace,
+    /// The same of the volatile pool.
+    volatile: FreeSpace,
 }
 
 impl Work {
@@ -144,6 +147,9 @@ impl Work {
             context.prune_behind(0)?;
         }
         self.free.look(context.pool())?;
+        if let Some(volatile) = context.volatile_pool() {
+            self.volatile.look(volatile)?;
+        }
         Ok(worked)
     }
 
@@ -174,7 +180,7 @@ impl FreeSpace {
 
     /// Gives back what was free all the time.
     fn look(&mut self, pool: &Pool) -> Result<()> {
-        if self.looked.elapsed() < TICK || pool.file().is_none() {
+        if self.looked.elapsed() < TICK || !pool.can_return_space() {
             return Ok(());
         }
         let space = pool.space();

@@ -4,6 +4,7 @@
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
     Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_past,
+    check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -127,4 +128,29 @@ fn the_past_of_two_groups_is_one() {
 #[test]
 fn the_past_of_versions_out_of_place() {
     run_past("past, out of place", 1, Groups::One, of(Protocol::MvccOutOfPlace));
+}
+
+fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+        check_volatile(groups, context, 20, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(8_000), "{report:?}");
+}
+
+#[test]
+fn volatile_states_in_the_group_of_a_durable_one() {
+    run_volatile("volatile, one group", Groups::One, ContextOptions::default());
+}
+
+#[test]
+fn volatile_states_in_a_group_of_their_own() {
+    run_volatile("volatile, two groups", Groups::Two, ContextOptions::default());
+}
+
+#[test]
+fn volatile_states_with_versions_out_of_place() {
+    run_volatile("volatile, out of place", Groups::One, of(Protocol::MvccOutOfPlace));
 }

@@ -1,5 +1,6 @@
 //! The invalid ranges of timestamps in the directory.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use super::table::ENTRIES_MAX;
@@ -59,6 +60,16 @@ impl Directory {
         publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
         Ok(used)
+    }
+
+    /// Takes out the ranges of groups whose states are all volatile, and so empty when the context is opened.
+    pub(crate) fn remove_ranges_of(&self, groups: &BTreeSet<GroupId>) -> Result<()> {
+        let mut ranges = self.invalid_ranges()?;
+        ranges.retain(|range| groups.contains(&range.group));
+        if !ranges.is_empty() {
+            self.remove_invalid_ranges(&ranges);
+        }
+        Ok(())
     }
 
     /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.
