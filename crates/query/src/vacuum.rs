@@ -153,7 +153,10 @@ pub(crate) async fn run(session: &Session, vacuum: &Vacuum) -> Result<StatementR
     let stats = blocking(move || -> Result<VacuumStats> {
         let stats = work(&catalog, &states, &stop)?;
         if full {
-            catalog.context().pool().return_space().map_err(entresol_tables::Error::from)?;
+            let context = catalog.context();
+            for pool in std::iter::once(context.pool()).chain(context.volatile_pool()) {
+                pool.return_space().map_err(entresol_tables::Error::from)?;
+            }
         }
         Ok(stats)
     })
