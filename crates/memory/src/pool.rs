@@ -29,8 +29,8 @@ use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY,
-    ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, HEADER_UUID,
+    ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -411,6 +411,12 @@ impl Pool {
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.observe(&self.mapping);
         }
+    }
+
+    /// Number of the pool, drawn when it was made.
+    pub fn uuid(&self) -> [u64; 2] {
+        let words = self.words(HEADER_UUID, 2);
+        [0, 1].map(|at| words[at].load(Ordering::Relaxed))
     }
 
     /// Bytes of the address range: the most that the pool can grow to while it is open.

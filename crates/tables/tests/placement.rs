@@ -10,7 +10,7 @@ use entresol_tables::{
     Catalog, Column, DataType, Error, IndexDefinition, Kept, Problem, Row, ScanRange, Schema, Table,
     TableDefinition, TableOptions, Value, check,
 };
-use entresol_transactions::{StateContext, Tier, TierChoice};
+use entresol_transactions::{ContextOptions, StateContext, Tier, TierChoice};
 
 fn open_on(directory: &Path, domain: DomainChoice) -> (Arc<Pool>, Arc<Catalog>) {
     let options = PoolOptions { domain, ..PoolOptions::default() };
@@ -169,6 +169,31 @@ fn a_placement_that_cannot_be_leaves_nothing_and_one_that_is_stays() {
     let refused = catalog.create_table_as("t", placed("t", TierChoice::Disk), TableOptions::default());
     assert!(refused.unwrap_err().to_string().contains("'pmem'"));
     assert_eq!(create(&catalog, "t", TierChoice::Pmem).tier(), Tier::Pmem);
+}
+
+#[test]
+fn a_table_on_a_disk_beside_persistent_memory_is_back_with_all_that_belongs_to_it() {
+    let directory = tempfile::TempDir::new().unwrap();
+    for run in 0..3 {
+        let path = |name: &str| directory.path().join(name);
+        let options = |domain| PoolOptions { domain, ..PoolOptions::default() };
+        let main = Pool::open_or_create(&path("main"), &options(DomainChoice::DaxEmulated)).unwrap();
+        let disk = Pool::open_or_create(&path("disk"), &options(DomainChoice::Journal)).unwrap();
+        let context = StateContext::open_or_create_beside(main, Some(disk), ContextOptions::default());
+        let catalog = Catalog::open_or_create(context.unwrap()).unwrap();
+        if run == 0 {
+            create(&catalog, "near", TierChoice::Pmem);
+            let options = TableOptions { history: Some(Kept::Forever), ..TableOptions::default() };
+            catalog.create_table_as("far", placed("far", TierChoice::Disk), options).unwrap();
+            catalog.create_index("far", index("later", false)).unwrap();
+        }
+        let [near, far] = ["near", "far"].map(|name| catalog.table(name).unwrap());
+        assert_eq!((near.tier(), far.tier(), far.indexes().len()), (Tier::Pmem, Tier::Disk, 2));
+        assert_eq!(rows(&catalog, &near).len(), 100 * run);
+        assert_eq!(rows(&catalog, &far), rows(&catalog, &near));
+        (100 * run..100 * run + 100).for_each(|id| add(&catalog, &[&near, &far], id as i32));
+        assert_eq!(problems(&catalog), []);
+    }
 }
 
 fn open_in(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {

@@ -35,8 +35,8 @@ pub struct StateReport {
     pub id: StateId,
     /// Its group.
     pub group: GroupId,
-    /// It lies in the volatile pool, and so do the offsets of its problems.
-    pub is_volatile: bool,
+    /// It lies beside the main pool, in volatile memory or on disk, and so do the offsets of its problems.
+    pub is_beside: bool,
     /// It was dropped, and what is left of it is being freed.
     pub dropping: bool,
     /// It is the history of this state: what is counted are versions that have ended.
@@ -77,7 +77,15 @@ impl StateContext {
             claim(Owner::Context, offset, bytes).map_err(crate::Error::Corrupt)?;
         }
         let entries = self.entries_with_roots()?;
-        let mut volatile = self.volatile_pool().map(|pool| pool.allocation_map()).transpose()?;
+        let mut beside = BTreeMap::new();
+        if let Some(pool) = self.volatile_pool() {
+            beside.insert(PoolRole::Volatile, pool.allocation_map()?);
+        }
+        if let Some(disk) = self.pools.disk() {
+            let mut map = disk.pool().allocation_map()?;
+            disk.check(|offset, bytes| map.claim(offset, bytes))?;
+            beside.insert(PoolRole::Disk, map);
+        }
         let histories = self.directory.histories()?;
         let history_of =
             |id: StateId| histories.iter().find(|history| history.id == id).map(|history| history.of);
@@ -86,24 +94,31 @@ impl StateContext {
             progress(entry.id);
             let owner = Owner::State(entry.id);
             let of = history_of(entry.id);
-            reports.push(self.check_state(entry, of, |offset, bytes| match &mut volatile {
-                Some(map) if entry.pool == PoolRole::Volatile => map.claim(offset, bytes),
-                _ => claim(owner, offset, bytes),
+            reports.push(self.check_state(entry, of, |offset, bytes| match beside.get_mut(&entry.pool) {
+                Some(map) => map.claim(offset, bytes),
+                None => claim(owner, offset, bytes),
             })?);
         }
         // Only if all is sound: else what is damaged refers to it.
-        let leaked = volatile.and_then(|map| map.unclaimed().next()).map(|(offset, _)| offset);
-        if let Some(offset) = leaked
-            && reports.iter().all(|report| report.problems.is_empty())
-            && let Some(report) = reports.iter_mut().rfind(|report| report.is_volatile)
-        {
-            let what = "nothing refers to an object of the volatile pool, or to several";
-            report.note(Some(offset), Some(what.to_owned()));
+        let sound = reports.iter().all(|report| report.problems.is_empty());
+        for (role, map) in beside.into_iter().filter(|_| sound) {
+            let mut unclaimed = map.unclaimed();
+            let Some((offset, _)) = unclaimed.next() else { continue };
+            let what = match role {
+                PoolRole::Volatile => "the volatile pool",
+                PoolRole::Disk => "the pool on disk",
+                PoolRole::Main => unreachable!("the caller has its map"),
+            };
+            let what = format!("nothing refers to {} objects of {what}", 1 + unclaimed.count());
+            match reports.last_mut() {
+                Some(report) => report.note(Some(offset), Some(what)),
+                None => return Err(crate::Error::Corrupt(what)),
+            }
         }
         Ok(reports)
     }
 
-    /// The entries of the directory, also those of volatile states with the roots that they have in this run.
+    /// The entries of the directory, also those of states beside the main pool with their roots.
     pub(crate) fn entries_with_roots(&self) -> Result<Vec<StateEntry>> {
         let mut roots: BTreeMap<StateId, u64> =
             self.dropping.lock().iter().map(|state| (state.id, state.root)).collect();
@@ -112,7 +127,7 @@ impl StateContext {
             with_history.iter().filter_map(|state| state.history()).map(|history| (history.id, history.root)),
         );
         let mut entries = self.directory.states()?;
-        for entry in entries.iter_mut().filter(|entry| entry.pool == PoolRole::Volatile) {
+        for entry in entries.iter_mut().filter(|entry| entry.pool != PoolRole::Main) {
             let root = self.state(entry.id).map(|state| state.root);
             entry.root = root.or_else(|| roots.get(&entry.id).copied()).unwrap_or(0);
         }
@@ -129,7 +144,7 @@ impl StateContext {
         let mut report = StateReport {
             id: entry.id,
             group: entry.group,
-            is_volatile: entry.pool == PoolRole::Volatile,
+            is_beside: entry.pool != PoolRole::Main,
             dropping: entry.dropping,
             history_of,
             keys: 0,

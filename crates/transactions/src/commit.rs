@@ -12,7 +12,8 @@
 //! new and growing keys add those of their own publications, and what goes into a history those of one publication for
 //! some twenty keys. `tests/fences.txt` pins them.
 //!
-//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]).
+//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk beside persistent
+//! memory are made durable between phases 3 and 4; those in volatile memory need nothing ([`crate::placement`]).
 //!
 //! Small commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
 //! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several.
@@ -129,6 +130,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
     let with_read = reads.map(|reads| with_read_groups(&groups, reads));
     let groups_touched = with_read.as_ref().unwrap_or(&groups);
+    let disk = disk_of(context, writes);
     context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
@@ -137,6 +139,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         if durability.is_some() {
             context.pool().wait_for_room();
         }
+        disk.iter().for_each(|disk| disk.wait_for_room());
         let held = Held::acquire(groups_touched, writes, reads);
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
@@ -149,7 +152,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         }
         let room = context.directory.list_room(context.pool(), groups.len())?;
         let is_durable = durability.is_some();
-        let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable };
+        let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
         let stamp = execution.run(slot, steps, room, request)?;
         drop(held);
         let cts = stamp.cts();
@@ -157,6 +160,13 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in work need every version that a key can have"))
+}
+
+/// The pool on the disk beside the main one, if a state there is written.
+fn disk_of<'c>(context: &'c StateContext, writes: &WriteSet) -> Option<&'c Pool> {
+    let disk = context.disk_pool()?;
+    let mut written = writes.states.values().filter(|writes| !writes.keys.is_empty());
+    written.any(|writes| writes.state.is_on_disk_beside()).then_some(disk)
 }
 
 /// The place in the order of commits of one that found nothing to change.
@@ -212,6 +222,8 @@ struct Execution<'c> {
     groups: &'c [&'c Group],
     /// It writes a state that survives a restart.
     is_durable: bool,
+    /// Pool of those of them that are on the disk beside it.
+    disk: Option<&'c Pool>,
 }
 
 impl<'c> Execution<'c> {
@@ -243,7 +255,7 @@ impl<'c> Execution<'c> {
         if let Some(words) = self.words_at_once(&steps, writes) {
             return self.run_at_once(words, entry, stamp, steps, writes);
         }
-        if let Err(error) = self.write_all(cts, steps) {
+        if let Err(error) = self.write_all(cts, steps).and_then(|()| self.sync_disk()) {
             self.give_up(entry, stamp, room, writes);
             return Err(error);
         }
@@ -254,7 +266,8 @@ impl<'c> Execution<'c> {
     /// What is not waited for is not visible before what is; and in the order of timestamps, where commits need not have seen
     /// what they overwrite.
     fn class(&self, request: &Request<'_>) -> Class {
-        let waits = request.durability == Some(Durability::Sync) || request.writes.keys() > QUICK_KEYS_MAX;
+        let waits_for_device = request.durability == Some(Durability::Sync) || self.disk.is_some();
+        let waits = waits_for_device || request.writes.keys() > QUICK_KEYS_MAX;
         match waits || self.groups.iter().any(|group| !group.protocol.reads_snapshots()) {
             true => Class::Slow,
             false => Class::Quick,
@@ -345,8 +358,8 @@ impl<'c> Execution<'c> {
     /// Phase 2.
     fn write(&self, cts: Timestamp, steps: &Steps<'_, '_>) {
         for (number, step) in steps.keys.iter().enumerate() {
-            if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 && self.is_durable {
-                self.pool.wait_for_room();
+            if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 {
+                self.wait_for_room();
             }
             match step {
                 Step::Update { object, slot, superseded, value, .. } => {
@@ -426,11 +439,28 @@ impl<'c> Execution<'c> {
 }
 
 impl Execution<'_> {
+    /// Waits for room in the journals that it writes to.
+    fn wait_for_room(&self) {
+        if self.is_durable {
+            self.pool.wait_for_room();
+        }
+        self.disk.iter().for_each(|disk| disk.wait_for_room());
+    }
+
     /// Orders what was written before it before what comes after: on the medium, if anything of it goes there.
     fn fence(&self) {
         match self.is_durable {
             true => self.pool.fence(),
             false => fence(Ordering::Release),
+        }
+        self.disk.iter().for_each(|disk| disk.fence());
+    }
+
+    /// Makes durable what was written on the disk beside the main pool, where `LastCTS` is about to cover it.
+    fn sync_disk(&self) -> Result<()> {
+        match self.disk {
+            Some(disk) if intact("disk-not-durable-before-last-cts") => Ok(disk.sync()?),
+            _ => Ok(()),
         }
     }
 

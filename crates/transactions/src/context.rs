@@ -18,21 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use entresol_memory::{DomainKind, Durability, Pool, Publication};
-use entresol_structures::{KeyWidth, OrderedIndex};
+use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
 use crate::dead_keys::ReclaimQueue;
-use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
+use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
-use crate::history::History;
 use crate::isolation::{Isolation, Retry};
 use crate::locks::LockTable;
 use crate::old_versions::OldVersions;
+use crate::opened_states::{OpenedStates, open_states};
 use crate::opening::{Opening, OpeningProgress};
 use crate::past::PastReaders;
-use crate::placement::{PoolRole, Pools, StateOptions, TierChoice};
+use crate::placement::{DiskPool, Pools, TierChoice};
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::snapshot::{Class, Snapshot};
@@ -99,6 +98,17 @@ impl StateContext {
 
     /// The same with options.
     pub fn open_or_create_with(pool: Arc<Pool>, options: ContextOptions) -> Result<Arc<StateContext>> {
+        StateContext::open_or_create_beside(pool, None, options)
+    }
+
+    /// The same with a pool on disk, which belongs to this main pool alone, for states that are placed there. The main one is
+    /// persistent memory, the other has a journal. Commits over states on disk wait for it, whatever durability they ask
+    /// for. An error if states lie there and the pool is not given.
+    pub fn open_or_create_beside(
+        pool: Arc<Pool>,
+        disk: Option<Arc<Pool>>,
+        options: ContextOptions,
+    ) -> Result<Arc<StateContext>> {
         options.check()?;
         let started_ns = pool.env().now_ns();
         let directory = match Directory::open(&pool)? {
@@ -106,7 +116,7 @@ impl StateContext {
             None => Directory::create(&pool, options.protocol)?,
         };
         let stripes = Arc::new(Stripes::new());
-        let pools = Pools::new(Arc::clone(&pool));
+        let pools = Pools::new(Arc::clone(&pool), disk)?;
         let recovered = recovery::recover_groups(&directory, &stripes, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
@@ -126,7 +136,8 @@ impl StateContext {
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
-            objects_scrubbed += recovery::scrub_group(&pool, &directory, group, states.values())?;
+            objects_scrubbed +=
+                recovery::scrub_group(&pool, pools.disk(), &directory, group, states.values())?;
             group.invalid.reset();
         }
         let report = RecoveryReport {
@@ -205,6 +216,11 @@ impl StateContext {
         self.pools.volatile()
     }
 
+    /// The pool on disk beside the main one, if it was opened with one.
+    pub fn disk_pool(&self) -> Option<&Arc<Pool>> {
+        self.pools.disk().map(DiskPool::pool)
+    }
+
     /// The tier that a choice means here; an error if the database has none like that.
     pub fn tier(&self, choice: TierChoice) -> Result<Tier> {
         Ok(self.pools.tier(self.pools.choose(choice)?))
@@ -264,54 +280,9 @@ impl StateContext {
         self.groups.read().keys().copied().collect()
     }
 
-    /// Creates an empty state in a group. It survives a crash with the next commit that does.
-    pub fn create_state(&self, group: GroupId, width: KeyWidth) -> Result<Arc<State>> {
-        self.create_state_with(StateOptions { group, width, tier: TierChoice::Auto })
-    }
-
-    /// The same in a tier. [`Error::NoSuchTier`] if the database has none like that. What a state in [`Tier::Dram`] has is gone
-    /// when the database is opened again, and the state is there, empty; until then commits over it and others are
-    /// atomic as all are.
-    pub fn create_state_with(&self, options: StateOptions) -> Result<Arc<State>> {
-        let StateOptions { group, width, tier } = options;
-        let _ddl = self.ddl.lock();
-        let group = self.groups.read().get(&group).cloned().ok_or(Error::NoSuchGroup(group))?;
-        let pool = self.pools.choose(tier)?;
-        let id = self.directory.free_state()?;
-        let entry = StateEntry { id, group: group.id, width, pool, root: 0, dropping: false, history: false };
-        let entry = self.create_index(entry, |entry, with| self.directory.add_state(entry, with))?;
-        if pool == PoolRole::Main {
-            // Before any commit into it: whoever moves `LastCTS` over that one finds it said.
-            group.add_durable_state();
-        }
-        let state = State::open(self.pools.of(pool)?, &entry, group, &self.old_versions, &self.reclaim)?;
-        self.states.write().insert(id, Arc::clone(&state));
-        Ok(state)
-    }
-
-    /// Makes the empty index of an entry. `name` adds it to the publication that makes it known.
-    pub(crate) fn create_index(
-        &self,
-        entry: StateEntry,
-        name: impl FnOnce(&StateEntry, &mut Publication<'_>),
-    ) -> Result<StateEntry> {
-        let pool = self.pools.of(entry.pool)?;
-        let mut publication = pool.publication();
-        let root = OrderedIndex::create(pool, entry.width, &mut publication)?;
-        let entry = StateEntry { root, ..entry };
-        if entry.pool == PoolRole::Main {
-            name(&entry, &mut publication);
-            publication.publish()?;
-            return Ok(entry);
-        }
-        publication.publish()?;
-        let mut publication = self.pool.publication();
-        name(&entry, &mut publication);
-        if let Err(error) = publication.publish() {
-            free_index(pool, root)?;
-            return Err(error.into());
-        }
-        Ok(entry)
+    /// Adds a state that was created.
+    pub(crate) fn adopt(&self, state: &Arc<State>) {
+        self.states.write().insert(state.id, Arc::clone(state));
     }
 
     /// The state with this number.
@@ -509,7 +480,7 @@ impl StateContext {
             self.check_accepts_commits()?;
             let _ranges = self.ranges.lock();
             let states = self.states();
-            recovery::scrub_group(&self.pool, &self.directory, group, states.iter())?;
+            recovery::scrub_group(&self.pool, self.pools.disk(), &self.directory, group, states.iter())?;
         }
         Ok(())
     }
@@ -530,104 +501,6 @@ pub struct ContextStats {
     pub locks: usize,
     /// Write sets that transactions may have to be validated against (BOCC).
     pub write_sets: usize,
-}
-
-struct OpenedStates {
-    states: BTreeMap<StateId, Arc<State>>,
-    with_history: Vec<Arc<State>>,
-    /// Above every timestamp that belongs to a history.
-    next: Timestamp,
-    damaged: BTreeMap<StateId, String>,
-    dropping: Vec<Dropping>,
-}
-
-fn open_states(
-    pools: &Pools,
-    directory: &Directory,
-    groups: &BTreeMap<GroupId, Arc<Group>>,
-    old_versions: &Arc<OldVersions>,
-    reclaim: &Arc<ReclaimQueue>,
-) -> Result<OpenedStates> {
-    let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-    let mut indexes = BTreeMap::new();
-    for entry in directory.states()? {
-        let group = groups.get(&entry.group).ok_or_else(|| {
-            Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
-        })?;
-        if entry.dropping && entry.pool == PoolRole::Volatile {
-            directory.remove_state(entry.id, None)?;
-            continue;
-        }
-        let pool = pools.of(entry.pool)?;
-        if entry.dropping {
-            let chained = group.protocol.is_chained() && !entry.history;
-            dropping.push(Dropping::new(pool, entry.id, entry.root, 0, chained));
-            continue;
-        }
-        let entry = match entry.pool {
-            PoolRole::Main => entry,
-            PoolRole::Volatile => StateEntry { root: empty_index(pool, entry.width)?, ..entry },
-        };
-        if entry.pool == PoolRole::Main && !entry.history {
-            group.add_durable_state();
-        }
-        if entry.history {
-            indexes.insert(entry.id, entry);
-            continue;
-        }
-        match State::open(pool, &entry, Arc::clone(group), old_versions, reclaim) {
-            Ok(state) => {
-                states.insert(entry.id, state);
-            }
-            // The others are as good as ever.
-            Err(error) if error.is_corrupt() => {
-                let file = pool.file().map_or("the pool".into(), |file| file.display().to_string());
-                let what = format!("{error} (in {file})");
-                tracing::error!(state = entry.id.0, error = %what, "a damaged state");
-                damaged.insert(entry.id, what);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let (mut with_history, mut next) = (Vec::new(), 0);
-    for history in directory.histories()? {
-        next = next.max(history.horizon + 1);
-        let Some(state) = states.get(&history.of).cloned() else { continue };
-        let opened = match indexes.get(&history.id) {
-            Some(entry) => History::open(pools.of(entry.pool)?, entry, &history, state.width()),
-            None => Err(Error::Corrupt(format!("the history {} of {} is not there", history.id, history.of))),
-        };
-        match opened {
-            Ok(history) => {
-                state.set_history(Some(history));
-                with_history.push(state);
-            }
-            // A state that cannot keep what it promised to is not written.
-            Err(error) if error.is_corrupt() => {
-                tracing::error!(state = history.of.0, %error, "a damaged history");
-                damaged.insert(history.of, format!("its history: {error}"));
-                states.remove(&history.of);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(OpenedStates { states, damaged, dropping, with_history, next })
-}
-
-/// An index in a volatile pool.
-fn empty_index(pool: &Arc<Pool>, width: KeyWidth) -> Result<u64> {
-    let mut publication = pool.publication();
-    let root = OrderedIndex::create(pool, width, &mut publication)?;
-    publication.publish()?;
-    Ok(root)
-}
-
-/// Frees an empty index that nothing leads to.
-fn free_index(pool: &Arc<Pool>, root: u64) -> Result<()> {
-    while !OrderedIndex::destroy_step(pool, root, true, 1)? {}
-    let mut publication = pool.publication();
-    publication.free(root);
-    Ok(publication.publish()?)
 }
 
 impl std::fmt::Debug for StateContext {

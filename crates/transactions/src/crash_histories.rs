@@ -6,7 +6,8 @@
 
 mod directory;
 mod past;
-mod volatile;
+mod simulated_disk;
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,7 +24,7 @@ use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContex
 
 pub use directory::check_directory;
 pub use past::check_past;
-pub use volatile::check_volatile;
+pub use tiers::{check_disk, check_volatile};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Changes = Vec<(u64, Option<Vec<u8>>)>;

@@ -12,7 +12,7 @@
 //! the extension, once there was more than fits the first segments, or a commit over many groups ([`last_cts`]); then the
 //! format is 2, which a release that does not know it refuses.
 //! All fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the pool of the
-//! state above (0 main, 1 volatile: then there is no root); a release that does not know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the header
+//! state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the header
 //! is what new groups get.
 //!
 //! Invariants:

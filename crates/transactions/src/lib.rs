@@ -73,6 +73,7 @@ mod locks;
 mod newest;
 mod object;
 mod old_versions;
+mod opened_states;
 mod opening;
 mod past;
 mod placement;

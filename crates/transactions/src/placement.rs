@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `Dram` | a volatile pool, made with its first state | empty; the state itself is there |
 //! | `Pmem` | the main pool, if that is persistent memory | as it was |
-//! | `Disk` | the main pool, if that has a journal | as it was |
+//! | `Disk` | the main pool, if that has a journal; else a pool with a journal beside it ([`disk`]), if there is one | as it was |
 //!
 //! [`TierChoice::Auto`] is the main pool: the fastest tier of the database in which nothing is lost. What loses its content is
 //! never chosen by itself.
@@ -15,9 +15,13 @@
 //! # Invariants
 //! - What is durable never depends on a volatile pool: the directory, `LastCTS` and announced timestamps lie in the main pool.
 //! - A commit that writes volatile states alone flushes and fences nothing, and waits for no device.
+//! - A commit that writes a state on the disk beside the main pool waits for that, whatever durability it asks for.
 //!
 //! Memory of the volatile pool counts in the budget of the main pool, as
 //! [`VolatileStates`](entresol_memory::budget::MemoryConsumer::VolatileStates).
+
+mod create;
+mod disk;
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,6 +32,8 @@ use entresol_structures::KeyWidth;
 use parking_lot::Mutex;
 
 use crate::{Error, GroupId, Result};
+
+pub(crate) use disk::DiskPool;
 
 /// A tier of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +133,8 @@ pub(crate) enum PoolRole {
     Main,
     /// Empty after each open.
     Volatile,
+    /// With a journal, beside a main pool without.
+    Disk,
 }
 
 impl PoolRole {
@@ -134,11 +142,12 @@ impl PoolRole {
         match self {
             PoolRole::Main => 0,
             PoolRole::Volatile => 1,
+            PoolRole::Disk => 2,
         }
     }
 
     pub(crate) fn from_code(code: u64) -> Option<PoolRole> {
-        [PoolRole::Main, PoolRole::Volatile].into_iter().find(|role| role.code() == code)
+        [PoolRole::Main, PoolRole::Volatile, PoolRole::Disk].into_iter().find(|role| role.code() == code)
     }
 }
 
@@ -148,11 +157,33 @@ pub(crate) struct Pools {
     volatile: OnceLock<Arc<Pool>>,
     /// Held while one is made.
     making: Mutex<()>,
+    disk: Option<DiskPool>,
 }
 
 impl Pools {
-    pub(crate) fn new(main: Arc<Pool>) -> Pools {
-        Pools { main, volatile: OnceLock::new(), making: Mutex::new(()) }
+    pub(crate) fn new(main: Arc<Pool>, disk: Option<Arc<Pool>>) -> Result<Pools> {
+        let tier = Tier::of(main.domain());
+        if disk.is_some() && tier != Tier::Pmem {
+            return Err(Error::Invalid(format!(
+                "a pool on disk goes beside one of persistent memory; this database is on domain {}",
+                main.domain()
+            )));
+        }
+        let disk = disk.map(|pool| DiskPool::open(&main, pool)).transpose()?;
+        Ok(Pools { main, volatile: OnceLock::new(), making: Mutex::new(()), disk })
+    }
+
+    /// What lies on the disk beside the main pool, if there is one.
+    pub(crate) fn disk(&self) -> Option<&DiskPool> {
+        self.disk.as_ref()
+    }
+
+    pub(crate) fn disk_or_error(&self) -> Result<&DiskPool> {
+        self.disk.as_ref().ok_or_else(|| {
+            Error::Invalid(
+                "states of this database are placed on disk: open it with the pool of its disk".into(),
+            )
+        })
     }
 
     /// The volatile pool, if there is one.
@@ -164,6 +195,7 @@ impl Pools {
         match role {
             PoolRole::Main => Ok(&self.main),
             PoolRole::Volatile => self.volatile_or_make(),
+            PoolRole::Disk => self.disk_or_error().map(DiskPool::pool),
         }
     }
 
@@ -191,6 +223,7 @@ impl Pools {
             TierChoice::Auto => Ok(PoolRole::Main),
             choice if choice == main.into() => Ok(PoolRole::Main),
             TierChoice::Dram => Ok(PoolRole::Volatile),
+            TierChoice::Disk if self.disk.is_some() => Ok(PoolRole::Disk),
             TierChoice::Pmem | TierChoice::Disk => {
                 Err(Error::NoSuchTier { wanted: choice, domain, has: main })
             }
@@ -202,11 +235,26 @@ impl Pools {
         match role {
             PoolRole::Main => Tier::of(self.main.domain()),
             PoolRole::Volatile => Tier::Dram,
+            PoolRole::Disk => Tier::Disk,
+        }
+    }
+
+    /// The role of one of these pools.
+    pub(crate) fn role_of(&self, pool: &Arc<Pool>) -> PoolRole {
+        if Arc::ptr_eq(&self.main, pool) {
+            return PoolRole::Main;
+        }
+        match self.disk.as_ref().is_some_and(|disk| Arc::ptr_eq(disk.pool(), pool)) {
+            true => PoolRole::Disk,
+            false => PoolRole::Volatile,
         }
     }
 
     pub(crate) fn has(&self, pool: &Arc<Pool>) -> bool {
-        Arc::ptr_eq(&self.main, pool) || self.volatile().is_some_and(|volatile| Arc::ptr_eq(volatile, pool))
+        let is_it = |other: &Arc<Pool>| Arc::ptr_eq(other, pool);
+        is_it(&self.main)
+            || self.volatile().is_some_and(is_it)
+            || self.disk.iter().any(|disk| is_it(disk.pool()))
     }
 }
 
@@ -225,14 +273,14 @@ mod tests {
 
     #[test]
     fn what_has_no_tier_is_refused_with_the_domain() {
-        let pools = Pools::new(Pool::volatile(&PoolOptions::default()).unwrap());
+        let pools = Pools::new(Pool::volatile(&PoolOptions::default()).unwrap(), None).unwrap();
         assert_eq!(pools.choose(TierChoice::Auto).unwrap(), PoolRole::Main);
         assert_eq!(pools.choose(TierChoice::Dram).unwrap(), PoolRole::Main, "all of it is there");
         let refused = pools.choose(TierChoice::Pmem).unwrap_err();
         assert!(matches!(refused, Error::NoSuchTier { wanted: TierChoice::Pmem, .. }), "{refused}");
         assert!(refused.to_string().contains("volatile"), "{refused}");
         let main = Pool::crashing(&PoolOptions::default(), None, None).unwrap();
-        let pools = Pools::new(main);
+        let pools = Pools::new(main, None).unwrap();
         assert_eq!(pools.choose(TierChoice::Pmem).unwrap(), PoolRole::Main);
         assert_eq!(pools.choose(TierChoice::Dram).unwrap(), PoolRole::Volatile);
         assert!(pools.choose(TierChoice::Disk).is_err());

@@ -62,6 +62,7 @@ impl Reclaimer {
                 drawn: 0,
                 free: FreeSpace::new(return_after),
                 volatile: FreeSpace::new(return_after),
+                disk: FreeSpace::new(return_after),
             };
             match context.pool().env().spawn("entresol-reclaim", move || work.run()) {
                 Ok(handle) => {
@@ -106,8 +107,9 @@ struct Work {
     /// The newest timestamp at the last look: whether somebody commits.
     drawn: Timestamp,
     free: FreeSpace,
-    /// The same of the volatile pool.
+    /// The same of the volatile pool, and of that on disk.
     volatile: FreeSpace,
+    disk: FreeSpace,
 }
 
 impl Work {
@@ -149,6 +151,9 @@ impl Work {
         self.free.look(context.pool())?;
         if let Some(volatile) = context.volatile_pool() {
             self.volatile.look(volatile)?;
+        }
+        if let Some(disk) = context.disk_pool() {
+            self.disk.look(disk)?;
         }
         Ok(worked)
     }

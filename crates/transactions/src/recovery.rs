@@ -21,7 +21,7 @@ use crate::context::StateContext;
 use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::object::VersionedObject;
-use crate::placement::PoolRole;
+use crate::placement::{DiskPool, PoolRole};
 use crate::state::State;
 use crate::stripes::Stripes;
 use crate::{GroupId, Result, Timestamp};
@@ -123,7 +123,8 @@ pub(crate) fn recover_groups(
 fn only_volatile(directory: &Directory) -> Result<BTreeSet<GroupId>> {
     let states = directory.states()?;
     let of = |role| move |state: &StateEntry| (state.pool == role).then_some(state.group);
-    let mut durable: BTreeSet<GroupId> = states.iter().filter_map(of(PoolRole::Main)).collect();
+    let of_durable = [PoolRole::Main, PoolRole::Disk].map(|role| states.iter().filter_map(of(role)));
+    let mut durable: BTreeSet<GroupId> = of_durable.into_iter().flatten().collect();
     if active("groups-with-a-volatile-state-not-recovered") {
         durable.clear();
     }
@@ -135,6 +136,7 @@ fn only_volatile(directory: &Directory) -> Result<BTreeSet<GroupId>> {
 /// the group exclusively, or has the context to itself. Returns the number of objects repaired.
 pub(crate) fn scrub_group<'s>(
     pool: &Pool,
+    disk: Option<&DiskPool>,
     directory: &Directory,
     group: &Group,
     states: impl Iterator<Item = &'s Arc<State>>,
@@ -153,6 +155,9 @@ pub(crate) fn scrub_group<'s>(
     // Recovery rule: a range goes only after everything that it hides.
     pool.fence();
     pool.check_healthy()?;
+    if let Some(disk) = disk {
+        disk.pool().sync()?;
+    }
     let mut ranges = directory.invalid_ranges()?;
     ranges.retain(|range| range.group == group.id);
     directory.remove_invalid_ranges(&ranges);

@@ -221,6 +221,12 @@ impl State {
         self.role
     }
 
+    /// Whether it lies on the disk beside the main pool.
+    #[inline]
+    pub(crate) fn is_on_disk_beside(&self) -> bool {
+        self.role == PoolRole::Disk
+    }
+
     /// Whether its content is gone when the database is opened again, and its definition is not.
     #[inline]
     pub fn is_volatile(&self) -> bool {

@@ -12,6 +12,7 @@ use entresol_structures::{KeyBytes, OrderedIndex};
 use crate::chain::Chain;
 use crate::check::first_leaf;
 use crate::context::StateContext;
+use crate::placement::PoolRole;
 use crate::state::State;
 use crate::{Result, StateId, Timestamp};
 
@@ -125,12 +126,19 @@ impl StateContext {
             return Ok(true);
         }
         if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {
-            let in_main = Arc::ptr_eq(&pool, &self.pool).then_some(root);
-            self.directory.remove_state(id, in_main)?;
-            if in_main.is_none() {
-                let mut publication = pool.publication();
-                publication.free(root);
-                publication.publish()?;
+            match self.pools.role_of(&pool) {
+                PoolRole::Main => self.directory.remove_state(id, Some(root))?,
+                PoolRole::Volatile => {
+                    self.directory.remove_state(id, None)?;
+                    let mut publication = pool.publication();
+                    publication.free(root);
+                    publication.publish()?;
+                }
+                PoolRole::Disk => {
+                    // Its number is free only when it is gone there.
+                    self.pools.disk_or_error()?.remove(id, root)?;
+                    self.directory.remove_state(id, None)?;
+                }
             }
             dropping.swap_remove(index);
             stats.states_destroyed += 1;

@@ -442,3 +442,146 @@ fn large_commits_and_readers_of_ranges_go_over_two_tiers() {
     }
     check_sound(&context).unwrap();
 }
+
+/// Persistent memory in one directory, a disk beside it in another.
+fn open_beside(dir: &Path) -> Result<Arc<StateContext>, Error> {
+    let main =
+        PoolOptions { domain: DomainChoice::DaxEmulated, extent_bytes: 1 << 20, ..PoolOptions::default() };
+    let pool = Pool::open_or_create(&dir.join("main"), &main).unwrap();
+    let disk = dir.join("disk");
+    std::fs::create_dir_all(&disk).unwrap();
+    let disk = Pool::open_or_create(&disk, &journal(&disk)).unwrap();
+    StateContext::open_or_create_beside(pool, Some(disk), ContextOptions::default())
+}
+
+fn on_disk(context: &Arc<StateContext>, group: GroupId) -> Arc<State> {
+    let options = StateOptions { group, width: KeyWidth::Eight, tier: TierChoice::Disk };
+    context.create_state_with(options).unwrap()
+}
+
+#[test]
+fn states_on_a_disk_beside_persistent_memory_are_as_durable_and_as_atomic() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..4_u64 {
+        let context = open_beside(dir.path()).unwrap();
+        if round == 0 {
+            let group = context.create_group().unwrap();
+            context.create_state(group, KeyWidth::Eight).unwrap();
+            on_disk(&context, group);
+            in_dram(&context, group);
+        }
+        check_sound(&context).unwrap();
+        let states = [0, 1, 2].map(|id| context.state(StateId(id)).unwrap());
+        assert_eq!(states.each_ref().map(|state| state.tier()), [Tier::Pmem, Tier::Disk, Tier::Dram]);
+        let [pmem, disk, dram] = states.each_ref().map(|state| all_rows(&context, state));
+        assert_eq!((pmem.len() as u64, &disk, dram.len()), (round * 45, &pmem, 0), "round {round}");
+        for number in round * 50..round * 50 + 50 {
+            let writer = context.begin().unwrap();
+            states.iter().for_each(|state| writer.write(state, &key(number), Some(&[7; 100])).unwrap());
+            writer.commit(Durability::None).unwrap();
+        }
+        let syncs = || context.disk_pool().unwrap().stats().syncs;
+        let before = syncs();
+        for number in round * 50..round * 50 + 5 {
+            let writer = context.begin().unwrap();
+            states.iter().for_each(|state| writer.write(state, &key(number), None).unwrap());
+            writer.commit(Durability::None).unwrap();
+        }
+        assert!(syncs() >= before + 5, "each of them waits for the disk");
+        let before = syncs();
+        put(&context, &states[0], 0, b"in persistent memory alone");
+        delete(&context, &states[0], 0);
+        assert_eq!(syncs(), before);
+        if round % 2 == 1 {
+            context.vacuum().unwrap();
+        }
+        check_sound(&context).unwrap();
+        if round == 2 {
+            context.disk_pool().unwrap().close().unwrap();
+            context.pool().close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn states_on_disk_come_and_go_and_keep_their_past() {
+    let dir = tempfile::tempdir().unwrap();
+    let then = {
+        let context = open_beside(dir.path()).unwrap();
+        let kept = on_disk(&context, context.create_group().unwrap());
+        context.keep_history(kept.id(), None).unwrap();
+        put(&context, &kept, 1, b"one");
+        let then = context.newest_commit();
+        put(&context, &kept, 1, b"two");
+        let used = || context.disk_pool().unwrap().stats().allocated_bytes;
+        let before = used();
+        for _ in 0..3 {
+            let doomed = on_disk(&context, kept.group());
+            assert_eq!(doomed.id(), StateId(2), "its number is free again");
+            (0..200).for_each(|number| put(&context, &doomed, number, &[1; 200]));
+            assert!(used() > before);
+            context.drop_state(doomed.id()).unwrap();
+            context.vacuum().unwrap();
+            assert_eq!(used(), before);
+            check_sound(&context).unwrap();
+        }
+        // Dropped, and destroyed by the next run.
+        let doomed = on_disk(&context, kept.group());
+        put(&context, &doomed, 1, b"gone");
+        let reader = context.begin().unwrap();
+        context.drop_state(doomed.id()).unwrap();
+        drop(reader);
+        then
+    };
+    let context = open_beside(dir.path()).unwrap();
+    assert_eq!((context.recovery().states, context.recovery().states_dropping), (1, 1));
+    check_sound(&context).unwrap();
+    let past = context.begin_as_of(then).unwrap();
+    assert_eq!(get(&past, &context.state(StateId(0)).unwrap(), 1).unwrap(), b"one");
+    drop(past);
+    context.vacuum().unwrap();
+    check_sound(&context).unwrap();
+    assert_eq!(context.vacuum().unwrap().states_waiting, 0);
+}
+
+#[test]
+fn a_database_is_not_opened_without_its_disk_nor_with_another() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let context = open_beside(dir.path()).unwrap();
+        put(&context, &on_disk(&context, context.create_group().unwrap()), 1, b"there");
+    }
+    let main = || {
+        let options = PoolOptions {
+            domain: DomainChoice::DaxEmulated,
+            extent_bytes: 1 << 20,
+            ..PoolOptions::default()
+        };
+        Pool::open_or_create(&dir.path().join("main"), &options).unwrap()
+    };
+    let without = StateContext::open_or_create(main()).unwrap_err();
+    assert!(without.to_string().contains("are placed on disk"), "{without}");
+    let other = tempfile::tempdir().unwrap();
+    drop(open_beside(other.path()).unwrap());
+    let path = other.path().join("disk");
+    let wrong = Pool::open_or_create(&path, &journal(&path)).unwrap();
+    let wrong =
+        StateContext::open_or_create_beside(main(), Some(wrong), ContextOptions::default()).unwrap_err();
+    assert!(wrong.to_string().contains("belongs to another database"), "{wrong}");
+    // A new disk has not what the directory names.
+    let path = other.path().join("new");
+    std::fs::create_dir(&path).unwrap();
+    let empty = Pool::open_or_create(&path, &journal(&path)).unwrap();
+    let lost =
+        StateContext::open_or_create_beside(main(), Some(empty), ContextOptions::default()).unwrap_err();
+    assert!(lost.is_corrupt(), "{lost}");
+    let [first, second] = ["a", "b"].map(|name| {
+        let path = other.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Pool::open_or_create(&path, &journal(&path)).unwrap()
+    });
+    let beside = StateContext::open_or_create_beside(first, Some(second), ContextOptions::default());
+    assert!(beside.unwrap_err().to_string().contains("domain journal"));
+    let context = open_beside(dir.path()).unwrap();
+    assert_eq!(all_rows(&context, &context.state(StateId(0)).unwrap()).len(), 1);
+}
