@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! counter ── next commit timestamp          slot 0   snapshot | commit
-//! visible ── every commit <= visible is     slot 1   snapshot | commit
-//!            finished: of all, of those     ...      (as many as transactions may be active, claimed by CAS)
-//!            that wait for no device
+//! visible ── of each class, every commit    slot 1   snapshot | commit
+//!            <= visible is finished         ...      (as many as transactions may be active, claimed by CAS)
 //! ```
-//! A snapshot is both numbers of `visible` at one moment ([`crate::snapshot`]).
+//! A snapshot is all numbers of `visible` at one moment ([`crate::snapshot`]): each ascends, so if all of them are the same at a
+//! second look, they were so together in between.
 //!
-//! Invariants (all operations on these words but the release of a slot are SeqCst, so they have one total order):
+//! Invariants (all operations on these words are SeqCst, or have a SeqCst fence behind them, but the release of a slot; so they
+//! have one total order):
 //! - A registered snapshot was equal to `visible` *after* it had been stored. A scan reads `visible` (the
 //!   *horizon*) before the slots; a transaction whose final snapshot the scan misses stored it after the scan read
 //!   its slot, and so re-read `visible` after the horizon was read: its snapshot sees all that the horizon sees. So it is
-//!   for each of the two words of a snapshot: a scan that misses the last store of either comes before the re-read.
+//!   for each of the words of a snapshot: a scan that misses the last store of any comes before the re-read.
 //! - A commit stores a lower bound of its timestamp before it draws it. `advance` reads `counter` before it scans
 //!   the commit fields, so each timestamp below what it read is either finished or seen as unfinished.
 //!   Therefore `visible` never passes an unfinished commit, and the last of several commits to finish sees that
@@ -25,13 +26,13 @@
 //! All of this is volatile; a crash leaves nothing of it. Memory: one cache line per slot.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 use std::time::Duration;
 
 use crossbeam_utils::{Backoff, CachePadded};
 use smallvec::SmallVec;
 
-use crate::snapshot::{Class, STEP, Snapshot};
+use crate::snapshot::{CLASSES, Class, STEP, Snapshot};
 use crate::{Error, Result, Timestamp, interleave};
 
 /// How many transactions may be active at once if nothing else is said; [`Error::Busy`] beyond.
@@ -54,10 +55,8 @@ thread_local! {
 }
 
 struct Slot {
-    /// The snapshot's `whole`; `FREE` or `CLOSED` when nobody owns the slot.
-    whole: AtomicU64,
-    /// The snapshot's `quick`.
-    quick: AtomicU64,
+    /// The snapshot; the first word is `FREE` or `CLOSED` when nobody owns the slot.
+    seen: [AtomicU64; CLASSES],
     /// A lower bound of the timestamp being committed, or `NO_COMMIT`.
     commit: AtomicU64,
     /// The number of the transaction, for whoever asks who has an old snapshot.
@@ -70,19 +69,22 @@ pub(crate) struct ActiveTransactions {
     /// How many slots are looked at, and above, how often that was changed.
     used: AtomicU64,
     counter: CachePadded<AtomicU64>,
-    visible: CachePadded<Visible>,
+    /// Of each class.
+    visible: CachePadded<[AtomicU64; CLASSES]>,
     latched: AtomicU64,
 }
 
-/// Of commits of all classes, and of quick ones: that grows first.
-struct Visible {
-    whole: AtomicU64,
-    quick: AtomicU64,
+impl Slot {
+    /// The word that says who owns the slot.
+    fn owner(&self) -> &AtomicU64 {
+        &self.seen[0]
+    }
 }
 
 /// Which snapshots are needed: the registered ones, and all that may still be registered, which see what `horizon` sees.
 pub(crate) struct Snapshots {
     horizon: Snapshot,
+    /// By the newest commit that each may see.
     active: SmallVec<[Snapshot; 16]>,
 }
 
@@ -92,7 +94,7 @@ impl Snapshots {
         if !self.horizon.sees(dts) {
             return true;
         }
-        let first = self.active.partition_point(|snapshot| snapshot.quick < cts);
+        let first = self.active.partition_point(|snapshot| snapshot.none_above() < cts);
         self.active[first..].iter().any(|snapshot| snapshot.sees_version(cts, dts))
     }
 
@@ -106,9 +108,15 @@ impl Snapshots {
         Snapshots { horizon: self.horizon, active: SmallVec::new() }
     }
 
-    /// No transaction, now or later, reads at an older snapshot.
+    /// Every transaction, now or later, sees all commits up to here.
     pub(crate) fn oldest(&self) -> Timestamp {
-        self.active.iter().map(|snapshot| snapshot.whole).fold(self.horizon.whole, Timestamp::min)
+        let active = self.active.iter().map(|snapshot| snapshot.all_up_to());
+        active.fold(self.horizon.all_up_to(), Timestamp::min)
+    }
+
+    /// Does every transaction, now or later, see the commit with this timestamp?
+    pub(crate) fn all_see(&self, timestamp: Timestamp) -> bool {
+        self.horizon.sees(timestamp) && self.active.iter().all(|snapshot| snapshot.sees(timestamp))
     }
 }
 
@@ -125,14 +133,14 @@ impl ActiveTransactions {
         let next = next.next_multiple_of(STEP);
         let word = AtomicU64::new;
         let slot = || {
-            let (whole, quick, commit) = (word(CLOSED), word(0), word(NO_COMMIT));
-            CachePadded::new(Slot { whole, quick, commit, transaction: word(0) })
+            let seen = [CLOSED; CLASSES].map(AtomicU64::new);
+            CachePadded::new(Slot { seen, commit: word(NO_COMMIT), transaction: word(0) })
         };
         ActiveTransactions {
             slots: (0..transactions_max.max(1)).map(|_| slot()).collect(),
             used: AtomicU64::new(0),
             counter: CachePadded::new(AtomicU64::new(next)),
-            visible: CachePadded::new(Visible { whole: word(next - 1), quick: word(next - 1) }),
+            visible: CachePadded::new([next - 1; CLASSES].map(word)),
             latched: AtomicU64::new(NEVER),
         }
     }
@@ -162,7 +170,7 @@ impl ActiveTransactions {
     }
 
     fn try_claim_or_open(&self, index: usize) -> Option<(usize, Snapshot)> {
-        if self.slots[index].whole.load(SeqCst) != CLOSED {
+        if self.slots[index].owner().load(SeqCst) != CLOSED {
             return self.try_claim_slot(index, FREE);
         }
         // Before the claim, so that a scan that misses the slot comes before the snapshot is stored.
@@ -175,46 +183,53 @@ impl ActiveTransactions {
     /// Claims a slot that is free, or closed and about to be opened.
     fn try_claim_slot(&self, index: usize, unclaimed: u64) -> Option<(usize, Snapshot)> {
         let slot = &self.slots[index];
-        if slot.whole.load(SeqCst) != unclaimed {
+        if slot.owner().load(SeqCst) != unclaimed {
             return None;
         }
-        let snapshot = self.newest();
+        let snapshot = self.looked_at();
         interleave::point();
-        slot.whole.compare_exchange(unclaimed, snapshot.whole, SeqCst, SeqCst).ok()?;
-        interleave::point();
-        slot.quick.store(snapshot.quick, SeqCst);
-        Some((index, self.register(index, snapshot)))
+        slot.owner().compare_exchange(unclaimed, snapshot.seen[0], SeqCst, SeqCst).ok()?;
+        Some((index, self.register(slot, snapshot)))
     }
 
-    /// Moves a snapshot that was stored on to one that was the newest after it had been stored.
-    fn register(&self, slot: usize, mut snapshot: Snapshot) -> Snapshot {
+    /// Stores a snapshot, and newer ones, until it is the newest after it has been stored.
+    fn register(&self, slot: &Slot, mut snapshot: Snapshot) -> Snapshot {
         loop {
-            interleave::point();
-            let now = self.newest();
-            if now == snapshot {
-                return snapshot;
+            for (word, seen) in slot.seen.iter().zip(snapshot.seen) {
+                interleave::point();
+                word.store(seen, Relaxed);
             }
-            snapshot = now;
+            // As if the stores were SeqCst.
+            fence(SeqCst);
             interleave::point();
-            self.slots[slot].quick.store(snapshot.quick, SeqCst);
-            interleave::point();
-            self.slots[slot].whole.store(snapshot.whole, SeqCst);
+            match self.looked_at() {
+                now if now == snapshot => return snapshot,
+                now => snapshot = now,
+            }
         }
     }
 
-    /// What is visible, at one moment: a quick commit that is seen comes with the slow ones that it has seen.
+    /// What is visible, at one moment: a commit that is seen comes with those that it has seen.
     #[inline]
     pub(crate) fn newest(&self) -> Snapshot {
-        let mut whole = self.visible.whole.load(SeqCst);
+        let mut seen = self.looked_at();
         loop {
             interleave::point();
-            let quick = self.visible.quick.load(SeqCst);
-            interleave::point();
-            // It ascends: it was this when the other was looked at.
-            match self.visible.whole.load(SeqCst) {
-                same if same == whole => return Snapshot { quick, whole },
-                other => whole = other,
+            match self.looked_at() {
+                same if same == seen => return seen,
+                other => seen = other,
             }
+        }
+    }
+
+    /// What is visible, each number at its own moment.
+    #[inline]
+    fn looked_at(&self) -> Snapshot {
+        Snapshot {
+            seen: std::array::from_fn(|class| {
+                interleave::point();
+                self.visible[class].load(SeqCst)
+            }),
         }
     }
 
@@ -223,10 +238,10 @@ impl ActiveTransactions {
         self.slots[slot].transaction.store(transaction, Relaxed);
     }
 
-    /// The oldest snapshot that is registered, and the number of its transaction.
+    /// Up to where the oldest snapshot that is registered sees all, and the number of its transaction.
     pub(crate) fn oldest(&self) -> Option<(Timestamp, u64)> {
-        let of = |slot: &CachePadded<Slot>| (slot.whole.load(SeqCst), slot.transaction.load(Relaxed));
-        self.used_slots().iter().map(of).filter(|&(whole, _)| whole < CLOSED).min()
+        let registered = self.used_slots().iter().filter_map(|slot| Some((registered(slot)?, slot)));
+        registered.map(|(seen, slot)| (seen.all_up_to(), slot.transaction.load(Relaxed))).min()
     }
 
     /// Ends the registration of `claim`.
@@ -235,8 +250,8 @@ impl ActiveTransactions {
         assert_eq!(slot.commit.load(SeqCst), NO_COMMIT, "a slot is released while its commit is unfinished");
         // Only its owner changes a claimed slot. A scan that still sees the snapshot keeps too much for a moment; one
         // that does not comes after all that the owner read.
-        assert_ne!(slot.whole.load(Relaxed), FREE, "a slot is released twice");
-        slot.whole.store(FREE, Release);
+        assert_ne!(slot.owner().load(Relaxed), FREE, "a slot is released twice");
+        slot.owner().store(FREE, Release);
         // The last of those at the end to be free.
         if index >= CLOSED_TOGETHER && index + CLOSED_TOGETHER >= count(self.used.load(Relaxed)) {
             self.close_free_slots();
@@ -248,18 +263,18 @@ impl ActiveTransactions {
     fn close_free_slots(&self) {
         let before = self.used.load(SeqCst);
         let end = count(before);
-        let is_free = |slot: &CachePadded<Slot>| slot.whole.load(SeqCst) == FREE;
+        let is_free = |slot: &CachePadded<Slot>| slot.owner().load(SeqCst) == FREE;
         if end < 2 * CLOSED_TOGETHER || !self.slots[end - CLOSED_TOGETHER..end].iter().all(is_free) {
             return;
         }
-        let close = |slot: &Slot| slot.whole.compare_exchange(FREE, CLOSED, SeqCst, SeqCst).is_ok();
+        let close = |slot: &Slot| slot.owner().compare_exchange(FREE, CLOSED, SeqCst, SeqCst).is_ok();
         let closed = self.slots[CLOSED_TOGETHER..end].iter().rev().take_while(|slot| close(slot)).count();
         interleave::point();
         let lowered = self.used.compare_exchange(before, changed(before, end - closed), SeqCst, SeqCst);
         if lowered.is_err() {
             // One was opened meanwhile, perhaps of these: then it is claimed.
             for slot in &self.slots[end - closed..end] {
-                let _ = slot.whole.compare_exchange(CLOSED, FREE, SeqCst, SeqCst);
+                let _ = slot.owner().compare_exchange(CLOSED, FREE, SeqCst, SeqCst);
             }
         }
     }
@@ -269,9 +284,9 @@ impl ActiveTransactions {
         &self.slots[..count(self.used.load(SeqCst))]
     }
 
-    /// The newest timestamp at which all commits are finished.
-    pub(crate) fn visible(&self) -> Timestamp {
-        self.visible.whole.load(SeqCst)
+    /// Up to where all commits of a class are finished.
+    pub(crate) fn visible(&self, class: Class) -> Timestamp {
+        self.visible[class as usize].load(SeqCst)
     }
 
     /// The newest timestamp that was drawn.
@@ -291,13 +306,9 @@ impl ActiveTransactions {
     pub(crate) fn snapshots(&self) -> Snapshots {
         let horizon = self.newest();
         interleave::point();
-        let registered = |slot: &CachePadded<Slot>| {
-            let whole = slot.whole.load(SeqCst);
-            interleave::point();
-            (whole < CLOSED).then(|| Snapshot { whole, quick: slot.quick.load(SeqCst) })
-        };
         let mut active: SmallVec<[Snapshot; 16]> = self.used_slots().iter().filter_map(registered).collect();
-        active.sort_unstable();
+        // In the order of what they may see: one that was stored half-way only need not be before or behind another.
+        active.sort_unstable_by_key(|snapshot| (snapshot.none_above(), *snapshot));
         active.dedup();
         Snapshots { horizon, active }
     }
@@ -317,32 +328,36 @@ impl ActiveTransactions {
     fn advance(&self) {
         let next = self.counter.load(SeqCst);
         interleave::point();
-        let (mut slow, mut quick) = (NO_COMMIT, NO_COMMIT);
+        let mut oldest = [next; CLASSES];
         for slot in self.used_slots() {
             let commit = slot.commit.load(SeqCst);
-            let oldest = if Class::of(commit) == Class::Quick { &mut quick } else { &mut slow };
+            let oldest = &mut oldest[Class::number_of(commit)];
             *oldest = commit.min(*oldest);
         }
         let latched = self.latched.load(SeqCst);
-        interleave::point();
-        quick = quick.min(next).min(latched);
-        self.visible.quick.fetch_max(quick - 1, SeqCst);
-        interleave::point();
-        self.visible.whole.fetch_max(quick.min(slow) - 1, SeqCst);
+        for (visible, oldest) in self.visible.iter().zip(oldest) {
+            interleave::point();
+            let up_to = oldest.min(latched) - 1;
+            if visible.load(SeqCst) < up_to {
+                visible.fetch_max(up_to, SeqCst);
+            }
+        }
     }
 
     /// Waits until the commit at `cts` (finished) and all of its class before it are visible. Every unfinished commit ends
     /// without waiting for others, so this ends too.
     pub(crate) fn wait_until_visible(&self, cts: Timestamp) -> Result<()> {
-        match Class::of(cts) {
-            Class::Quick => self.wait_until_passed(&self.visible.quick, cts),
-            Class::Slow => self.wait_until_all_visible(cts),
-        }
+        self.wait_until_passed(&self.visible[Class::number_of(cts)], cts)
+    }
+
+    /// Waits until all commits of a class up to here are visible.
+    pub(crate) fn wait_until_class_visible(&self, class: Class, at: Timestamp) -> Result<()> {
+        self.wait_until_passed(&self.visible[class as usize], at)
     }
 
     /// Waits until all commits up to here are visible.
     pub(crate) fn wait_until_all_visible(&self, at: Timestamp) -> Result<()> {
-        self.wait_until_passed(&self.visible.whole, at)
+        self.visible.iter().try_for_each(|visible| self.wait_until_passed(visible, at))
     }
 
     fn wait_until_passed(&self, visible: &AtomicU64, cts: Timestamp) -> Result<()> {
@@ -352,6 +367,7 @@ impl ActiveTransactions {
             if latched <= cts {
                 return Err(Error::Latched(latched));
             }
+            entresol_memory::crash::waits();
             if backoff.is_completed() {
                 std::thread::sleep(Duration::from_micros(20));
             } else {
@@ -402,6 +418,20 @@ impl Drop for CommitStamp<'_> {
     }
 }
 
+/// The snapshot in a slot, if somebody owns it; perhaps stored half-way.
+fn registered(slot: &CachePadded<Slot>) -> Option<Snapshot> {
+    let first = slot.owner().load(SeqCst);
+    if first >= CLOSED {
+        return None;
+    }
+    let mut seen = [first; CLASSES];
+    for (seen, word) in seen[1..].iter_mut().zip(&slot.seen[1..]) {
+        interleave::point();
+        *seen = word.load(SeqCst);
+    }
+    Some(Snapshot { seen })
+}
+
 /// How many slots a value of `used` stands for.
 fn count(used: u64) -> usize {
     (used & u64::from(u32::MAX)) as usize
@@ -450,7 +480,7 @@ mod tests {
                         }
                         let oldest = active.snapshots().oldest();
                         assert!(
-                            mine.iter().all(|(_, snapshot)| oldest <= snapshot.whole),
+                            mine.iter().all(|(_, snapshot)| oldest <= snapshot.all_up_to()),
                             "a scan missed it"
                         );
                         mine.iter().rev().for_each(|(slot, _)| active.release(*slot));
@@ -482,40 +512,42 @@ mod tests {
         let (b, _) = active.claim().unwrap();
         let first = active.stamp(a, Class::Slow);
         let second = active.stamp(b, Class::Slow);
-        assert_eq!((first.cts(), second.cts()), (101, 103));
+        assert_eq!((first.cts(), second.cts()), (101, 105));
         second.finish();
-        assert_eq!(active.visible(), 100);
+        assert_eq!(active.visible(Class::Slow), 100);
         first.finish();
-        assert_eq!(active.visible(), 103);
-        active.wait_until_visible(103).unwrap();
+        assert_eq!(active.visible(Class::Slow), 107);
+        active.wait_until_visible(105).unwrap();
     }
 
     #[test]
-    fn a_quick_commit_waits_for_no_slow_one() {
+    fn a_commit_waits_for_none_of_another_class() {
         let active = ActiveTransactions::new(100);
-        let [a, b, c] = [(); 3].map(|()| active.claim().unwrap().0);
+        let [a, b, c, d] = [(); 4].map(|()| active.claim().unwrap().0);
         let slow = active.stamp(a, Class::Slow);
         let quick = active.stamp(b, Class::Quick);
         let later = active.stamp(c, Class::Quick);
-        assert_eq!([slow.cts(), quick.cts(), later.cts()], [101, 102, 104]);
+        let large = active.stamp(d, Class::Large);
+        assert_eq!([slow.cts(), quick.cts(), later.cts(), large.cts()], [101, 104, 108, 114]);
         later.finish();
-        assert_eq!(
-            active.newest(),
-            Snapshot { quick: 101, whole: 100 },
-            "not before an older one of its class"
-        );
+        let seen = [103, 100, 113, 115];
+        assert_eq!(active.newest(), Snapshot { seen }, "not before an older one of its class");
         quick.finish();
-        active.wait_until_visible(104).unwrap();
-        let seen = active.claim().unwrap().1;
-        assert_eq!(seen, Snapshot { quick: 105, whole: 100 });
-        assert!(seen.sees(102) && seen.sees(104) && !seen.sees(101));
+        active.wait_until_visible(108).unwrap();
+        let (slot, seen) = active.claim().unwrap();
+        assert_eq!(seen, Snapshot { seen: [115, 100, 113, 115] });
+        assert!(seen.sees(104) && seen.sees(108) && !seen.sees(101) && !seen.sees(114));
+        active.release(slot);
         // What the quick ones ended nobody needs, what the slow one ended somebody may.
         let snapshots = active.snapshots();
-        [a, b, c].iter().for_each(|slot| assert!(*slot < 3));
-        assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(102));
+        assert!(snapshots.needs(50, 101) && snapshots.is_recent(101) && !snapshots.is_recent(104));
+        assert!(!snapshots.all_see(101) && !snapshots.all_see(114) && snapshots.oldest() == 99);
         slow.finish();
-        assert_eq!(active.newest(), Snapshot::at(105));
-        active.wait_until_all_visible(105).unwrap();
+        assert_eq!(active.newest(), Snapshot { seen: [115, 115, 113, 115] });
+        active.wait_until_visible(101).unwrap();
+        large.finish();
+        active.wait_until_all_visible(115).unwrap();
+        assert_eq!(active.newest(), Snapshot::at(115));
     }
 
     #[test]
@@ -525,30 +557,30 @@ mod tests {
         drop(active.stamp(a, Class::Slow));
         active.stamp(a, Class::Quick).finish();
         assert_eq!(active.newest(), Snapshot::at(100), "nothing behind it, of any class");
-        assert!(matches!(active.wait_until_visible(102), Err(Error::Latched(101))));
+        assert!(matches!(active.wait_until_visible(104), Err(Error::Latched(101))));
         assert!(active.check_not_latched().is_err());
     }
 
     #[test]
     fn only_versions_that_a_snapshot_can_see_are_needed() {
-        let active = ActiveTransactions::new(10);
+        let active = ActiveTransactions::new(12);
         let (reader, snapshot) = active.claim().unwrap();
-        assert_eq!(snapshot, Snapshot::at(9));
+        assert_eq!(snapshot, Snapshot::at(11));
         let (writer, _) = active.claim().unwrap();
-        for _ in 5..10 {
+        for _ in 0..5 {
             active.stamp(writer, Class::Quick).finish();
         }
         active.release(writer);
         let snapshots = active.snapshots();
-        assert_eq!(snapshots.oldest(), 9);
-        assert!(snapshots.needs(5, 12), "seen at 9");
-        assert!(!snapshots.needs(12, 14), "between the reader and the newest snapshot");
-        assert!(snapshots.needs(15, 20), "seen at 19");
-        assert!(snapshots.needs(19, crate::INFINITY));
-        assert!(!snapshots.needs(3, 9), "superseded before the reader began");
+        assert_eq!(snapshots.oldest(), 11);
+        assert!(snapshots.needs(5, 16), "seen at 11");
+        assert!(!snapshots.needs(16, 20), "between the reader and the newest snapshot");
+        assert!(snapshots.needs(20, 32), "seen at 31");
+        assert!(snapshots.needs(31, crate::INFINITY));
+        assert!(!snapshots.needs(3, 11), "superseded before the reader began");
         active.release(reader);
-        assert!(!active.snapshots().needs(5, 12));
-        assert_eq!(active.snapshots().oldest(), 19);
+        assert!(!active.snapshots().needs(5, 16));
+        assert_eq!(active.snapshots().oldest(), 31);
     }
 
     #[test]

@@ -4,19 +4,23 @@
 //!
 //! ```text
 //! of each class, version i is valid from i until i + 1; visible = n ends all below n
-//!   reader    load whole, load quick, load whole again (until it is the same), exchange FREE by whole, store quick,
-//!             load all of visible again (store it, again...), read its versions, let go
-//!   commits   quick + 1, or whole + 1 while quick is not behind
-//!   scan      load all of visible (the horizon), load the slot, take every version that neither needs
+//!   reader    load each number, exchange FREE by the first, store the others, load each number again (not the same: store all
+//!             of them, again...), read its versions, let go
+//!   commits   some number + 1
+//!   scan      load all of visible (the horizon) until it is the same twice, load the slot, take every version that neither
+//!             needs
 //! ```
 //! A version that is taken while its reader is registered is what must not be, and a snapshot that no moment had.
 
 use std::collections::HashSet;
 
-/// How far the two numbers of `visible` go, and how often the reader and the scan begin.
+/// How many classes there are: more than two, so that some are loaded between others.
+const CLASSES: usize = 3;
+/// How far the numbers of `visible` go, and how often the reader and the scan begin.
 const COMMITS: u8 = 2;
+const COMMITS_OF_ALL: u8 = 3;
 const READS: u8 = 2;
-const SCANS: u8 = 2;
+const SCANS: u8 = 1;
 
 /// What may be done wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,142 +28,107 @@ enum Fault {
     None,
     /// The reader does not look whether `visible` moved before it was registered.
     NotLookedAgain,
-    /// The reader looks at one of the two only.
-    LookedAtWholeOnly,
+    /// The reader looks at one of the numbers only.
+    LookedAtOneOnly,
     /// The reader that finds `visible` moved returns the new one without storing it.
     NotStoredAgain,
     /// The scan loads the slot before the horizon.
     SlotBeforeHorizon,
 }
 
-/// Both numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-struct Pair {
-    whole: u8,
-    quick: u8,
-}
+/// A number of each class.
+type Seen = [u8; CLASSES];
 
-/// Loading both numbers at one moment: what was loaded, and the next step.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-struct Load {
-    pair: Pair,
-    step: u8,
-}
-
-impl Load {
-    /// One step; true when it has ended.
-    fn advance(&mut self, visible: Pair) -> bool {
-        match self.step {
-            0 => self.pair.whole = visible.whole,
-            1 => self.pair.quick = visible.quick,
-            _ if self.pair.whole != visible.whole => {
-                (self.pair.whole, self.step) = (visible.whole, 1);
-                return false;
-            }
-            _ => (),
-        }
-        let ended = self.step == 2;
-        self.step = if ended { 0 } else { self.step + 1 };
-        ended
-    }
-}
-
-/// What the reader does next.
+/// What the reader does next; with a number: to the word of that class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Reader {
-    Begins,
+    Looks(u8),
     Claims,
-    StoresQuick,
-    LooksAgain,
-    StoresQuickAgain,
-    StoresWholeAgain,
+    Stores(u8),
+    LooksAgain(u8),
     Reads,
     LetsGo,
 }
 
+/// What the scan does next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Scan {
+    Looks(u8),
+    LooksAgain(u8),
+    LoadsSlot(u8),
+    Takes,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
-    visible: Pair,
-    /// What `whole` was when `quick` became so much: what that commit may have built on.
-    built_on: [u8; COMMITS as usize + 1],
+    visible: Seen,
+    /// What was visible when the number of a class became so much: what that commit may have built on.
+    built_on: [[Seen; COMMITS as usize + 1]; CLASSES],
     is_claimed: bool,
-    slot: Pair,
+    slot: Seen,
     /// Versions that were taken, as bits, of each class; one that is taken holds another version from then on.
-    taken: [u8; 2],
+    taken: [u8; CLASSES],
     reader: Reader,
     reads: u8,
-    snapshot: Pair,
-    load: Load,
-    scan_step: u8,
+    snapshot: Seen,
+    again: Seen,
+    scan: Scan,
     scans: u8,
-    scan_load: Load,
-    horizon: Pair,
-    seen_whole: Option<u8>,
-    seen: Option<Pair>,
+    horizon: Seen,
+    horizon_again: Seen,
+    seen: Option<Seen>,
 }
 
 impl World {
-    fn new() -> World {
+    fn new(fault: Fault) -> World {
         World {
-            visible: Pair::default(),
-            built_on: [0; COMMITS as usize + 1],
+            visible: Seen::default(),
+            built_on: Default::default(),
             is_claimed: false,
-            slot: Pair::default(),
-            taken: [0; 2],
-            reader: Reader::Begins,
+            slot: Seen::default(),
+            taken: [0; CLASSES],
+            reader: Reader::Looks(0),
             reads: 0,
-            snapshot: Pair::default(),
-            load: Load::default(),
-            scan_step: 0,
+            snapshot: Seen::default(),
+            again: Seen::default(),
+            scan: World::first_of_scan(fault),
             scans: 0,
-            scan_load: Load::default(),
-            horizon: Pair::default(),
-            seen_whole: None,
+            horizon: Seen::default(),
+            horizon_again: Seen::default(),
             seen: None,
         }
     }
 
+    fn first_of_scan(fault: Fault) -> Scan {
+        if fault == Fault::SlotBeforeHorizon { Scan::LoadsSlot(0) } else { Scan::Looks(0) }
+    }
+
     /// One step of the reader; false if it has ended.
     fn read(&mut self, fault: Fault) -> Result<bool, String> {
+        const LAST: u8 = CLASSES as u8 - 1;
         if self.reads == READS {
             return Ok(false);
         }
         self.reader = match self.reader {
-            Reader::Begins if !self.load.advance(self.visible) => Reader::Begins,
-            Reader::Begins => {
-                self.snapshot = self.load.pair;
-                Reader::Claims
+            Reader::Looks(class) => {
+                self.snapshot[usize::from(class)] = self.visible[usize::from(class)];
+                if class == LAST { Reader::Claims } else { Reader::Looks(class + 1) }
             }
             Reader::Claims => {
-                (self.is_claimed, self.slot.whole) = (true, self.snapshot.whole);
-                Reader::StoresQuick
+                (self.is_claimed, self.slot[0]) = (true, self.snapshot[0]);
+                Reader::Stores(1)
             }
-            Reader::StoresQuick => {
-                self.slot.quick = self.snapshot.quick;
-                if fault == Fault::NotLookedAgain { Reader::Reads } else { Reader::LooksAgain }
-            }
-            Reader::LooksAgain if !self.load.advance(self.visible) => Reader::LooksAgain,
-            Reader::LooksAgain => {
-                let now = self.load.pair;
-                let is_same = match fault {
-                    Fault::LookedAtWholeOnly => now.whole == self.snapshot.whole,
-                    _ => now == self.snapshot,
-                };
-                if !is_same {
-                    self.snapshot = now;
-                }
-                match is_same || fault == Fault::NotStoredAgain {
-                    true => Reader::Reads,
-                    false => Reader::StoresQuickAgain,
+            Reader::Stores(class) => {
+                self.slot[usize::from(class)] = self.snapshot[usize::from(class)];
+                match class {
+                    LAST if fault == Fault::NotLookedAgain => Reader::Reads,
+                    LAST => Reader::LooksAgain(0),
+                    _ => Reader::Stores(class + 1),
                 }
             }
-            Reader::StoresQuickAgain => {
-                self.slot.quick = self.snapshot.quick;
-                Reader::StoresWholeAgain
-            }
-            Reader::StoresWholeAgain => {
-                self.slot.whole = self.snapshot.whole;
-                Reader::LooksAgain
+            Reader::LooksAgain(class) => {
+                self.again[usize::from(class)] = self.visible[usize::from(class)];
+                if class == LAST { self.looked_again(fault) } else { Reader::LooksAgain(class + 1) }
             }
             Reader::Reads => {
                 self.check()?;
@@ -169,79 +138,107 @@ impl World {
                 self.check()?;
                 self.is_claimed = false;
                 self.reads += 1;
-                Reader::Begins
+                (self.snapshot, self.again) = Default::default();
+                Reader::Looks(0)
             }
         };
         Ok(true)
     }
 
-    fn check(&self) -> Result<(), String> {
-        let Pair { whole, quick } = self.snapshot;
-        if self.taken[0] & 1 << whole != 0 || self.taken[1] & 1 << quick != 0 {
-            return Err(format!("a version was taken from the reader at {:?}", self.snapshot));
+    fn looked_again(&mut self, fault: Fault) -> Reader {
+        let is_same = match fault {
+            Fault::LookedAtOneOnly => self.again[0] == self.snapshot[0],
+            _ => self.again == self.snapshot,
+        };
+        if !is_same {
+            self.snapshot = self.again;
         }
-        if whole < self.built_on[usize::from(quick)] {
-            return Err(format!("{:?} sees a commit without what it built on", self.snapshot));
+        self.again = Seen::default();
+        if is_same || fault == Fault::NotStoredAgain { Reader::Reads } else { Reader::Stores(0) }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let snapshot = self.snapshot;
+        for (class, &number) in snapshot.iter().enumerate() {
+            if self.taken[class] & 1 << number != 0 {
+                return Err(format!("a version was taken from the reader at {snapshot:?}"));
+            }
+            let built_on = self.built_on[class][usize::from(number)];
+            if built_on.iter().zip(snapshot).any(|(needed, seen)| seen < *needed) {
+                return Err(format!("{snapshot:?} sees a commit without what it built on"));
+            }
         }
         Ok(())
     }
 
     /// One step of the scan; false if it has ended.
     fn scan(&mut self, fault: Fault) -> bool {
+        const LAST: u8 = CLASSES as u8 - 1;
         if self.scans == SCANS {
             return false;
         }
         let slot_first = fault == Fault::SlotBeforeHorizon;
-        match (self.scan_step, slot_first) {
-            (0, false) | (2, true) => {
-                if !self.scan_load.advance(self.visible) {
-                    return true;
+        self.scan = match self.scan {
+            Scan::Looks(class) => {
+                self.horizon[usize::from(class)] = self.visible[usize::from(class)];
+                if class == LAST { Scan::LooksAgain(0) } else { Scan::Looks(class + 1) }
+            }
+            Scan::LooksAgain(class) => {
+                self.horizon_again[usize::from(class)] = self.visible[usize::from(class)];
+                match class {
+                    LAST if self.horizon != self.horizon_again => {
+                        self.horizon = self.horizon_again;
+                        Scan::LooksAgain(0)
+                    }
+                    LAST if slot_first => Scan::Takes,
+                    LAST => Scan::LoadsSlot(0),
+                    _ => Scan::LooksAgain(class + 1),
                 }
-                self.horizon = self.scan_load.pair;
             }
-            (1, false) | (0, true) => self.seen_whole = self.is_claimed.then_some(self.slot.whole),
-            (2, false) | (1, true) => {
-                self.seen = self.seen_whole.map(|whole| Pair { whole, quick: self.slot.quick });
+            Scan::LoadsSlot(class) => {
+                let word = self.slot[usize::from(class)];
+                match class {
+                    0 => self.seen = self.is_claimed.then_some([word; CLASSES]),
+                    _ => self.seen.iter_mut().for_each(|seen| seen[usize::from(class)] = word),
+                }
+                match class {
+                    LAST if slot_first => Scan::Looks(0),
+                    LAST => Scan::Takes,
+                    _ => Scan::LoadsSlot(class + 1),
+                }
             }
-            _ => {
+            Scan::Takes => {
                 // As `Snapshots::needs`: a version ends at its number + 1.
-                let seen = self.seen.map(|seen| [seen.whole, seen.quick]);
-                for (class, horizon) in [self.horizon.whole, self.horizon.quick].into_iter().enumerate() {
-                    for version in (0..horizon).filter(|version| seen.is_none_or(|at| at[class] != *version))
-                    {
+                for (class, horizon) in self.horizon.into_iter().enumerate() {
+                    let is_seen = |version: &u8| self.seen.is_some_and(|seen| seen[class] == *version);
+                    for version in (0..horizon).filter(|version| !is_seen(version)) {
                         self.taken[class] |= 1 << version;
                     }
                 }
                 self.scans += 1;
-                (self.scan_step, self.seen_whole, self.seen) = (0, None, None);
-                return true;
+                self.seen = None;
+                (self.horizon, self.horizon_again) = Default::default();
+                World::first_of_scan(fault)
             }
-        }
-        self.scan_step += 1;
+        };
         true
     }
 
-    /// What becomes visible next: of either class. A quick commit may have built on all that is visible.
+    /// What becomes visible next, of any class: it may have built on all that is visible.
     fn commits(&self) -> impl Iterator<Item = World> {
-        let Pair { whole, quick } = self.visible;
-        let quick_one = (quick < COMMITS).then(|| {
+        let may_go_on = self.visible.into_iter().sum::<u8>() < COMMITS_OF_ALL;
+        (0..CLASSES).filter(move |class| may_go_on && self.visible[*class] < COMMITS).map(|class| {
             let mut next = self.clone();
-            next.visible.quick += 1;
-            next.built_on[usize::from(quick) + 1] = whole;
+            next.visible[class] += 1;
+            next.built_on[class][usize::from(next.visible[class])] = self.visible;
             next
-        });
-        let slow_one = (whole < quick).then(|| {
-            let mut next = self.clone();
-            next.visible.whole += 1;
-            next
-        });
-        quick_one.into_iter().chain(slow_one)
+        })
     }
 }
 
 /// Tries every order; the first that takes a version from its reader, or gives it a snapshot of no moment.
 fn explore(fault: Fault) -> Result<usize, String> {
-    let (mut seen, mut open) = (HashSet::new(), vec![World::new()]);
+    let (mut seen, mut open) = (HashSet::new(), vec![World::new(fault)]);
     while let Some(world) = open.pop() {
         if !seen.insert(world.clone()) {
             continue;
@@ -268,7 +265,7 @@ fn no_scan_takes_a_version_from_a_registered_reader() {
 #[test]
 fn each_wrong_order_is_found() {
     for fault in
-        [Fault::NotLookedAgain, Fault::LookedAtWholeOnly, Fault::NotStoredAgain, Fault::SlotBeforeHorizon]
+        [Fault::NotLookedAgain, Fault::LookedAtOneOnly, Fault::NotStoredAgain, Fault::SlotBeforeHorizon]
     {
         assert!(explore(fault).is_err(), "{fault:?}");
     }

@@ -15,8 +15,9 @@
 //! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk beside persistent
 //! memory are made durable between phases 3 and 4; those in volatile memory need nothing ([`crate::placement`]).
 //!
-//! Small commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
-//! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several.
+//! Commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
+//! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several. Those of many keys take
+//! another way to become whole, so that others need not wait for them ([`large`]).
 //!
 //! # What a crash leaves
 //! - In phase 1: announced CTS and fewer dead versions: nothing that anybody sees.
@@ -28,6 +29,8 @@
 //! before anything later can become visible; if that fails too, the context refuses commits from then on.
 
 mod at_once;
+mod held;
+mod large;
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -35,14 +38,13 @@ use std::time::Duration;
 use entresol_memory::mutants::{active, intact};
 use entresol_memory::{Durability, Pool, Reservation};
 use entresol_structures::Inserted;
-use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
 
 use crate::active::CommitStamp;
 use crate::chain::{Pruned, Version};
 use crate::context::StateContext;
 use crate::directory::ListRoom;
-use crate::group::{Group, KeysHeld, STRIPED_KEYS_MAX};
+use crate::group::{Group, STRIPED_KEYS_MAX};
 use crate::history::Ending;
 use crate::in_work::{CommitsInWork, Entry, LastOfEach};
 use crate::object::VersionedObject;
@@ -53,6 +55,10 @@ use crate::state::State;
 use crate::write_set::WriteSet;
 use crate::write_sets::ValidatedReads;
 use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
+
+use held::Held;
+pub(crate) use large::DeclaredCommits;
+use large::is_declarable;
 
 /// How often a commit tries, a millisecond apart, while commits in work need all versions of one of its keys.
 const VERSION_WAITS_MAX: usize = 200;
@@ -131,6 +137,8 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
     let with_read = reads.map(|reads| with_read_groups(&groups, reads));
     let groups_touched = with_read.as_ref().unwrap_or(&groups);
     let disk = disk_of(context, writes);
+    let declarable = is_declarable(&groups, writes) && request.validated.is_empty();
+    let alone = writes.keys() > STRIPED_KEYS_MAX && !declarable;
     context.make_room_for_ranges()?;
     for attempt in 0..VERSION_WAITS_MAX {
         if attempt > 0 {
@@ -140,7 +148,8 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             context.pool().wait_for_room();
         }
         disk.iter().for_each(|disk| disk.wait_for_room());
-        let held = Held::acquire(groups_touched, writes, reads);
+        let held = Held::acquire(context, groups_touched, writes, reads, alone);
+        interleave::at("a commit holds what it names");
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
         let planned = plan(snapshot, writes, &context.active.snapshots(), context.options());
@@ -153,10 +162,10 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         let room = context.directory.list_room(context.pool(), groups.len())?;
         let is_durable = durability.is_some();
         let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
-        let stamp = execution.run(slot, steps, room, request)?;
+        let stamp = execution.run(slot, steps, room, request, declarable)?;
         drop(held);
         let cts = stamp.cts();
-        assert!(cts > snapshot.quick, "commit timestamps are drawn above every snapshot");
+        assert!(cts > snapshot.none_above(), "commit timestamps are drawn above every snapshot");
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in work need every version that a key can have"))
@@ -173,32 +182,12 @@ fn disk_of<'c>(context: &'c StateContext, writes: &WriteSet) -> Option<&'c Pool>
 fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapshot) -> Result<Timestamp> {
     let newest = groups.iter().filter(|group| !group.protocol.reads_snapshots());
     let Some(last) = newest.map(|group| context.directory.last_cts(group.id)).max() else {
-        return Ok(snapshot.whole);
+        return Ok(snapshot.all_up_to());
     };
-    // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet.
-    context.active.wait_until_all_visible(last.min(context.active.drawn()))?;
-    Ok(context.active.visible())
-}
-
-/// What a commit holds while it writes.
-enum Held<'g> {
-    /// Its keys, and its groups shared.
-    Keys { _keys: KeysHeld<'g> },
-    /// All of its groups.
-    Groups { _groups: SmallVec<[RwLockWriteGuard<'g, ()>; 4]> },
-}
-
-impl Held<'_> {
-    fn acquire<'g>(groups: &[&'g Group], writes: &WriteSet, reads: Option<&ReadSet>) -> Held<'g> {
-        let keys_read = reads.map_or_else(|| Some(Vec::new()), ReadSet::keys);
-        match keys_read {
-            Some(read) if writes.keys() + read.len() <= STRIPED_KEYS_MAX => {
-                let written = writes.iter().map(|(state, key)| (state.id, &key[..]));
-                Held::Keys { _keys: Group::hold_keys_of(groups, written.chain(read)) }
-            }
-            _ => Held::Groups { _groups: groups.iter().map(|group| group.hold()).collect() },
-        }
-    }
+    // Without a snapshot, what was deleted may be gone only since a commit that is whole and not visible yet. All commits
+    // of such groups are slow.
+    context.active.wait_until_class_visible(Class::Slow, last.min(context.active.drawn()))?;
+    Ok(context.active.visible(Class::Slow))
 }
 
 /// Makes a whole commit durable as asked, then visible.
@@ -234,6 +223,7 @@ impl<'c> Execution<'c> {
         steps: Steps<'_, '_>,
         room: ListRoom<'_>,
         request: &Request<'_>,
+        declarable: bool,
     ) -> Result<CommitStamp<'c>> {
         let writes = request.writes;
         // So that what has a history can be asked for by time.
@@ -241,6 +231,9 @@ impl<'c> Execution<'c> {
             self.context.active.catch_up(self.context.clock.now_ns());
         }
         let class = self.class(request);
+        if declarable && let Some((declaration, stamp)) = self.declare(slot, class)? {
+            return self.run_declared(&declaration, stamp, steps, writes);
+        }
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
             true => Some(self.context.write_sets.validate_writer(request.validated)?),
@@ -263,14 +256,17 @@ impl<'c> Execution<'c> {
         Ok(stamp)
     }
 
-    /// What is not waited for is not visible before what is; and in the order of timestamps, where commits need not have seen
+    /// What takes a while is visible after what does not; and in the order of timestamps, where commits need not have seen
     /// what they overwrite.
     fn class(&self, request: &Request<'_>) -> Class {
+        let keys = request.writes.keys();
         let waits_for_device = request.durability == Some(Durability::Sync) || self.disk.is_some();
-        let waits = waits_for_device || request.writes.keys() > QUICK_KEYS_MAX;
-        match waits || self.groups.iter().any(|group| !group.protocol.reads_snapshots()) {
-            true => Class::Slow,
-            false => Class::Quick,
+        match (keys > STRIPED_KEYS_MAX, waits_for_device || keys > QUICK_KEYS_MAX) {
+            _ if self.groups.iter().any(|group| !group.protocol.reads_snapshots()) => Class::Slow,
+            (false, false) => Class::Quick,
+            (false, true) => Class::Slow,
+            (true, false) => Class::Large,
+            (true, true) => Class::LargeSlow,
         }
     }
 
@@ -322,6 +318,11 @@ impl<'c> Execution<'c> {
             // The stamp is dropped unfinished: commits are refused until the next open declares the range invalid.
             Err(error) => tracing::error!(cts, %error, "a failed commit could not be declared invalid"),
         }
+        self.note_dead(writes);
+    }
+
+    /// What a failed commit wrote may have left keys without a version.
+    fn note_dead(&self, writes: &WriteSet) {
         for writes in writes.states.values() {
             writes.keys.keys().for_each(|key| writes.state.dead.push(key));
         }
@@ -335,7 +336,7 @@ impl<'c> Execution<'c> {
         }
         interleave::point();
         self.write(cts, &steps);
-        interleave::point();
+        interleave::at("versions are written, and no bits set");
         self.activate(cts, steps)?;
         interleave::point();
         Ok(())
@@ -491,100 +492,4 @@ fn unexpected(state: crate::StateId, expected: u64, found: Option<u64>) -> Error
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::thread;
-    use std::time::Duration;
-
-    use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-    use entresol_structures::KeyWidth;
-
-    use super::QUICK_KEYS_MAX;
-    use crate::snapshot::Class;
-    use crate::{Error, Protocol, StateContext};
-
-    /// An older commit ends in doubt while a younger one, which is whole, waits to become visible.
-    #[test]
-    fn what_an_older_commit_holds_back_has_not_failed() {
-        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
-        let pool = Pool::volatile(&options).unwrap();
-        let context = StateContext::open_or_create(Arc::clone(&pool)).unwrap();
-        let group = context.create_group().unwrap();
-        let state = context.create_state(group, KeyWidth::Eight).unwrap();
-        let (slot, _) = context.claim().unwrap();
-        let older = context.active.stamp(slot, Class::Slow);
-        let before = context.last_cts(group);
-        let failed = thread::scope(|scope| {
-            let younger = scope.spawn(|| {
-                let writer = context.begin().unwrap();
-                writer.write(&state, &7_u64.to_be_bytes(), Some(b"whole")).unwrap();
-                writer.commit(Durability::Sync).unwrap_err()
-            });
-            while context.last_cts(group) == before {
-                thread::sleep(Duration::from_micros(100));
-            }
-            drop(older);
-            younger.join().unwrap()
-        });
-        let cts = context.last_cts(group);
-        assert!(matches!(failed, Error::OutcomeUnknown { cts: of, .. } if of == cts), "{failed}");
-        assert!(!failed.is_retryable());
-        let refused = context.begin().unwrap();
-        refused.write(&state, &8_u64.to_be_bytes(), Some(b"refused")).unwrap();
-        let refused = refused.commit(Durability::Sync).unwrap_err();
-        assert!(matches!(refused, Error::Latched(_)), "what was not begun has failed: {refused}");
-        assert!(matches!(context.drop_state(state.id()), Err(Error::OutcomeUnknown { .. })));
-        context.active.release(slot);
-        drop((state, context));
-        let context = StateContext::open_or_create(pool).unwrap();
-        assert!(context.states().is_empty(), "it was dropped");
-    }
-
-    #[test]
-    fn small_commits_of_several_groups_hold_only_their_keys() {
-        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
-        let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
-        let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
-        let states = [state(), state()];
-        let commit = |number: u64| {
-            let (context, states) = (Arc::clone(&context), states.clone());
-            let key = number.to_be_bytes();
-            thread::spawn(move || {
-                let writer = context.begin().unwrap();
-                states.iter().for_each(|state| writer.write(state, &key, Some(b"1")).unwrap());
-                writer.commit(Durability::None).unwrap();
-            })
-        };
-        let key = 1_u64.to_be_bytes();
-        let held = states[1].group.hold_keys(std::iter::once((states[1].id, &key[..])));
-        commit(2).join().unwrap();
-        let same = commit(1);
-        thread::sleep(Duration::from_millis(20));
-        assert!(!same.is_finished(), "the key is held");
-        drop(held);
-        same.join().unwrap();
-    }
-
-    #[test]
-    fn commits_that_take_long_are_slow() {
-        let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
-        let context = StateContext::open_or_create(Pool::volatile(&options).unwrap()).unwrap();
-        let state = |protocol| {
-            let group = context.create_group_with(protocol).unwrap();
-            context.create_state(group, KeyWidth::Eight).unwrap()
-        };
-        let [own, locked] = [Protocol::MvccInPlace, Protocol::S2pl].map(state);
-        let class = |state, keys: usize, durability| {
-            let writer = context.begin().unwrap();
-            (0..keys as u64).for_each(|key| writer.write(state, &key.to_be_bytes(), Some(b"1")).unwrap());
-            Class::of(writer.commit(durability).unwrap().cts)
-        };
-        for durability in [Durability::None, Durability::Group { interval_ms: 10 }] {
-            assert_eq!(class(&own, 1, durability), Class::Quick);
-            assert_eq!(class(&own, QUICK_KEYS_MAX, durability), Class::Quick);
-            assert_eq!(class(&own, QUICK_KEYS_MAX + 1, durability), Class::Slow);
-            assert_eq!(class(&locked, 1, durability), Class::Slow);
-        }
-        assert_eq!(class(&own, 1, Durability::Sync), Class::Slow);
-    }
-}
+mod tests;

@@ -18,10 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+use entresol_memory::mutants::intact;
 use entresol_memory::{DomainKind, Durability, Pool};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
+use crate::commit::DeclaredCommits;
 use crate::dead_keys::ReclaimQueue;
 use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
@@ -83,7 +85,8 @@ pub struct StateContext {
     pub(crate) prune_due_ns: AtomicU64,
     /// Small commits are one publication.
     at_once: AtomicBool,
-    ranges: Mutex<()>,
+    /// Held while the list of invalid ranges changes.
+    pub(crate) ranges: Mutex<DeclaredCommits>,
     /// The next commit scrubs first.
     ranges_crowded: AtomicBool,
     report: RecoveryReport,
@@ -178,7 +181,7 @@ impl StateContext {
             with_history: Mutex::new(with_history),
             prune_due_ns: AtomicU64::new(0),
             at_once: AtomicBool::new(pool.domain() == DomainKind::Journal),
-            ranges: Mutex::new(()),
+            ranges: Mutex::default(),
             ranges_crowded: AtomicBool::new(false),
             report,
             pools,
@@ -354,7 +357,8 @@ impl StateContext {
             from
         };
         self.active.release(slot);
-        self.active.wait_until_visible(from)?;
+        // Of all classes: who begins from now on sees all that was written before.
+        self.active.wait_until_all_visible(from)?;
         Ok(from)
     }
 
@@ -451,9 +455,14 @@ impl StateContext {
 
     /// What the commit at `cts` wrote in the group must never count. No older one of the group is in work.
     pub(crate) fn declare_invalid(&self, group: &Group, cts: Timestamp) -> Result<()> {
-        let _ranges = self.ranges.lock();
-        // No version with a timestamp in between counts: older commits of the group are whole or declared.
-        let from = self.directory.last_cts(group.id);
+        let declared = self.ranges.lock();
+        // No version with a timestamp in between counts: older commits of the group are whole or declared. Of those that
+        // declared themselves the newest may yet become whole.
+        let newest_declared = match intact("failure-takes-large-commits-along") {
+            true => declared.newest_before(group.id, cts),
+            false => 0,
+        };
+        let from = self.directory.last_cts(group.id).max(newest_declared);
         let used = self.directory.add_invalid_range(group.id, from, cts)?;
         if !group.invalid.add(from, cts) {
             return Err(Error::Full { what: "invalid range", max: INVALID_RANGES_MAX });

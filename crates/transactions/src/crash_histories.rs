@@ -5,6 +5,7 @@
 //! all; what a crash undid stays undone after later commits and a vacuum; every object is reachable or free.
 
 mod directory;
+mod large;
 mod past;
 mod simulated_disk;
 mod tiers;
@@ -23,6 +24,7 @@ use crate::placement::PoolRole;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 
 pub use directory::check_directory;
+pub use large::check_large_commits;
 pub use past::check_past;
 pub use tiers::{check_disk, check_volatile};
 

@@ -42,6 +42,7 @@ use crate::{Error, GroupId, Protocol, Result, StateId};
 
 pub(crate) use histories::HistoryEntry;
 pub(crate) use last_cts::ListRoom;
+pub(crate) use ranges::DeclaredIn;
 pub use ranges::INVALID_RANGES_MAX;
 use table::{ENTRIES_MAX, EXTENSION_WORDS, Kind, SEGMENT_BYTES, SEGMENT_ENTRIES, SEGMENT_WORDS, Table};
 

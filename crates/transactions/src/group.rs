@@ -5,8 +5,10 @@
 //!
 //! # Writers
 //! A small commit holds its groups *shared* and the stripes of its keys, so commits of different keys
-//! run side by side, whatever their groups; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, those
-//! that read a range and must be serializable, a scrub and a drop hold groups *exclusively*. Lock order: groups by number, then
+//! run side by side, whatever their groups; so does whoever takes dead keys out ([`crate::reclaim`]). Large commits, and those
+//! that read a range and must be serializable, have a predicate lock ([`crate::predicate_locks`]): they hold their groups for the
+//! moment in which they enter it. A scrub, a drop, and large commits that cannot be declared ([`crate::commit`]) hold
+//! groups *exclusively*, without any such lock. Lock order: groups by number, then
 //! stripes by number, then the commits in work of groups by number, then the dead keys; see [`crate::context`].
 
 use std::sync::Arc;
@@ -19,11 +21,12 @@ use smallvec::SmallVec;
 
 use crate::in_work::CommitsInWork;
 use crate::invalid_ranges::InvalidRanges;
+use crate::predicate_locks::{PredicateHeld, PredicateLock};
 use crate::reclaim::Patience;
 use crate::stripes::{Stripes, StripesHeld};
 use crate::{GroupId, Protocol, StateId};
 
-/// A commit of more keys takes its groups: beyond, locks cost more than waiting.
+/// A commit of more keys names them: beyond, its stripes would keep too many others waiting.
 pub(crate) const STRIPED_KEYS_MAX: usize = 64;
 
 /// What commits write lies apart from what readers look at, also the counts of references in front of it.
@@ -80,7 +83,12 @@ impl Group {
 
     /// Waits for all writers; nobody else changes an object of the group until it is dropped.
     pub(crate) fn hold(&self) -> RwLockWriteGuard<'_, ()> {
-        self.writers.write()
+        let held = self.writers.write();
+        // No new ones come.
+        while let Some(lock) = self.stripes.predicates.of_group(self.id) {
+            lock.wait_until_released();
+        }
+        held
     }
 
     /// Nobody holds the group exclusively until it is dropped. None: somebody does, and is not to be waited for.
@@ -92,35 +100,59 @@ impl Group {
     }
 
     /// Waits for whoever holds one of the groups, by number and each once, and for holders of the same keys; nobody else
-    /// changes their objects until it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of these groups.
-    pub(crate) fn hold_keys_of<'g, 'k>(
+    /// changes their objects until it is dropped. At most [`STRIPED_KEYS_MAX`] keys, all of these groups. If one of them has a
+    /// predicate lock, nothing is held, and the caller has to wait for that.
+    pub(crate) fn hold_keys_of<'g, 'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         groups: &[&'g Group],
-        keys: impl Iterator<Item = (StateId, &'k [u8])>,
-    ) -> KeysHeld<'g> {
+        keys: impl Fn() -> K,
+    ) -> Result<KeysHeld<'g>, Arc<PredicateLock>> {
         assert!(groups.windows(2).all(|pair| pair[0].id < pair[1].id), "groups are held in their order");
         let held = groups.iter().map(|group| group.writers.read()).collect();
-        groups[0].keys_held(held, keys)
+        groups[0].keys_held(held, &keys)
     }
 
     /// The same of keys of this group.
-    pub(crate) fn hold_keys<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) -> KeysHeld<'_> {
-        Group::hold_keys_of(&[self], keys)
-    }
-
-    /// The same; None if somebody holds the group.
-    pub(crate) fn try_hold_keys<'k>(
+    pub(crate) fn hold_keys<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &self,
-        keys: impl Iterator<Item = (StateId, &'k [u8])>,
+        keys: impl Fn() -> K,
+        patience: Patience,
     ) -> Option<KeysHeld<'_>> {
-        let held = self.writers.try_read()?;
-        Some(self.keys_held(SmallVec::from_iter([held]), keys))
+        loop {
+            let held = SmallVec::from_iter([self.hold_shared(patience)?]);
+            match (self.keys_held(held, &keys), patience) {
+                (Ok(held), _) => return Some(held),
+                (Err(lock), Patience::Waits) => lock.wait_until_released(),
+                (Err(_), Patience::Never) => return None,
+            }
+        }
     }
 
-    fn keys_held<'g, 'k>(
+    fn keys_held<'g, 'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &'g self,
         held: SmallVec<[RwLockReadGuard<'g, ()>; 2]>,
-        keys: impl Iterator<Item = (StateId, &'k [u8])>,
-    ) -> KeysHeld<'g> {
-        KeysHeld { _stripes: self.stripes.hold(keys), _groups: held }
+        keys: &impl Fn() -> K,
+    ) -> Result<KeysHeld<'g>, Arc<PredicateLock>> {
+        let held = KeysHeld { _stripes: self.stripes.hold(keys()), _groups: held };
+        // Behind the stripes: whoever enters a lock from now on waits for them.
+        self.stripes.predicates.of_keys(keys).map_or(Ok(held), Err)
+    }
+
+    /// Enters a predicate lock of these groups, by number and each once; nobody else changes what it names until it is dropped.
+    /// If others have one that meets it, the caller has to wait for that.
+    pub(crate) fn hold_predicate<'g>(
+        groups: &[&'g Group],
+        lock: &Arc<PredicateLock>,
+    ) -> Result<PredicateHeld<'g>, Arc<PredicateLock>> {
+        let stripes = &groups[0].stripes;
+        if lock.has_ranges() {
+            // Who holds keys may hold some of the ranges.
+            let _held: SmallVec<[_; 4]> = groups.iter().map(|group| group.writers.write()).collect();
+            return stripes.predicates.enter(Arc::clone(lock));
+        }
+        let held: SmallVec<[_; 4]> = groups.iter().map(|group| group.writers.read()).collect();
+        let entered = stripes.predicates.enter(Arc::clone(lock))?;
+        drop(held);
+        stripes.pass(lock.keys());
+        Ok(entered)
     }
 }

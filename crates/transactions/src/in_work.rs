@@ -14,6 +14,9 @@
 //! - `LastCTS` lies below every timestamp in the queue.
 //! - The locks of several queues are taken in the order of their groups.
 //!
+//! A commit of many keys, which takes long, is in no queue: its timestamp is declared invalid before it writes anything, so
+//! `LastCTS` may pass it ([`crate::commit`]). It becomes whole when nothing older is in the queues of its groups.
+//!
 //! What fails waits for its turn, declares its timestamp invalid, and lets the others pass. What ends in neither way
 //! (that declaration failed, a panic) is *stuck*: nothing behind it becomes whole in this run, whoever waits gets an
 //! error, and the next open declares all of it invalid.
@@ -106,6 +109,26 @@ impl CommitsInWork {
     fn check_not_stuck(&self, cts: Timestamp) -> Result<()> {
         let stuck = self.stuck.load(Ordering::Acquire);
         if stuck < cts { Err(Error::Latched(stuck)) } else { Ok(()) }
+    }
+}
+
+/// The locks of the queues of some groups, in their order, when nothing older than a timestamp is in any of them.
+pub(crate) fn lock_without_older<'g>(
+    queues: impl Iterator<Item = &'g CommitsInWork>,
+    cts: Timestamp,
+) -> Result<Locked<'g>> {
+    let queues: Queues<'g> = queues.collect();
+    let backoff = Backoff::new();
+    loop {
+        if queues.iter().all(|commits| commits.oldest.load(Ordering::Acquire) > cts) {
+            let locked = lock(&queues);
+            // Somebody may have drawn an older timestamp before, and entered since.
+            if locked.iter().all(|queue| queue.front().is_none_or(|first| first.cts > cts)) {
+                return Ok(locked);
+            }
+        }
+        queues.iter().try_for_each(|commits| commits.check_not_stuck(cts))?;
+        wait(&backoff);
     }
 }
 
@@ -282,6 +305,7 @@ impl Drop for Entry<'_> {
 }
 
 fn wait(backoff: &Backoff) {
+    entresol_memory::crash::waits();
     if backoff.is_completed() {
         std::thread::yield_now();
     } else {

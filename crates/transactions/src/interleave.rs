@@ -6,12 +6,17 @@
 #[inline(always)]
 pub(crate) fn point() {}
 
+/// The same, with a name by which a test can stop there.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn at(_place: &str) {}
+
 #[cfg(test)]
-pub(crate) use tests::{pause_from_now_on, point};
+pub(crate) use tests::{at, on_place, pause_from_now_on, point, take_on_place};
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
     use std::thread;
@@ -20,11 +25,34 @@ mod tests {
     use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
     use entresol_structures::KeyWidth;
 
+    use crate::group::STRIPED_KEYS_MAX;
     use crate::{Error, KeyRange, State, StateContext, Timestamp, Transaction};
 
     thread_local! {
         /// Random numbers of a thread that wants to pause; None: it does not.
         static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
+        /// Called with the name of a place, once: what it does is not interrupted itself.
+        static AT_PLACE: RefCell<Option<OnPlace>> = const { RefCell::new(None) };
+    }
+
+    /// A place, and what is done there.
+    type OnPlace = (&'static str, Box<dyn FnOnce() + Send>);
+
+    /// What this thread does when it comes to a place for the first time.
+    pub(crate) fn on_place(place: &'static str, act: impl FnOnce() + Send + 'static) {
+        AT_PLACE.set(Some((place, Box::new(act))));
+    }
+
+    /// Takes that back, for another thread.
+    pub(crate) fn take_on_place() -> Option<OnPlace> {
+        AT_PLACE.take()
+    }
+
+    pub(crate) fn at(place: &str) {
+        point();
+        if let Some((_, act)) = AT_PLACE.with_borrow_mut(|at| at.take_if(|(wanted, _)| *wanted == place)) {
+            act();
+        }
     }
 
     /// The thread pauses, by random numbers from this one, which is not 0.
@@ -47,6 +75,8 @@ mod tests {
 
     const KEYS: u64 = 3;
     const TOTAL: u64 = 2 * KEYS * 100;
+    /// Amounts of nothing that make a commit a large one, in one of two places.
+    const BALLAST: u64 = STRIPED_KEYS_MAX as u64;
 
     fn transfer(context: &Arc<StateContext>, states: &[Arc<State>; 2], random: &Env) {
         let transaction = context.begin().unwrap();
@@ -65,6 +95,13 @@ mod tests {
         let moved = read(from).div_ceil(1 + random.random_u64() % 3);
         write(to, read(to) + moved);
         write(from, read(from) - moved);
+        if random.random_u64().is_multiple_of(8) {
+            let place = 1000 * (1 + random.random_u64() % 2);
+            let nothing = 0_u64.to_le_bytes().repeat(2);
+            for key in place..place + BALLAST {
+                transaction.write(&states[1], &key.to_be_bytes(), Some(&nothing)).unwrap();
+            }
+        }
         let durability = [Durability::None, Durability::Sync][(random.random_u64() % 2) as usize];
         match transaction.commit(durability) {
             Ok(commit) => {
@@ -101,8 +138,8 @@ mod tests {
                     by_key += transaction.read(state, &key.to_be_bytes(), amount).unwrap().unwrap_or(0);
                 }
                 let mut from = None;
-                let sum = |_: &[u8], value: &[u8]| by_scan += amount(value);
-                assert!(!transaction.scan_batch(state, &KeyRange::full(), &mut from, sum).unwrap());
+                let mut sum = |_: &[u8], value: &[u8]| by_scan += amount(value);
+                while transaction.scan_batch(state, &KeyRange::full(), &mut from, &mut sum).unwrap() {}
             }
             assert_eq!((by_key, by_scan), (TOTAL, TOTAL), "{transaction:?}");
         }
@@ -166,10 +203,12 @@ mod tests {
                 });
             }
             let started = Instant::now();
-            while started.elapsed() < Duration::from_secs(3) {
+            let is_enough = || started.elapsed() > Duration::from_secs(3) && checks.load(Relaxed) > 20;
+            while !is_enough() && started.elapsed() < Duration::from_secs(60) {
                 thread::sleep(Duration::from_millis(20));
             }
             stop.store(true, Relaxed);
+            println!("{checks:?} checks in {:?}", started.elapsed());
         });
         assert!(checks.into_inner() > 20);
     }

@@ -45,12 +45,18 @@ impl InvalidRanges {
     pub(crate) fn add(&self, from: Timestamp, to: Timestamp) -> bool {
         assert!(from < to && to < INFINITY, "({from}, {to}] is not a range of timestamps");
         let mut ranges = self.ranges.write();
-        match ranges.binary_search_by_key(&from, |range| range.from) {
-            Ok(index) => ranges[index].to = ranges[index].to.max(to),
-            Err(_) if ranges.len() >= RANGES_MAX => return false,
-            Err(index) => ranges.insert(index, InvalidRange { from, to }),
+        // Those that overlap it, or touch it, become one with it.
+        let first = ranges.partition_point(|range| range.to < from);
+        let end = ranges.partition_point(|range| range.from <= to);
+        if first == end && ranges.len() >= RANGES_MAX {
+            return false;
         }
-        assert!(ranges.windows(2).all(|pair| pair[0].to <= pair[1].from), "invalid ranges overlap");
+        let of_all = ranges[first..end].iter().fold(InvalidRange { from, to }, |all, range| InvalidRange {
+            from: all.from.min(range.from),
+            to: all.to.max(range.to),
+        });
+        ranges.splice(first..end, [of_all]);
+        assert!(ranges.windows(2).all(|pair| pair[0].to < pair[1].from), "invalid ranges overlap");
         self.from_min.fetch_min(from, Ordering::AcqRel);
         self.to_max.fetch_max(to, Ordering::AcqRel);
         true
@@ -99,5 +105,8 @@ mod tests {
         let inside: Vec<u64> = (0..40).filter(|&t| ranges.contains(t)).collect();
         assert_eq!(inside, [6, 7, 8, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33]);
         assert!(!ranges.contains(INFINITY));
+        assert!(ranges.add(40, 41) && ranges.add(39, 40) && ranges.add(7, 25));
+        let inside: Vec<u64> = (0..50).filter(|&t| ranges.contains(t)).collect();
+        assert_eq!(inside, (6..34).chain([40, 41]).collect::<Vec<_>>(), "what overlaps becomes one");
     }
 }

@@ -78,6 +78,7 @@ mod opening;
 mod past;
 mod placement;
 mod plan;
+mod predicate_locks;
 mod protocol;
 mod reads;
 mod reclaim;

@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::active::ActiveTransactions;
 use crate::object::VersionedObject;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Class, Snapshot};
 use crate::state::{Found, State};
 use crate::value_buffer::ValueBuffer;
 use crate::{Result, Timestamp};
@@ -26,7 +26,7 @@ impl State {
     ) -> Result<Found> {
         loop {
             // Before the look-up: an object that is replaced later has all that is visible now.
-            let now = active.visible();
+            let now = active.visible(Class::Slow);
             let Some(offset) = self.index.get(key)? else { return Ok(Found::Nothing { dead: false }) };
             if let Some(found) = self.try_copy_newest(offset, now, active, value) {
                 return Ok(found);
@@ -42,7 +42,7 @@ impl State {
         value: &mut ValueBuffer,
     ) -> Found {
         loop {
-            if let Some(found) = self.try_copy_newest(offset, active.visible(), active, value) {
+            if let Some(found) = self.try_copy_newest(offset, active.visible(Class::Slow), active, value) {
                 return found;
             }
         }
@@ -62,7 +62,7 @@ impl State {
         let Some(slot) = object.visible(Snapshot::at(now), &self.group.invalid) else {
             fence(Ordering::Acquire);
             let dead = object.seems_dead(Snapshot::at(now), &self.group.invalid);
-            return (active.visible() == now).then_some(Found::Nothing { dead });
+            return (active.visible(Class::Slow) == now).then_some(Found::Nothing { dead });
         };
         // A slot that was rewritten since has a CTS that is not visible yet.
         let cts = object.cts(slot);

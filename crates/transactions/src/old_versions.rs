@@ -123,7 +123,7 @@ impl OldVersions {
     /// May a transaction with this snapshot have needed any of them?
     #[inline]
     pub(crate) fn may_serve(&self, snapshot: Snapshot) -> bool {
-        self.bytes() != 0 && snapshot.whole < self.newest.load(Ordering::Acquire)
+        self.bytes() != 0 && snapshot.all_up_to() < self.newest.load(Ordering::Acquire)
     }
 
     /// Drops what no snapshot needs. Cost: all of them are looked at.

@@ -93,7 +93,7 @@ impl StateContext {
     /// A moment is a commit timestamp, or a time in nanoseconds since 1970: what had been committed by that time by
     /// the clock of this machine. Of a moment after the last commit nothing can become different any more.
     pub fn begin_as_of(self: &Arc<Self>, at: Timestamp) -> Result<Arc<Transaction>> {
-        let newest = self.active.visible();
+        let newest = self.active.newest().all_up_to();
         if at > newest {
             let now = self.pool().env().now_ns();
             if at > now.max(self.newest_commit()) {
@@ -114,7 +114,7 @@ impl StateContext {
 
     /// The newest commit that somebody sees: a moment to come back to.
     pub fn newest_commit(&self) -> Timestamp {
-        self.active.newest().quick
+        self.active.newest().none_above()
     }
 }
 

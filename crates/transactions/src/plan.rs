@@ -235,7 +235,7 @@ impl Planner<'_> {
         Err(Error::Conflict {
             state: state.id,
             key: KeyBytes::from_slice(key),
-            snapshot: self.snapshot.whole,
+            snapshot: self.snapshot.all_up_to(),
             committed: newest,
         })
     }

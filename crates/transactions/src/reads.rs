@@ -97,6 +97,11 @@ impl ReadSet {
         self.states.values().map(|reads| &reads.state.group)
     }
 
+    /// What was read of each state: keys, and ranges.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StateId, &BTreeSet<KeyBytes>, &[KeyRange])> {
+        self.states.iter().map(|(id, reads)| (*id, &reads.keys, &reads.ranges[..]))
+    }
+
     /// The keys that were read, if that is all.
     pub(crate) fn keys(&self) -> Option<Vec<(StateId, &[u8])>> {
         let only_keys = self.states.values().all(|reads| reads.ranges.is_empty());
@@ -173,7 +178,7 @@ impl StateReads {
             newest if !snapshot.sees(newest) => Err(Error::ReadConflict {
                 state: self.state.id,
                 key: KeyBytes::from_slice(key),
-                snapshot: snapshot.whole,
+                snapshot: snapshot.all_up_to(),
                 committed: newest,
             }),
             _ => Ok(()),

@@ -104,14 +104,14 @@ impl StateContext {
         patience: Patience,
         stats: &mut VacuumStats,
     ) -> Result<bool> {
-        let oldest = self.active.snapshots().oldest();
+        let snapshots = self.active.snapshots();
         for id in self.reclaim.states_after(*last) {
             let Some(state) = self.state(id).filter(|state| state.dead.is_pending()) else {
                 let is_pending = || self.state(id).is_some_and(|state| state.dead.is_pending());
                 self.reclaim.remove_unless(id, is_pending);
                 continue;
             };
-            if state.dead.held_until() > oldest {
+            if !snapshots.all_see(state.dead.held_until()) {
                 continue;
             }
             *last = Some(id);
@@ -236,11 +236,8 @@ impl StateContext {
         patience: Patience,
         mut looked_at: impl FnMut(&'k KeyBytes, Removal),
     ) -> Result<Option<Slice>> {
-        let of_state = keys.iter().map(|key| (state.id, &key[..]));
-        let held = match patience {
-            Patience::Waits => Some(state.group.hold_keys(of_state)),
-            Patience::Never => state.group.try_hold_keys(of_state),
-        };
+        let of_state = || keys.iter().map(|key| (state.id, &key[..]));
+        let held = state.group.hold_keys(of_state, patience);
         let Some(_held) = held.filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
         // After the keys are held: what is deleted later is not looked at here.
@@ -320,9 +317,9 @@ impl StateContext {
         if census.current.is_some() {
             return Ok(Removal::Alive);
         }
-        // Not only no snapshot that needs a version, but none older than the deletion: it would have to find the
+        // Not only no snapshot that needs a version, but none that does not see the deletion: it would have to find the
         // conflict when it writes the key.
-        if census.needed != 0 || census.newest > snapshots.oldest() {
+        if census.needed != 0 || !snapshots.all_see(census.newest) {
             return Ok(Removal::NotYet(census.newest));
         }
         self.note_gone(state);
@@ -355,7 +352,7 @@ impl StateContext {
         let chain = Chain::at(state.pool(), offset);
         let census = chain.census(&state.group.invalid, snapshots);
         let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
-        if census.lives || census.needed != 0 || census.newest > snapshots.oldest() {
+        if census.lives || census.needed != 0 || !snapshots.all_see(census.newest) {
             if !census.pruned.is_empty() {
                 let mut publication = state.pool().publication();
                 census.pruned.add_to(&mut publication);

@@ -23,7 +23,7 @@ pub struct StateReclamation {
 /// Holder of the oldest snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHolder {
-    /// The newest commit that it sees.
+    /// Up to where it sees all commits.
     pub snapshot: Timestamp,
     /// The number of the transaction.
     pub transaction: u64,

@@ -1,67 +1,76 @@
 //! What a transaction sees: commits by timestamp, and by how long they take to become visible.
 //!
-//! A commit at `sync` is visible once the device has it, one at `none` as soon as it is whole. If one number said what
-//! is visible, the second would wait for the first, whatever either of them writes. So timestamps carry a [`Class`] in
-//! their lowest bit, and a snapshot has two numbers: up to `whole` all commits are seen, up to `quick` those that wait for
-//! no device.
+//! A commit at `sync` is visible once the device has it, one at `none` as soon as it is whole, and one of many keys takes
+//! long to become whole. If one number said what is visible, each would wait for all that are older, whatever they write.
+//! So timestamps carry a [`Class`] in their lowest bits, and a snapshot has a number for each class: up to there the commits of
+//! that class are seen.
 //!
 //! Invariants:
-//! - *What is seen grows.* Both numbers ascend, so what one snapshot sees every later one sees, and no two snapshots see
+//! - *What is seen grows.* All numbers ascend, so what one snapshot sees every later one sees, and no two snapshots see
 //!   two commits in different orders.
 //! - *Nothing without what it built on.* A commit sees its snapshot, so what it builds on was visible before it began:
-//!   whoever sees the commit sees that too. Two commits of which neither sees the other write different keys (the first
+//!   whoever sees the commit sees that too, since the numbers of a snapshot are of one moment. Two commits of which neither sees
+//!   the other write different keys (the first
 //!   committer wins), so their timestamps, whichever is less, are a serial order of both. In groups that read no
-//!   snapshots that need not be so: their commits are [`Class::Slow`], and their readers look at `whole` alone.
-//! - `quick >= whole`.
+//!   snapshots that need not be so: their commits are [`Class::Slow`], and their readers look at that number alone.
+//!
+//! A moment of the past is one number, up to which the commits of all classes have to be visible.
 
-use crate::{INFINITY, Timestamp};
+use crate::Timestamp;
+
+/// How many classes there are.
+pub(crate) const CLASSES: usize = 4;
 
 /// How far timestamps are apart, so that each has room for its class.
-pub(crate) const STEP: Timestamp = 2;
+pub(crate) const STEP: Timestamp = CLASSES as Timestamp;
 
-/// How a commit becomes visible: the lowest bit of its timestamp. Those of older releases have any; all commits of an
+/// How a commit becomes visible: the lowest bits of its timestamp. Those of older releases have any; all commits of an
 /// earlier run are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Class {
-    /// As soon as it is whole.
+    /// Of few keys: as soon as it is whole.
     Quick = 0,
-    /// When the device has it, or after others.
+    /// Of few keys: when the device has it. Of groups that read no snapshots: all.
     Slow = 1,
+    /// Of many keys: as soon as it is whole.
+    Large = 2,
+    /// Of many keys: when the device has it; or of so many that it takes longer than a sync.
+    LargeSlow = 3,
 }
 
 impl Class {
+    /// The number of the class of a timestamp.
     #[inline]
-    pub(crate) fn of(timestamp: Timestamp) -> Class {
-        if timestamp & 1 == 0 { Class::Quick } else { Class::Slow }
+    pub(crate) fn number_of(timestamp: Timestamp) -> usize {
+        timestamp as usize % CLASSES
     }
 
     /// The timestamp of the class, of those that are drawn together.
     #[inline]
     pub(crate) fn timestamp(self, drawn: Timestamp) -> Timestamp {
-        drawn | self as u64
+        drawn | self as Timestamp
     }
 }
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Snapshot {
-    // First: snapshots are ordered by it.
-    pub(crate) quick: Timestamp,
-    pub(crate) whole: Timestamp,
+    /// Of each class.
+    pub(crate) seen: [Timestamp; CLASSES],
 }
 
 impl Snapshot {
     /// All up to a moment.
     #[inline]
     pub(crate) fn at(moment: Timestamp) -> Snapshot {
-        Snapshot { quick: moment, whole: moment }
+        Snapshot { seen: [moment; CLASSES] }
     }
 
     /// Whether a commit with this timestamp is seen.
     #[inline]
     pub(crate) fn sees(self, timestamp: Timestamp) -> bool {
-        timestamp <= self.whole || (timestamp <= self.quick && Class::of(timestamp) == Class::Quick)
+        timestamp <= self.seen[Class::number_of(timestamp)]
     }
 
     /// Whether the version that counts from `cts` until `dts` is seen.
@@ -69,24 +78,43 @@ impl Snapshot {
     pub(crate) fn sees_version(self, cts: Timestamp, dts: Timestamp) -> bool {
         self.sees(cts) && !self.sees(dts)
     }
-}
 
-const _: () = assert!(INFINITY & 1 == Class::Slow as u64, "no snapshot sees what has not ended as ended");
+    /// All commits of a class up to here are seen.
+    #[inline]
+    pub(crate) fn of(self, class: Class) -> Timestamp {
+        self.seen[class as usize]
+    }
+
+    /// All commits up to here are seen.
+    #[inline]
+    pub(crate) fn all_up_to(self) -> Timestamp {
+        self.seen.into_iter().fold(Timestamp::MAX, Timestamp::min)
+    }
+
+    /// No commit above is seen.
+    #[inline]
+    pub(crate) fn none_above(self) -> Timestamp {
+        self.seen.into_iter().fold(0, Timestamp::max)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::INFINITY;
 
     #[test]
-    fn quick_commits_are_seen_before_slow_ones_that_are_older() {
-        let snapshot = Snapshot { quick: 20, whole: 10 };
+    fn each_class_is_seen_up_to_its_own_number() {
+        let snapshot = Snapshot { seen: [20, 10, 30, 14] };
         for (timestamp, seen) in
-            [(0, true), (9, true), (10, true), (11, false), (12, true), (20, true), (22, false)]
+            [(0, true), (9, true), (10, true), (13, false), (16, true), (20, true), (24, false), (30, true)]
         {
             assert_eq!(snapshot.sees(timestamp), seen, "{timestamp}");
         }
+        assert_eq!((snapshot.all_up_to(), snapshot.none_above()), (10, 30));
+        assert_eq!((snapshot.of(Class::Slow), snapshot.of(Class::LargeSlow)), (10, 14));
         assert!(!snapshot.sees(INFINITY) && !Snapshot::at(INFINITY - 1).sees(INFINITY));
-        assert!(snapshot.sees_version(12, 15) && !snapshot.sees_version(12, 14));
+        assert!(snapshot.sees_version(12, 13) && !snapshot.sees_version(12, 16));
         assert!((0..30).all(|at| Snapshot::at(17).sees(at) == (at <= 17)));
     }
 }

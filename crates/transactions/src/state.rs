@@ -252,7 +252,7 @@ impl State {
         if snapshot.sees(committed) {
             return Ok(());
         }
-        Err(Error::Conflict { state: self.id, key: key.clone(), snapshot: snapshot.whole, committed })
+        Err(Error::Conflict { state: self.id, key: key.clone(), snapshot: snapshot.all_up_to(), committed })
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -3,12 +3,15 @@
 //! One array for all groups: a group of its own for each table costs no locks, and a commit over several groups takes the
 //! locks of all of its keys in one order, so there is no deadlock.
 //!
+//! A commit of many keys, or of ranges, has predicate locks ([`crate::predicate_locks`]) in place of them.
+//!
 //! Memory: 128 KiB.
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::StateId;
+use crate::predicate_locks::PredicateLocks;
 
 /// Keys share locks if their hashes agree in so many bits. Two commits of ten keys share one in 160 times: then one sleeps, for
 /// ten times as long as it would have waited.
@@ -24,6 +27,7 @@ struct Stripe(Mutex<()>);
 /// See the module.
 pub(crate) struct Stripes {
     stripes: Box<[Stripe]>,
+    pub(crate) predicates: PredicateLocks,
 }
 
 /// The locks of some keys.
@@ -31,7 +35,8 @@ pub(crate) type StripesHeld<'s> = SmallVec<[MutexGuard<'s, ()>; USUAL_KEYS]>;
 
 impl Stripes {
     pub(crate) fn new() -> Stripes {
-        Stripes { stripes: (0..1 << STRIPE_BITS).map(|_| Stripe(Mutex::new(()))).collect() }
+        let stripes = (0..1 << STRIPE_BITS).map(|_| Stripe(Mutex::new(()))).collect();
+        Stripes { stripes, predicates: PredicateLocks::default() }
     }
 
     /// Waits for holders of the same keys. Whoever holds some already must not ask for more.
@@ -41,6 +46,21 @@ impl Stripes {
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().map(|number| self.stripes[number].0.lock()).collect()
+    }
+
+    /// Waits for whoever holds one of some keys now, one after the other: the caller has none of them at a time.
+    pub(crate) fn pass<'k>(&self, keys: impl Iterator<Item = (StateId, &'k [u8])>) {
+        let mut numbers = [0_u64; 1 << (STRIPE_BITS - 6)];
+        for (state, key) in keys {
+            let number = stripe(state, key);
+            numbers[number / 64] |= 1 << (number % 64);
+        }
+        for (word, mut bits) in numbers.into_iter().enumerate() {
+            while bits != 0 {
+                drop(self.stripes[64 * word + bits.trailing_zeros() as usize].0.lock());
+                bits &= bits - 1;
+            }
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::object::VALUE_BYTES_MAX;
 use crate::past::Past;
 use crate::reads::ReadSet;
 use crate::scan::KeyRange;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Class, Snapshot};
 use crate::state::{Found, State};
 use crate::value_buffer::ValueBuffer;
 use crate::write_set::{Mark, WriteSet};
@@ -158,7 +158,7 @@ impl Transaction {
     /// Notes what has to be validated, before it is read.
     fn validated(&self, note: impl FnOnce(&mut ReadSet)) {
         let mut validated = self.validated.lock();
-        note(validated.note(self.snapshot.whole));
+        note(validated.note(self.snapshot.of(Class::Slow)));
         self.has_validated.store(true, Ordering::Release);
     }
 
@@ -177,10 +177,10 @@ impl Transaction {
         self.id
     }
 
-    /// The transaction sees all commits up to here, and of later ones those that waited for no device. Of a transaction in
-    /// the past, what was visible when it began.
+    /// The transaction sees all commits up to here, and of later ones those that waited for nothing older; see
+    /// [`Transaction::sees`]. Of a transaction in the past, what was visible when it began.
     pub fn snapshot(&self) -> Timestamp {
-        self.snapshot.whole
+        self.snapshot.all_up_to()
     }
 
     /// Whether it sees the commit with this timestamp.
@@ -237,7 +237,7 @@ impl Transaction {
         Err(Error::Conflict {
             state: state.id,
             key: key.clone(),
-            snapshot: self.snapshot.whole,
+            snapshot: self.snapshot.all_up_to(),
             committed: newest,
         })
     }
@@ -590,8 +590,10 @@ impl Transaction {
     fn commit_reads(&self) -> Result<Commit> {
         self.check_validated()?;
         // What is locked is as it is now; what was validated as it was at the snapshot, too.
-        let cts =
-            if self.locks.get().is_some() { self.context.active.visible() } else { self.snapshot.whole };
+        let cts = match self.locks.get() {
+            Some(_) => self.context.active.visible(Class::Slow),
+            None => self.snapshot.all_up_to(),
+        };
         Ok(Commit { cts, states: 0, keys: 0 })
     }
 
@@ -659,6 +661,6 @@ impl Drop for Transaction {
 
 impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot.whole, self.is_open())
+        write!(f, "Transaction({}, snapshot {}, open {})", self.id, self.snapshot(), self.is_open())
     }
 }

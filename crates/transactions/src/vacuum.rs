@@ -112,8 +112,8 @@ impl StateContext {
     /// Frees some of a dropped state that no snapshot needs; false if there is none.
     pub(crate) fn destroy_step(&self, stats: &mut VacuumStats) -> Result<bool> {
         let Some(mut dropping) = self.dropping.try_lock() else { return Ok(false) };
-        let oldest = self.active.snapshots().oldest();
-        let Some(index) = dropping.iter().position(|state| state.dropped_at <= oldest) else {
+        let snapshots = self.active.snapshots();
+        let Some(index) = dropping.iter().position(|state| snapshots.all_see(state.dropped_at)) else {
             return Ok(false);
         };
         let Dropping { id, root, .. } = dropping[index];

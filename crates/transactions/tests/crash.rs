@@ -4,7 +4,7 @@
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
     Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_disk,
-    check_past, check_volatile,
+    check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -94,6 +94,26 @@ fn commits_of_one_publication_over_two_groups() {
     run_at_once("at once, two groups", Groups::Two);
 }
 
+fn run_large(name: &str, groups: Groups) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 401, ..CrashOptions::with_seed(seed) };
+        check_large_commits(groups, 6, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(5_000), "{report:?}");
+}
+
+#[test]
+fn large_commits_beside_small_ones() {
+    run_large("large commits", Groups::One);
+}
+
+#[test]
+fn large_commits_over_two_groups_beside_small_ones() {
+    run_large("large commits, two groups", Groups::Two);
+}
+
 #[test]
 fn a_growing_directory_and_commits_over_many_groups() {
     let report = check_seeds("directory", 2, |seed| {
@@ -132,7 +152,7 @@ fn the_past_of_versions_out_of_place() {
 
 fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {
     let report = check_seeds(name, 2, |seed| {
-        let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+        let options = CrashOptions { crash_recovery_every: 601, ..CrashOptions::with_seed(seed) };
         check_volatile(groups, context, 20, &options)
     });
     let report = report.unwrap();

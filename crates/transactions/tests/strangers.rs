@@ -6,16 +6,16 @@ mod common;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{get, key, put, rows};
+use common::{get, key, put, rows, scan};
 use entresol_memory::env::{Files, OpenMode, RealFiles, StorageFile};
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_structures::{Inserted, KeyWidth, OrderedIndex};
-use entresol_transactions::{State, StateContext};
+use entresol_transactions::{Isolation, KeyRange, State, StateContext};
 
 /// Real files whose syncs can be held up.
 #[derive(Clone, Default)]
@@ -185,6 +185,88 @@ fn commits_over_groups_are_seen_whole_whatever_they_wait_for() {
             }
         }
     });
+}
+
+/// A loader commits many keys of two groups at a time beside writers of other keys, at each durability, and beside serializable
+/// transactions that read a range of those: each is seen whole and in its order, now and after a restart.
+#[test]
+fn a_loader_beside_small_writers_is_seen_whole() {
+    const LOADED: u64 = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let context = open(dir.path(), &SlowFiles::default());
+    let state = || context.create_state(context.create_group().unwrap(), KeyWidth::Eight).unwrap();
+    let states = [state(), state()];
+    let write = |keys: std::ops::Range<u64>, value: u64, durability| {
+        let writer = context.begin().unwrap();
+        for state in &states {
+            keys.clone()
+                .for_each(|number| writer.write(state, &key(number), Some(&value.to_le_bytes())).unwrap());
+        }
+        writer.commit(durability).unwrap();
+    };
+    let range = KeyRange {
+        lower: std::ops::Bound::Included(key(1001).as_slice().into()),
+        upper: std::ops::Bound::Unbounded,
+    };
+    // Counts the others' commits, in a key of its own.
+    let add_up = || {
+        let adds = context.begin_at(Isolation::Serializable).unwrap();
+        let sum = scan(&adds, &states[0], &range).iter().map(|(_, value)| number_of(value)).sum::<u64>();
+        adds.write(&states[0], &key(1000), Some(&sum.to_le_bytes())).unwrap();
+        let failed = adds.commit(Durability::None).err();
+        assert!(failed.as_ref().is_none_or(|error| error.is_retryable()), "{failed:?}");
+        u64::from(failed.is_none())
+    };
+    for first in [0, 1001, 1002] {
+        write(first..if first == 0 { LOADED } else { first + 1 }, 0, Durability::None);
+    }
+    let check = |context: &Arc<StateContext>, states: &[Arc<State>], last: &mut u64| {
+        let reader = context.begin().unwrap();
+        let loaded = states.iter().flat_map(|state| (0..LOADED).map(|key| get(&reader, state, key).unwrap()));
+        let loaded: std::collections::BTreeSet<u64> = loaded.map(|value| number_of(&value)).collect();
+        assert_eq!(loaded.len(), 1, "a commit is seen whole: {loaded:?}");
+        assert!(loaded.first() >= Some(last), "what was seen is seen by all who come later");
+        *last = *loaded.first().unwrap();
+    };
+    let (mut last, mut added, is_loaded) = (0, 0, AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=60_u64 {
+                write(0..LOADED, number, [Durability::None, Durability::Sync][number as usize % 2]);
+            }
+            is_loaded.store(true, Ordering::Release);
+        });
+        let small: Vec<_> = [(1001, Durability::None), (1002, Durability::Sync)]
+            .map(|(own, durability)| {
+                let (write, is_loaded) = (&write, &is_loaded);
+                scope.spawn(move || {
+                    let commits = (1..).take_while(|_| !is_loaded.load(Ordering::Acquire));
+                    commits.inspect(|number| write(own..own + 1, *number, durability)).count()
+                })
+            })
+            .into();
+        while !small.iter().all(|writer| writer.is_finished()) {
+            check(&context, &states, &mut last);
+            added += add_up();
+        }
+        assert!(small.into_iter().all(|writer| writer.join().unwrap() > 0));
+    });
+    check(&context, &states, &mut last);
+    added += add_up();
+    assert!(added > 0 && last == 60, "{added} sums, {last} loads");
+    let pool = Arc::clone(context.pool());
+    pool.close().unwrap();
+    drop((states, context, pool));
+    let context = open(dir.path(), &SlowFiles::default());
+    let states = context.states();
+    check(&context, &states, &mut last);
+    let reader = context.begin().unwrap();
+    let sum = (1001..1003).map(|own| number_of(&get(&reader, &states[0], own).unwrap())).sum::<u64>();
+    assert_eq!(number_of(&get(&reader, &states[0], 1000).unwrap()), sum);
+}
+
+fn number_of(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value.try_into().unwrap())
 }
 
 /// The journal is at its maximum and the device holds up the checkpoint that would make room: writers wait, without the latches

@@ -434,6 +434,24 @@ pub const CATALOGUE: &[Mutant] = &[
         "commit record before the data",
     ),
     mutant(
+        "large-commit-not-declared",
+        "transactions/commit/large.rs",
+        "small commits make half of a large one count",
+        "a later commit record vouches for data of an unfinished one",
+    ),
+    mutant(
+        "large-commit-whole-above-last-cts",
+        "transactions/directory/ranges.rs",
+        "a crash in a later commit takes a whole one along",
+        "recovery that undoes what was committed",
+    ),
+    mutant(
+        "failure-takes-large-commits-along",
+        "transactions/context.rs",
+        "a large commit that becomes whole after a smaller one failed is lost",
+        "abort record that covers another transaction",
+    ),
+    mutant(
         "object-published-before-its-key",
         "transactions/commit.rs",
         "an object leaks",

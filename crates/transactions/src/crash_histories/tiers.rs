@@ -22,6 +22,8 @@ use crate::{ContextOptions, Error, GroupId, Result, State, StateContext, StateId
 
 /// From here on keys are written in the state beside the main pool alone.
 const OWN_KEYS: u64 = 100;
+/// Keys of a large commit.
+const LARGE_KEYS: std::ops::Range<u64> = 20..86;
 /// Commits before there is a state in the main pool.
 const EARLY_COMMITS: u64 = 3;
 
@@ -156,7 +158,11 @@ fn run(
         if round % 5 == 1 {
             reader = Some(context.begin()?);
         }
-        let changes = random_changes(&random, round);
+        let mut changes = random_changes(&random, round);
+        if round % 10 == 6 {
+            // So many that it is in no queue.
+            changes.extend(LARGE_KEYS.map(|number| (number, Some(vec![round as u8; 8]))));
+        }
         let transaction = context.begin()?;
         write(&transaction, &states, &changes)?;
         recorder.run(Operation::Commit(changes), || transaction.commit(Durability::Sync))?;

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use entresol_memory::mutants::intact;
+use smallvec::SmallVec;
+
 use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
 use crate::{Error, GroupId, Result, Timestamp};
@@ -10,6 +13,12 @@ use crate::{Error, GroupId, Result, Timestamp};
 /// How many invalid ranges of timestamps are kept. When more than half are in use at open, and when three
 /// quarters are later, the states of their groups are scrubbed, so that the ranges are not needed any more.
 pub const INVALID_RANGES_MAX: usize = 256;
+
+/// Declared commits leave so many entries to those that fail, or that a crash ends.
+const KEPT_FOR_FAILURES: usize = INVALID_RANGES_MAX / 2;
+
+/// The entries of a declared commit, one for each of its groups.
+pub(crate) type DeclaredIn = SmallVec<[usize; 4]>;
 
 /// An invalid range, as stored: timestamps in `(from, to]` never count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +79,40 @@ impl Directory {
             self.remove_invalid_ranges(&ranges);
         }
         Ok(())
+    }
+
+    /// Free entries for a commit over so many groups that is to be declared; None if failures would have too few left.
+    pub(crate) fn entries_to_declare(&self, groups: usize) -> Option<DeclaredIn> {
+        let is_free = |entry: &usize| self.word(self.range_offset(*entry)).load(Ordering::Acquire) == FREE;
+        let free: Vec<usize> = (0..INVALID_RANGES_MAX).filter(is_free).collect();
+        (free.len() >= groups + KEPT_FOR_FAILURES).then(|| free.into_iter().take(groups).collect())
+    }
+
+    /// Declares a timestamp invalid for some groups, in all at once.
+    pub(crate) fn declare(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
+        let mut publication = self.pool.publication();
+        for (group, entry) in groups.iter().zip(entries) {
+            let offset = self.range_offset(*entry);
+            // Nobody looks at them before the first word is set.
+            publication.write(offset + WORD, cts - 1);
+            publication.write(offset + 2 * WORD, cts);
+            publication.set(offset, u64::from(group.0) + 1);
+        }
+        Ok(publication.publish()?)
+    }
+
+    /// Takes that back, for all of these groups at once: with it the commit is whole. Their `LastCTS` comes along, or what is
+    /// in work when a crash comes would take it along into its invalid range. The caller fenced all that belongs to it; in no
+    /// group an older commit is in work.
+    pub(crate) fn take_back(&self, cts: Timestamp, groups: &[GroupId], entries: &DeclaredIn) -> Result<()> {
+        let mut publication = self.pool.publication();
+        for (&group, entry) in groups.iter().zip(entries) {
+            publication.set(self.range_offset(*entry), FREE);
+            if self.last_cts(group) < cts && intact("large-commit-whole-above-last-cts") {
+                self.add_last_cts(&[(group, cts)], &mut publication);
+            }
+        }
+        Ok(publication.publish()?)
     }
 
     /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.

@@ -111,11 +111,8 @@ impl StateContext {
         };
         let mut pruned = 0;
         for keys in over.chunks(PRUNE_KEYS) {
-            let of_state = keys.iter().map(|(of, _)| (state.id, &of[..]));
-            let held = match patience {
-                Patience::Waits => Some(state.group.hold_keys(of_state)),
-                Patience::Never => state.group.try_hold_keys(of_state),
-            };
+            let of_state = || keys.iter().map(|(of, _)| (state.id, &of[..]));
+            let held = state.group.hold_keys(of_state, patience);
             let is_current = || state.history().is_some_and(|now| Arc::ptr_eq(&now, &history));
             let Some(_held) = held.filter(|_| !state.is_dropped() && is_current()) else { return Ok(pruned) };
             for (_, key) in keys {
@@ -160,7 +157,7 @@ impl StateContext {
     fn begin_round(&self, state: &State, history: &History) {
         let kept_ns = history.kept_ns.load(Ordering::Acquire);
         let now_ns = self.clock.now_ns();
-        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.visible());
+        let wanted = now_ns.saturating_sub(kept_ns).min(self.active.newest().all_up_to());
         // Who registers later sees the new horizon; who is there already holds it back.
         let horizon = {
             let readers = self.past_readers.lock();

@@ -1,0 +1,258 @@
+//! Locks of keys and ranges by name, for commits that hold too many keys for stripes ([`crate::stripes`]), or ranges.
+//!
+//! Ten thousand keys would share stripes with half of all others. So such a commit names its keys and ranges here, and
+//! whoever holds the stripes of a key looks whether it was named: exact, so that writers of other keys go on, and one load
+//! while there is no such commit. Predicate locks (Eswaran and others, 1976), of keys and intervals alone, which are easy to
+//! compare.
+//!
+//! # Nobody is overlooked
+//! A lock is entered first; then the stripes of its keys are passed, one by one: whoever held one before has let go of it, and
+//! whoever takes one later finds the lock. A range has no stripes: its lock is entered while all of its groups
+//! are held exclusively, so that whoever holds keys has held them before and let go, or looks later.
+//!
+//! # No deadlock
+//! Whoever finds a key or a range locked lets go of all that it holds, waits, and begins again. Who has a lock waits for no
+//! other, nor for a group. A group that is held exclusively is waited for before locks are entered.
+//!
+//! Memory: a copy of the keys of each such commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use entresol_structures::KeyBytes;
+use parking_lot::{Condvar, Mutex, RwLock};
+use smallvec::SmallVec;
+
+use crate::group::Group;
+use crate::reads::ReadSet;
+use crate::write_set::WriteSet;
+use crate::{GroupId, KeyRange, StateId};
+
+/// If one set has so many times the keys of the other, those are searched for in it one by one.
+const SEARCH_FACTOR: usize = 16;
+
+/// What is locked of a state.
+#[derive(Default)]
+struct Locked {
+    /// Ascending, each once.
+    keys: Vec<KeyBytes>,
+    ranges: Vec<KeyRange>,
+}
+
+/// What a commit locks.
+pub(crate) struct PredicateLock {
+    groups: SmallVec<[GroupId; 4]>,
+    states: BTreeMap<StateId, Locked>,
+    is_released: Mutex<bool>,
+    released: Condvar,
+}
+
+impl PredicateLock {
+    /// The keys that were written, and all that was read.
+    pub(crate) fn new(groups: &[&Group], writes: &WriteSet, reads: Option<&ReadSet>) -> PredicateLock {
+        let mut states = BTreeMap::<StateId, Locked>::new();
+        for (id, writes) in writes.states.iter().filter(|(_, writes)| !writes.keys.is_empty()) {
+            states.entry(*id).or_default().keys.extend(writes.keys.keys().cloned());
+        }
+        for (id, keys, ranges) in reads.into_iter().flat_map(ReadSet::iter) {
+            let locked = states.entry(id).or_default();
+            if !keys.is_empty() {
+                locked.keys.extend(keys.iter().cloned());
+                locked.keys.sort_unstable();
+                locked.keys.dedup();
+            }
+            locked.ranges.extend_from_slice(ranges);
+        }
+        PredicateLock {
+            groups: groups.iter().map(|group| group.id).collect(),
+            states,
+            is_released: Mutex::new(false),
+            released: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.states.values().any(|locked| !locked.ranges.is_empty())
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (StateId, &[u8])> {
+        self.states.iter().flat_map(|(id, locked)| locked.keys.iter().map(|key| (*id, &key[..])))
+    }
+
+    fn has(&self, state: StateId, key: &[u8]) -> bool {
+        self.states.get(&state).is_some_and(|locked| {
+            locked.keys.binary_search_by(|own| own[..].cmp(key)).is_ok()
+                || locked.ranges.iter().any(|range| range.begins_before(key) && range.reaches(key))
+        })
+    }
+
+    /// Do both name a key, or one a key of a range of the other? Who only reads a range keeps nobody from reading it.
+    fn meets(&self, other: &PredicateLock) -> bool {
+        self.states.iter().any(|(state, own)| {
+            let Some(theirs) = other.states.get(state) else { return false };
+            has_common(&own.keys, &theirs.keys)
+                || own.ranges.iter().any(|range| has_any_of(&theirs.keys, range))
+                || theirs.ranges.iter().any(|range| has_any_of(&own.keys, range))
+        })
+    }
+
+    /// Waits until its commit has let go of it. The caller holds nothing that the commit may need: see the module.
+    pub(crate) fn wait_until_released(&self) {
+        let mut is_released = self.is_released.lock();
+        while !*is_released {
+            self.released.wait(&mut is_released);
+        }
+    }
+}
+
+fn has_any_of(keys: &[KeyBytes], range: &KeyRange) -> bool {
+    let from = keys.partition_point(|key| !range.begins_before(key));
+    keys.get(from).is_some_and(|key| range.reaches(key))
+}
+
+/// Cost: that of going through both, or a search in the larger one for each key of the smaller one.
+fn has_common(one: &[KeyBytes], other: &[KeyBytes]) -> bool {
+    let (few, many) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    if few.len() < many.len() / SEARCH_FACTOR {
+        return few.iter().any(|key| many.binary_search(key).is_ok());
+    }
+    let (mut few, mut many) = (few.iter().peekable(), many.iter().peekable());
+    while let (Some(left), Some(right)) = (few.peek(), many.peek()) {
+        match left.cmp(right) {
+            std::cmp::Ordering::Less => few.next(),
+            std::cmp::Ordering::Greater => many.next(),
+            std::cmp::Ordering::Equal => return true,
+        };
+    }
+    false
+}
+
+/// The locks of all commits of a context.
+#[derive(Default)]
+pub(crate) struct PredicateLocks {
+    /// How many there are.
+    count: AtomicUsize,
+    locks: RwLock<Vec<Arc<PredicateLock>>>,
+    /// Held while a lock is compared with the others, which look-ups need not wait for.
+    entering: Mutex<()>,
+}
+
+/// A lock until it is dropped.
+pub(crate) struct PredicateHeld<'l> {
+    locks: &'l PredicateLocks,
+    lock: Arc<PredicateLock>,
+}
+
+impl PredicateLocks {
+    /// The lock of one of some keys. The caller holds their stripes.
+    #[inline]
+    pub(crate) fn of_keys<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
+        &self,
+        keys: impl Fn() -> K,
+    ) -> Option<Arc<PredicateLock>> {
+        if self.count.load(Ordering::Acquire) == 0 { None } else { self.find(keys()) }
+    }
+
+    #[cold]
+    fn find<'k>(&self, mut keys: impl Iterator<Item = (StateId, &'k [u8])>) -> Option<Arc<PredicateLock>> {
+        let locks = self.locks.read();
+        keys.find_map(|(state, key)| locks.iter().find(|lock| lock.has(state, key))).cloned()
+    }
+
+    /// Some lock of a group.
+    pub(crate) fn of_group(&self, group: GroupId) -> Option<Arc<PredicateLock>> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.locks.read().iter().find(|lock| lock.groups.contains(&group)).cloned()
+    }
+
+    /// Enters a lock, or returns one that it would have to wait for.
+    pub(crate) fn enter(&self, lock: Arc<PredicateLock>) -> Result<PredicateHeld<'_>, Arc<PredicateLock>> {
+        let _entering = self.entering.lock();
+        if let Some(other) = self.locks.read().iter().find(|other| lock.meets(other)) {
+            return Err(Arc::clone(other));
+        }
+        self.locks.write().push(Arc::clone(&lock));
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Ok(PredicateHeld { locks: self, lock })
+    }
+}
+
+impl Drop for PredicateHeld<'_> {
+    fn drop(&mut self) {
+        self.locks.locks.write().retain(|lock| !Arc::ptr_eq(lock, &self.lock));
+        self.locks.count.fetch_sub(1, Ordering::AcqRel);
+        *self.lock.is_released.lock() = true;
+        self.lock.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Bound;
+
+    fn key(number: u64) -> KeyBytes {
+        KeyBytes::from_slice(&number.to_be_bytes())
+    }
+
+    fn lock(keys: &[u64], ranges: &[(u64, u64)]) -> Arc<PredicateLock> {
+        let range = |&(from, to): &(u64, u64)| KeyRange {
+            lower: Bound::Included(key(from)),
+            upper: Bound::Excluded(key(to)),
+        };
+        let locked = Locked {
+            keys: keys.iter().map(|number| key(*number)).collect(),
+            ranges: ranges.iter().map(range).collect(),
+        };
+        Arc::new(PredicateLock {
+            groups: SmallVec::from_slice(&[GroupId(1)]),
+            states: BTreeMap::from([(StateId(7), locked)]),
+            is_released: Mutex::new(false),
+            released: Condvar::new(),
+        })
+    }
+
+    #[test]
+    fn locks_meet_in_keys_and_in_keys_of_ranges() {
+        let many: Vec<u64> = (0..100).map(|number| 2 * number).collect();
+        for (one, other, meets) in [
+            (lock(&[1, 3, 5], &[]), lock(&[2, 4, 5], &[]), true),
+            (lock(&[1, 3, 5], &[]), lock(&[2, 4, 6], &[]), false),
+            (lock(&many, &[]), lock(&[7, 198], &[]), true),
+            (lock(&many, &[]), lock(&[7, 199], &[]), false),
+            (lock(&[1], &[(10, 20)]), lock(&[15], &[]), true),
+            (lock(&[1], &[(10, 20)]), lock(&[20], &[]), false),
+            (lock(&[1], &[(10, 20)]), lock(&[9], &[(5, 30)]), false),
+            (lock(&[], &[(10, 20)]), lock(&many, &[(300, 400)]), true),
+        ] {
+            assert_eq!((one.meets(&other), other.meets(&one)), (meets, meets));
+        }
+        let elsewhere = lock(&[1], &[(10, 20)]);
+        assert!(!elsewhere.has(StateId(8), &key(1)) && elsewhere.has(StateId(7), &key(1)));
+        assert!(elsewhere.has(StateId(7), &key(19)) && !elsewhere.has(StateId(7), &key(20)));
+    }
+
+    #[test]
+    fn a_lock_is_found_until_it_is_dropped() {
+        let locks = PredicateLocks::default();
+        let found = |number| {
+            let key = key(number);
+            locks.of_keys(|| std::iter::once((StateId(7), &key[..]))).is_some()
+        };
+        let held = locks.enter(lock(&[1], &[(10, 20)])).ok().unwrap();
+        assert!(found(1) && found(10) && !found(2) && locks.of_group(GroupId(1)).is_some());
+        let waited_for = locks.enter(lock(&[12], &[])).err().unwrap();
+        let beside = locks.enter(lock(&[2], &[(12, 14)])).ok().unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waited_for.wait_until_released());
+            drop(held);
+            waits.join().unwrap();
+        });
+        assert!(!found(1) && found(2) && locks.of_group(GroupId(2)).is_none());
+        drop(beside);
+        assert!(!found(2) && locks.of_group(GroupId(1)).is_none());
+    }
+}
