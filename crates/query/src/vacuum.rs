@@ -154,7 +154,8 @@ pub(crate) async fn run(session: &Session, vacuum: &Vacuum) -> Result<StatementR
         let stats = work(&catalog, &states, &stop)?;
         if full {
             let context = catalog.context();
-            for pool in std::iter::once(context.pool()).chain(context.volatile_pool()) {
+            let beside = context.volatile_pool().into_iter().chain(context.disk_pool());
+            for pool in beside.chain([context.pool()]) {
                 pool.return_space().map_err(entresol_tables::Error::from)?;
             }
         }
