@@ -152,8 +152,8 @@ fn the_past_of_versions_out_of_place() {
 
 fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {
     let report = check_seeds(name, 2, |seed| {
-        let options = CrashOptions { crash_recovery_every: 601, ..CrashOptions::with_seed(seed) };
-        check_volatile(groups, context, 20, &options)
+        let options = CrashOptions { crash_recovery_every: 181, ..CrashOptions::with_seed(seed) };
+        check_volatile(groups, context, 12, &options)
     });
     let report = report.unwrap();
     println!("{name}: {report:?}");
