@@ -18,7 +18,7 @@ use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{STACK_BYTES, SessionOptions, Sessions, query_memory, statement_memory};
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::{Catalog, CheckReport};
-use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Timestamp, Transaction};
+use entresol_transactions::{Reclaimer, RecoveryReport, RunWait, StateContext, Tier, Timestamp, Transaction};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -91,7 +91,8 @@ impl Database {
 
     fn on_pool(pool: Arc<Pool>, directory: Option<PathBuf>, options: &Options) -> Result<Database> {
         let query_runtime = query_memory(options.query_memory_bytes_max, pool.memory())?;
-        let context = StateContext::open_or_create_with(pool, options.concurrency)?;
+        let disk = options.disk_directory.as_ref().map(|directory| disk_pool(&pool, directory, options));
+        let context = StateContext::open_or_create_beside(pool, disk.transpose()?, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
         let threads = options.threads();
         let mut builder = Builder::new_multi_thread();
@@ -269,15 +270,32 @@ impl Database {
     pub fn close(&self) -> Result<()> {
         self.shared.reclaimer.stop();
         self.shared.catalog.give_back_values();
-        match self.pool().close() {
-            Err(entresol_memory::Error::Closed) => Ok(()),
-            closed => Ok(closed?),
+        let disk = self.shared.catalog.context().disk_pool();
+        for pool in disk.into_iter().chain([self.pool()]) {
+            match pool.close() {
+                Err(entresol_memory::Error::Closed) => (),
+                closed => closed?,
+            }
         }
+        Ok(())
     }
 
     fn pool(&self) -> &Arc<Pool> {
         self.shared.catalog.context().pool()
     }
+}
+
+/// The pool on disk beside a main pool.
+fn disk_pool(main: &Pool, directory: &Path, options: &Options) -> Result<Arc<Pool>> {
+    let domain = main.domain();
+    if Tier::of(domain) != Tier::Pmem {
+        let what = format!(
+            "disk_directory {} is for databases on persistent memory; this one is on domain {domain}",
+            directory.display()
+        );
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(Pool::open_or_create(directory, &options.disk_pool(main))?)
 }
 
 /// Ends snapshots of sessions that are older, until the runtime ends.

@@ -130,6 +130,7 @@ fn transactions(error: &entresol_transactions::Error) -> ErrorKind {
         E::NoSuchState(_) | E::NoSuchGroup(_) => ErrorKind::NotFound,
         E::Full { .. } | E::WriteSetFull { .. } | E::OldVersionsFull { .. } => ErrorKind::MemoryLimit,
         E::OutcomeUnknown { .. } => ErrorKind::OutcomeUnknown,
+        E::NoSuchTier { .. } => ErrorKind::Unsupported,
         E::Latched(_) => ErrorKind::Io,
         E::Corrupt(_) => ErrorKind::Corrupt,
         E::Memory(error) => memory(error),
@@ -145,6 +146,7 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
             ErrorKind::NotFound
         }
         E::TableChanged { .. } | E::RelationChanged { .. } => ErrorKind::Conflict,
+        E::PlacementFixed { .. } => ErrorKind::Unsupported,
         E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
         E::Corrupt { .. } => ErrorKind::Corrupt,
         E::Transactions(error) => transactions(error),

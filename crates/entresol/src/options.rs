@@ -1,9 +1,10 @@
 //! How a database is opened.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use entresol_memory::budget::{MemoryBudget, MemorySize};
-use entresol_memory::{DomainChoice, Durability, Env, PoolOptions};
+use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
 use entresol_transactions::ContextOptions;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -39,6 +40,8 @@ pub struct Options {
     /// How long a session may hold a snapshot, which keeps all that it sees from being reclaimed. An older one ends: whoever
     /// goes on with it gets "snapshot too old" (SQLSTATE 72000). `None`: as long as it likes.
     pub max_snapshot_age: Option<Duration>,
+    /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent memory.
+    pub disk_directory: Option<PathBuf>,
     /// Address range to reserve for the pool: the most that it can grow to. Takes no memory.
     pub address_space_bytes: u64,
     /// Clock, randomness, files: other than real in simulations.
@@ -56,6 +59,7 @@ impl Default for Options {
             query_memory_bytes_max: QUERY_MEMORY_BYTES_MAX,
             worker_threads: None,
             max_snapshot_age: None,
+            disk_directory: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
             env: pool.env,
@@ -119,6 +123,25 @@ impl Options {
     pub fn max_snapshot_age(mut self, age: Duration) -> Options {
         self.max_snapshot_age = Some(age);
         self
+    }
+
+    /// Where tables lie that are placed on disk, if the database is on persistent memory; made with the first open, and needed
+    /// by all later ones. A copy of the database is a copy of both directories. [`Invalid`](crate::ErrorKind::Invalid) when a
+    /// database on another domain is opened: there the disk is where it is.
+    pub fn disk_directory(mut self, directory: impl Into<PathBuf>) -> Options {
+        self.disk_directory = Some(directory.into());
+        self
+    }
+
+    /// Options of the pool on disk beside a pool.
+    pub(crate) fn disk_pool(&self, main: &Pool) -> PoolOptions {
+        PoolOptions {
+            domain: DomainChoice::Journal,
+            address_space_bytes: self.address_space_bytes,
+            env: self.env.clone(),
+            memory: main.memory().cloned(),
+            ..PoolOptions::default()
+        }
     }
 
     /// Errors: [`Invalid`](crate::ErrorKind::Invalid) if the memory is less than a database needs.

@@ -230,3 +230,49 @@ fn write_set_bytes(db: &Database) -> u64 {
     let line = usage.consumers.iter().find(|line| line.consumer.name() == "write sets");
     line.unwrap().used_bytes
 }
+
+#[test]
+fn tables_in_three_tiers_change_together_and_are_back_as_their_placement_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let options =
+        || Options::default().domain(DomainChoice::DaxEmulated).disk_directory(dir.path().join("disk"));
+    let main = dir.path().join("main");
+    for run in 0..3 {
+        let db = Database::open(&main, options()).unwrap();
+        let mut session = db.session().unwrap();
+        if run == 0 {
+            for tier in ["pmem", "disk", "dram"] {
+                let sql = format!(
+                    "CREATE TABLE {tier} (id INT PRIMARY KEY, v TEXT UNIQUE) WITH (placement = '{tier}')"
+                );
+                session.execute(&sql).unwrap();
+            }
+        }
+        let counts = ["pmem", "disk", "dram"].map(|table| count(&mut session, table));
+        assert_eq!(counts, [run * 100, run * 100, 0], "run {run}");
+        let wrong = session.query("SELECT name FROM entresol.tables WHERE name <> placement").unwrap();
+        assert!(wrong.iter().all(|batch| batch.num_rows() == 0));
+        session.execute("BEGIN").unwrap();
+        for table in ["pmem", "disk", "dram"] {
+            let sql = format!(
+                "INSERT INTO {table} SELECT {run} * 100 + g, 'v' || {run} || '-' || g FROM generate_series(1, 100) t(g)"
+            );
+            session.execute(&sql).unwrap();
+        }
+        session.execute("COMMIT").unwrap();
+        assert_eq!(db.check(|_| ()).unwrap().problems, []);
+        drop(session);
+        if run != 1 {
+            db.close().unwrap();
+        }
+    }
+    let without = Options::default().domain(DomainChoice::DaxEmulated);
+    assert!(Database::open(&main, without).unwrap_err().to_string().contains("placed on disk"));
+    let beside = Options::default().domain(DomainChoice::Journal).disk_directory(dir.path().join("other"));
+    let refused = Database::open(dir.path().join("journal"), beside).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(
+        refused.to_string().contains("domain journal") && !dir.path().join("other").exists(),
+        "{refused}"
+    );
+}

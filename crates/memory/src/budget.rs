@@ -46,6 +46,8 @@ pub enum MemoryConsumer {
     JournalBuffers,
     /// Maps of the pages of pools: marks, checksums, returns.
     PoolMaps,
+    /// States without a durable copy: pools of the volatile domain.
+    VolatileStates,
     /// Inner nodes and other search structures in DRAM.
     InnerNodes,
     /// Changes of transactions that have not committed.
@@ -64,10 +66,11 @@ pub enum MemoryConsumer {
 
 impl MemoryConsumer {
     /// All consumers, in the order of reports.
-    pub const ALL: [MemoryConsumer; 10] = [
+    pub const ALL: [MemoryConsumer; 11] = [
         MemoryConsumer::PoolPages,
         MemoryConsumer::JournalBuffers,
         MemoryConsumer::PoolMaps,
+        MemoryConsumer::VolatileStates,
         MemoryConsumer::InnerNodes,
         MemoryConsumer::WriteSets,
         MemoryConsumer::Undo,
@@ -83,6 +86,7 @@ impl MemoryConsumer {
             MemoryConsumer::PoolPages => "pool pages",
             MemoryConsumer::JournalBuffers => "journal buffers",
             MemoryConsumer::PoolMaps => "pool maps",
+            MemoryConsumer::VolatileStates => "volatile states",
             MemoryConsumer::InnerNodes => "inner nodes",
             MemoryConsumer::WriteSets => "write sets",
             MemoryConsumer::Undo => "undo",

@@ -20,7 +20,7 @@ pub use inspection::PoolInfo;
 pub(crate) use lifecycle::short_memory_is_asked;
 
 use crate::allocator::{Allocator, Reservation};
-use crate::budget::MemoryBudget;
+use crate::budget::{MemoryBudget, MemoryReservation};
 use crate::domain::dax::{FlushChoice, FlushInstruction};
 use crate::domain::journal::{JournalOptions, PagesReport};
 use crate::domain::modelled::{Load, ModelledCost};
@@ -29,8 +29,8 @@ use crate::durability::Durability;
 use crate::env::{Env, StorageFile};
 use crate::error::{Error, Result};
 use crate::layout::{
-    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, ROOT_DIRECTORY,
-    ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
+    CHUNK_BYTES, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, HEADER_CLEAN, HEADER_EXTENTS, HEADER_UUID,
+    ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX,
 };
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
@@ -120,6 +120,8 @@ pub struct Pool {
     was_clean: bool,
     closed: AtomicBool,
     memory: Option<Arc<MemoryBudget>>,
+    /// On `volatile` with a budget: the memory of what is in use.
+    held: Option<Mutex<MemoryReservation>>,
 }
 
 impl Pool {
@@ -411,6 +413,17 @@ impl Pool {
         }
     }
 
+    /// Number of the pool, drawn when it was made.
+    pub fn uuid(&self) -> [u64; 2] {
+        let words = self.words(HEADER_UUID, 2);
+        [0, 1].map(|at| words[at].load(Ordering::Relaxed))
+    }
+
+    /// Bytes of the address range: the most that the pool can grow to while it is open.
+    pub fn address_space_bytes(&self) -> u64 {
+        self.mapping.capacity_bytes()
+    }
+
     /// Bytes of the pool: what its offsets can reach.
     pub fn bytes(&self) -> u64 {
         self.extents() * self.extent_bytes
@@ -500,6 +513,8 @@ impl Pool {
         if let Domain::Journal(journal) = &self.domain {
             journal.make_room(end)?;
         }
+        // Of the rest of the extent when it is used.
+        self.hold(self.allocator.granule_bytes())?;
         if let Some(files) = &self.files {
             files
                 .pool
@@ -525,8 +540,10 @@ impl Pool {
                 // New extents are zero on the file too; DRAM pages save reading them.
                 _ => self.mapping.grow(self.extent_bytes, &Backing::Anonymous),
             };
-            mapped
-                .map_err(|e| Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) })?;
+            mapped.map_err(|e| {
+                self.release_held(self.allocator.granule_bytes());
+                Error::OutOfSpace { what: format!("map {} bytes: {e}", self.extent_bytes) }
+            })?;
         }
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.grow(end);

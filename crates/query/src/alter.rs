@@ -27,10 +27,10 @@ use crate::definition::{
 };
 use crate::error::{Error, Result};
 use crate::generated::{self, Generated};
-use crate::past::{history_option, option_names};
 use crate::result::StatementResult;
 use crate::session::{Session, blocking};
 use crate::syntax::{identifier, refuse, table_name};
+use crate::table_options::{option_names, table_options};
 
 const DONE: StatementResult = StatementResult::Done { verb: "ALTER TABLE" };
 
@@ -76,7 +76,7 @@ pub(crate) async fn run(session: &Session, alter: &AlterTable) -> Result<Stateme
         AlterTableOperation::RenameConstraint { old_name, new_name } => {
             change.rename_constraint(&identifier(old_name), &identifier(new_name)).await
         }
-        AlterTableOperation::SetOptionsParens { options } => change.set_history(options).await,
+        AlterTableOperation::SetOptionsParens { options } => change.set_options(options).await,
         other => Err(Error::unsupported(format!("{other} in ALTER TABLE"))),
     }
 }
@@ -114,9 +114,11 @@ impl Rule {
 
 impl Change<'_> {
     /// `SET (history = …)`.
-    async fn set_history(&self, options: &[SqlOption]) -> Result<StatementResult> {
+    async fn set_options(&self, options: &[SqlOption]) -> Result<StatementResult> {
         self.session.storage_notice(option_names(options));
-        let Some(history) = history_option("ALTER TABLE", options)? else { return Ok(DONE) };
+        let declared = table_options("ALTER TABLE", options)?;
+        declared.check_placement_of(&self.table)?;
+        let Some(history) = declared.history else { return Ok(DONE) };
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || match history {
             Some(kept) => catalog.keep_history(&table, kept),

@@ -12,12 +12,11 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
     Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_tables::{Check, Column, IndexDefinition, Kept, Modifier, NewSequence, Schema, TableDefinition};
+use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
 
 use crate::catalog::spelling;
 use crate::error::{Error, Result};
 use crate::generated::{Generated, check_sequences, identity_option, serial};
-use crate::past::history_option;
 use crate::session::Session;
 use crate::syntax::{identifier, refuse};
 use crate::types::{column_of, declared_type};
@@ -261,14 +260,6 @@ fn check_clauses(create: &CreateTable) -> Result<()> {
             (create.query.is_some() && !create.columns.is_empty(), "a column list with AS SELECT"),
         ],
     )
-}
-
-/// `WITH (history = '7 days')`.
-pub(crate) fn declared_history(create: &CreateTable) -> Result<Option<Kept>> {
-    match &create.table_options {
-        CreateTableOptions::With(options) => Ok(history_option("CREATE TABLE", options)?.flatten()),
-        _ => Ok(None),
-    }
 }
 
 /// What a column of CREATE TABLE or ADD COLUMN declares.

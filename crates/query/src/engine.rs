@@ -55,7 +55,7 @@ use crate::views::Views;
 use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
 use crate::{
     assignment, compatible, definition, explain, limits, literals, merged, modify, past, ranks, refusals,
-    to_char, typing, write,
+    table_options, to_char, typing, write,
 };
 
 /// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
@@ -340,15 +340,17 @@ pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
     let name = table_name(&create.name)?;
     if let CreateTableOptions::With(options) = &create.table_options {
-        session.storage_notice(past::option_names(options));
+        session.storage_notice(table_options::option_names(options));
     }
     let Some(query) = &create.query else {
         if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });
         }
         session.begin_definite()?;
-        let (definition, sequences) = definition::declared(session, &name, create)?;
-        let history = definition::declared_history(create)?;
+        let (mut definition, sequences) = definition::declared(session, &name, create)?;
+        let declared = table_options::declared_options(create)?;
+        definition.placement = declared.placement.unwrap_or_default();
+        let history = declared.history.flatten();
         make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
     };
@@ -363,9 +365,11 @@ pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Res
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
     let schema = definition::derived_schema(frame.schema().as_arrow())?;
-    let history = definition::declared_history(create)?;
+    let declared = table_options::declared_options(create)?;
+    let mut definition = TableDefinition::plain(schema);
+    definition.placement = declared.placement.unwrap_or_default();
     session.begin_definite()?;
-    make_table(session, &name, TableDefinition::plain(schema), Vec::new(), false, history).await?;
+    make_table(session, &name, definition, Vec::new(), false, declared.history.flatten()).await?;
     let unfilled = Unfilled { catalog: &session.catalog, name: &name, kept: false };
     // There is nothing yet that would have to stay.
     session.end_definite();

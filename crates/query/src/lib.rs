@@ -105,6 +105,7 @@ mod statement_memory;
 mod subqueries;
 mod syntax;
 pub mod system;
+mod table_options;
 mod to_char;
 mod truth_tests;
 mod types;

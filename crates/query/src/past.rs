@@ -24,8 +24,8 @@ use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, SqlOption, Statement, TableAlias, TableFactor,
-    TableVersion, Value as Literal, VisitorMut,
+    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, TableVersion,
+    Value as Literal, VisitorMut,
 };
 
 use crate::walk::walk_mut;
@@ -36,7 +36,6 @@ use crate::cut::{self, Part};
 use crate::dialect::TRANSACTION;
 use crate::engine::query_statement;
 use crate::error::{Error, Result};
-use crate::notices::is_storage;
 use crate::provider::Current;
 use crate::schemas::{CATALOG, past_schema};
 use crate::statement::{query_of, template};
@@ -200,44 +199,8 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     }
 }
 
-/// What WITH and SET say of a table: `Some(None)`: no history.
-pub(crate) fn history_option(verb: &str, options: &[SqlOption]) -> Result<Option<Option<Kept>>> {
-    let mut history = None;
-    for option in options {
-        let SqlOption::KeyValue { key, value } = option else {
-            return Err(Error::unsupported(format!("{option} in {verb}")));
-        };
-        if is_storage(&key.value) {
-            continue;
-        }
-        if !key.value.eq_ignore_ascii_case("history") {
-            return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value)));
-        }
-        if history.replace(kept_of(value)?).is_some() {
-            return Err(Error::coded("42601", "parameter \"history\" specified more than once"));
-        }
-    }
-    Ok(history)
-}
-
-/// The names of parameters.
-pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> {
-    options.iter().filter_map(|option| match option {
-        SqlOption::KeyValue { key, .. } => Some(key.value.as_str()),
-        _ => None,
-    })
-}
-
-fn kept_of(value: &Expr) -> Result<Option<Kept>> {
-    let text = match value {
-        Expr::Value(value) => match &value.value {
-            Literal::SingleQuotedString(text) => text.clone(),
-            Literal::Boolean(false) => return Ok(None),
-            other => other.to_string(),
-        },
-        Expr::Identifier(word) => word.value.clone(),
-        other => other.to_string(),
-    };
+/// The value of the parameter `history`; None: no history.
+pub(crate) fn kept_of(text: &str) -> Result<Option<Kept>> {
     match text.to_ascii_lowercase().as_str() {
         "off" | "none" | "false" => return Ok(None),
         "forever" => return Ok(Some(Kept::Forever)),
@@ -247,7 +210,7 @@ fn kept_of(value: &Expr) -> Result<Option<Kept>> {
         let message = format!("invalid value for parameter \"history\": \"{text}\"");
         Error::coded("22023", format!("{message}; a time like '7 days', or forever, or off"))
     };
-    let parsed = parse_interval_month_day_nano(&text).map_err(|_| wrong())?;
+    let parsed = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
     let days = i128::from(parsed.months) * MONTH_DAYS + i128::from(parsed.days);
     let nanos = days * DAY_SECONDS * 1_000_000_000 + i128::from(parsed.nanoseconds);
     match u64::try_from(nanos) {

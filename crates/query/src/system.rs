@@ -101,13 +101,14 @@ fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
     };
     let hidden: BooleanArray = tables.iter().map(|table| Some(table.schema().hidden_key())).collect();
     let counts = tables.iter().map(|table| table.schema().visible_columns().len() as i32);
-    let columns: [(&str, ArrayRef); 6] = [
+    let columns: [(&str, ArrayRef); 7] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
         ("columns", Arc::new(Int32Array::from_iter_values(counts))),
         ("state", number(&|table| table.state().id().0)),
         ("state_group", number(&|table| table.group().0)),
+        ("placement", text(&|table| table.tier().to_string())),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -154,7 +154,11 @@ pub(crate) async fn run(session: &Session, vacuum: &Vacuum) -> Result<StatementR
     let stats = blocking(move || -> Result<VacuumStats> {
         let stats = work(&catalog, &states, &stop)?;
         if full {
-            catalog.context().pool().return_space().map_err(entresol_tables::Error::from)?;
+            let context = catalog.context();
+            let beside = context.volatile_pool().into_iter().chain(context.disk_pool());
+            for pool in beside.chain([context.pool()]) {
+                pool.return_space().map_err(entresol_tables::Error::from)?;
+            }
         }
         Ok(stats)
     })

@@ -125,8 +125,8 @@ impl OrderedIndex {
         on_tree!(self, tree => get_many(tree, keys, values))
     }
 
-    /// The values of keys of several indexes, which lie in one pool, fetched together where the indexes have keys of one
-    /// width; `values` is cleared first. For who has few keys of each.
+    /// The values of keys of several indexes, fetched together where the indexes have keys of one width and lie in one pool;
+    /// `values` is cleared first. For who has few keys of each.
     pub fn get_many_of<'i>(
         lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])> + Clone,
         values: &mut Vec<Option<u64>>,

@@ -38,7 +38,9 @@ use std::time::Duration;
 
 use entresol_memory::{Durability, Pool};
 use entresol_structures::KeyWidth;
-use entresol_transactions::{GroupId, Isolation, State, StateContext, StateId, Timestamp, Transaction};
+use entresol_transactions::{
+    GroupId, Isolation, State, StateContext, StateId, StateOptions, Timestamp, Transaction,
+};
 use parking_lot::{Mutex, RwLock};
 
 use crate::definition::TableDefinition;
@@ -250,13 +252,15 @@ impl Catalog {
         group: GroupId,
         made: &mut Vec<StateId>,
     ) -> Result<(Arc<State>, Vec<Arc<Index>>)> {
-        let state = self.context.create_state(group, definition.schema.key_width())?;
+        let create =
+            |width| self.context.create_state_with(StateOptions { group, width, tier: definition.placement });
+        let state = create(definition.schema.key_width())?;
         state.set_holder(&format!("table {name}"));
         made.push(state.id());
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
             let width = index::key_width(&definition.schema, &index.columns);
-            let state = self.context.create_state(group, width)?;
+            let state = create(width)?;
             state.set_holder(&format!("index {} of table {name}", index.name));
             made.push(state.id());
             indexes.push(Index::new(index.clone(), state.id(), Ok(state), 0));

@@ -5,6 +5,8 @@
 //! allocated that nobody refers to); then every visible row against its table's schema, and every secondary index against its
 //! table, both ways: each row has its entry, and there are no other entries.
 //!
+//! What lies in volatile memory, or on the disk beside persistent memory, is checked the same way.
+//!
 //! Opening the database has checked before: headers, journal frames, allocation maps. Nobody may write meanwhile. Best done
 //! on files that only look ([`entresol_memory::env::OverlayFiles`]): then nothing is changed at all.
 //!
@@ -150,7 +152,11 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
             None => holders.name(Owner::State(state.id)),
         };
         for found in &state.problems {
-            report.problems.push(problem(&whom, found.offset, found.what.clone(), RESTORE_OR_DROP));
+            let mut problem = problem(&whom, found.offset, found.what.clone(), RESTORE_OR_DROP);
+            if state.is_beside {
+                problem.file = None;
+            }
+            report.problems.push(problem);
         }
     }
     for (name, reason) in catalog.damaged_tables() {

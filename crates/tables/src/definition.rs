@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use entresol_transactions::TierChoice;
+
 use crate::error::{Error, Result};
 use crate::history::History;
 use crate::schema::{Schema, invalid};
@@ -33,6 +35,8 @@ const SECTION_DEFAULTS: u8 = 3;
 const SECTION_KEY_NAME: u8 = 4;
 const SECTION_CHECKS: u8 = 5;
 const SECTION_INDEXES: u8 = 6;
+const SECTION_PLACEMENT: u8 = 7;
+const SECTIONS: usize = SECTION_PLACEMENT as usize + 1;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -75,6 +79,8 @@ pub struct TableDefinition {
     pub checks: Vec<Check>,
     /// The secondary indexes, unique constraints among them.
     pub indexes: Vec<IndexDefinition>,
+    /// Where the table was asked to lie, with its indexes and its history; it stays there.
+    pub placement: TierChoice,
 }
 
 impl TableDefinition {
@@ -82,7 +88,14 @@ impl TableDefinition {
     pub fn plain(schema: Schema) -> TableDefinition {
         let defaults = vec![None; schema.visible_columns().len()];
         let schema = Arc::new(schema);
-        TableDefinition { schema, defaults, key_name: None, checks: Vec::new(), indexes: Vec::new() }
+        TableDefinition {
+            schema,
+            defaults,
+            key_name: None,
+            checks: Vec::new(),
+            indexes: Vec::new(),
+            placement: TierChoice::Auto,
+        }
     }
 
     /// The name of the PRIMARY KEY constraint of a table.
@@ -181,6 +194,7 @@ impl TableDefinition {
     /// | 4 | the name of the PRIMARY KEY constraint; absent if it is made up |
     /// | 5 | per check: name, SQL text |
     /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
+    /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     ///
     /// A text is its length (4) and its UTF-8. Sections without content are absent. `states` are those of the indexes.
     pub(crate) fn to_bytes(&self, states: &[u32]) -> Result<Vec<u8>> {
@@ -218,6 +232,7 @@ impl TableDefinition {
             index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
         }
         section(&mut bytes, SECTION_INDEXES, &part);
+        section(&mut bytes, SECTION_PLACEMENT, placement_code(self.placement).as_slice());
         if bytes.len() > DEFINITION_BYTES_MAX {
             return Err(invalid(format!(
                 "the definition takes {} bytes, at most {DEFINITION_BYTES_MAX} are possible",
@@ -288,9 +303,18 @@ impl<'a> Reader<'a> {
     }
 }
 
+fn placement_code(placement: TierChoice) -> Option<u8> {
+    match placement {
+        TierChoice::Auto => None,
+        TierChoice::Dram => Some(1),
+        TierChoice::Pmem => Some(2),
+        TierChoice::Disk => Some(3),
+    }
+}
+
 /// `None` if the bytes are malformed, `Some(Err)` if they break a rule.
 fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
-    let mut sections: [Option<&[u8]>; SECTION_INDEXES as usize + 1] = [None; SECTION_INDEXES as usize + 1];
+    let mut sections: [Option<&[u8]>; SECTIONS] = [None; SECTIONS];
     let mut reader = Reader(bytes);
     while !reader.0.is_empty() {
         let tag = reader.byte()?;
@@ -313,6 +337,10 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
         },
     };
     let mut definition = TableDefinition::plain(schema);
+    if let Some(code) = part(SECTION_PLACEMENT) {
+        let is_meant = |choice: &TierChoice| placement_code(*choice).as_slice() == code;
+        definition.placement = TierChoice::ALL.into_iter().find(is_meant)?;
+    }
     let mut reader = Reader(part(SECTION_DEFAULTS).unwrap_or_default());
     while !reader.0.is_empty() {
         let column = reader.short()?;
@@ -368,6 +396,7 @@ mod tests {
             primary: false,
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
+        definition.placement = TierChoice::Disk;
         definition
     }
 
@@ -378,7 +407,13 @@ mod tests {
         let plain =
             TableDefinition::plain(Schema::new(vec![Column::new("a", DataType::Int)], &[""; 0]).unwrap());
         let bytes = plain.to_bytes(&[]).unwrap();
-        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain, vec![]));
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (plain.clone(), vec![]));
+        for placement in TierChoice::ALL {
+            let placed = TableDefinition { placement, ..plain.clone() };
+            let placed_bytes = placed.to_bytes(&[]).unwrap();
+            assert_eq!(TableDefinition::from_bytes("t", &placed_bytes).unwrap(), (placed, vec![]));
+            assert_eq!(placed_bytes == bytes, placement == TierChoice::Auto, "as earlier releases wrote it");
+        }
     }
 
     #[test]

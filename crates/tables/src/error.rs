@@ -1,5 +1,7 @@
 //! What can go wrong in tables. Every message names the table, the column and the value concerned.
 
+use entresol_transactions::TierChoice;
+
 use crate::modifier::Modifier;
 use crate::value::DataType;
 
@@ -235,6 +237,16 @@ pub enum Error {
         /// The table.
         table: String,
     },
+    /// A table stays where it was placed.
+    #[error(
+        "table {table} was placed in '{placement}' when it was made: make another one, and move its rows"
+    )]
+    PlacementFixed {
+        /// The table.
+        table: String,
+        /// Its placement.
+        placement: TierChoice,
+    },
     /// The row to be changed is not there.
     #[error("table {table}: there is no row with key {key}")]
     NoSuchKey {
@@ -340,6 +352,7 @@ impl Error {
             Error::RecursiveView { .. } => "42P17",
             Error::InvalidSequence { .. } => "22023",
             Error::TableChanged { .. } | Error::RelationChanged { .. } => "40001",
+            Error::PlacementFixed { .. } => "0A000",
             Error::Parse { .. } => "22P02",
             Error::RowNumbersUsedUp { .. } | Error::SequenceExhausted { .. } => "2200H",
             Error::Corrupt { .. } => "XX001",
@@ -361,6 +374,8 @@ pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static s
         // snapshot_too_old
         E::BeforeHorizon { .. } => "72000",
         E::NoHistory { .. } => "55000",
+        E::NoSuchTier { .. } => "0A000",
+        E::Invalid(_) => "22023",
         E::InTheFuture { .. } => "22023",
         E::ReadsThePast { .. } => "25006",
         E::HistoryKeyLength { .. } => "54000",

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use entresol_structures::KeyBytes;
-use entresol_transactions::{GroupId, HistoryBounds, State, Transaction};
+use entresol_transactions::{GroupId, HistoryBounds, State, Tier, Transaction};
 
 use crate::cursor::Cursor;
 use crate::definition::TableDefinition;
@@ -220,6 +220,16 @@ impl Table {
 
     pub(crate) fn check_readable(&self, tx: &Transaction) -> Result<()> {
         self.validity.check_reader(&self.name, tx)
+    }
+
+    /// Where its rows, its indexes and its history lie.
+    pub fn tier(&self) -> Tier {
+        self.state.tier()
+    }
+
+    /// Whether it is empty when the database is opened again.
+    pub fn is_volatile(&self) -> bool {
+        self.state.is_volatile()
     }
 
     /// What can be asked of its past; None: it keeps no history.

@@ -4,6 +4,7 @@
 //! Nothing is changed, and damage of one state does not keep the others from being looked at. Nobody may write
 //! meanwhile. Memory: the allocation map.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,7 @@ use crate::context::StateContext;
 use crate::directory::StateEntry;
 use crate::history::{HistoryKeys, Record};
 use crate::object::VersionedObject;
+use crate::placement::PoolRole;
 use crate::{GroupId, Result, StateId};
 
 /// Something wrong with a state.
@@ -33,6 +35,8 @@ pub struct StateReport {
     pub id: StateId,
     /// Its group.
     pub group: GroupId,
+    /// It lies beside the main pool, in volatile memory or on disk, and so do the offsets of its problems.
+    pub is_beside: bool,
     /// It was dropped, and what is left of it is being freed.
     pub dropping: bool,
     /// It is the history of this state: what is counted are versions that have ended.
@@ -72,19 +76,62 @@ impl StateContext {
         for (offset, bytes) in self.directory.objects() {
             claim(Owner::Context, offset, bytes).map_err(crate::Error::Corrupt)?;
         }
-        let entries = self.directory.states()?;
+        let entries = self.entries_with_roots()?;
+        let mut beside = BTreeMap::new();
+        if let Some(pool) = self.volatile_pool() {
+            beside.insert(PoolRole::Volatile, pool.allocation_map()?);
+        }
+        if let Some(disk) = self.pools.disk() {
+            let mut map = disk.pool().allocation_map()?;
+            disk.check(|offset, bytes| map.claim(offset, bytes))?;
+            beside.insert(PoolRole::Disk, map);
+        }
         let histories = self.directory.histories()?;
         let history_of =
             |id: StateId| histories.iter().find(|history| history.id == id).map(|history| history.of);
-        Ok(entries
-            .iter()
-            .map(|entry| {
-                progress(entry.id);
-                let owner = Owner::State(entry.id);
-                let of = history_of(entry.id);
-                self.check_state(entry, of, |offset, bytes| claim(owner, offset, bytes))
-            })
-            .collect())
+        let mut reports = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            progress(entry.id);
+            let owner = Owner::State(entry.id);
+            let of = history_of(entry.id);
+            reports.push(self.check_state(entry, of, |offset, bytes| match beside.get_mut(&entry.pool) {
+                Some(map) => map.claim(offset, bytes),
+                None => claim(owner, offset, bytes),
+            })?);
+        }
+        // Only if all is sound: else what is damaged refers to it.
+        let sound = reports.iter().all(|report| report.problems.is_empty());
+        for (role, map) in beside.into_iter().filter(|_| sound) {
+            let mut unclaimed = map.unclaimed();
+            let Some((offset, _)) = unclaimed.next() else { continue };
+            let what = match role {
+                PoolRole::Volatile => "the volatile pool",
+                PoolRole::Disk => "the pool on disk",
+                PoolRole::Main => unreachable!("the caller has its map"),
+            };
+            let what = format!("nothing refers to {} objects of {what}", 1 + unclaimed.count());
+            match reports.last_mut() {
+                Some(report) => report.note(Some(offset), Some(what)),
+                None => return Err(crate::Error::Corrupt(what)),
+            }
+        }
+        Ok(reports)
+    }
+
+    /// The entries of the directory, also those of states beside the main pool with their roots.
+    pub(crate) fn entries_with_roots(&self) -> Result<Vec<StateEntry>> {
+        let mut roots: BTreeMap<StateId, u64> =
+            self.dropping.lock().iter().map(|state| (state.id, state.root)).collect();
+        let with_history = self.with_history.lock().clone();
+        roots.extend(
+            with_history.iter().filter_map(|state| state.history()).map(|history| (history.id, history.root)),
+        );
+        let mut entries = self.directory.states()?;
+        for entry in entries.iter_mut().filter(|entry| entry.pool != PoolRole::Main) {
+            let root = self.state(entry.id).map(|state| state.root);
+            entry.root = root.or_else(|| roots.get(&entry.id).copied()).unwrap_or(0);
+        }
+        Ok(entries)
     }
 
     fn check_state(
@@ -92,10 +139,12 @@ impl StateContext {
         entry: &StateEntry,
         history_of: Option<StateId>,
         mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
-    ) -> StateReport {
+    ) -> Result<StateReport> {
+        let pool = self.pools.of(entry.pool)?;
         let mut report = StateReport {
             id: entry.id,
             group: entry.group,
+            is_beside: entry.pool != PoolRole::Main,
             dropping: entry.dropping,
             history_of,
             keys: 0,
@@ -116,9 +165,9 @@ impl StateContext {
             (Some(state), _) => state.index.check_damaged(&mut claim_part, &mut note_value),
             (None, Some(history)) => history.index.check_damaged(&mut claim_part, &mut note_value),
             (None, None) if entry.dropping => {
-                OrderedIndex::check_remains(self.pool(), entry.root, &mut claim_part, &mut note_value)
+                OrderedIndex::check_remains(pool, entry.root, &mut claim_part, &mut note_value)
             }
-            (None, None) => OrderedIndex::open(self.pool(), entry.root)
+            (None, None) => OrderedIndex::open(pool, entry.root)
                 .and_then(|index| index.check_damaged(&mut claim_part, &mut note_value)),
         };
         report.index_bytes = index_bytes;
@@ -129,16 +178,17 @@ impl StateContext {
         for (key, offset) in values {
             report.keys += 1;
             if entry.history {
-                self.check_record(&mut report, history_of, &key, offset, &mut claim);
+                self.check_record(pool, &mut report, history_of, &key, offset, &mut claim);
                 continue;
             }
-            self.check_object(&mut report, entry, &key, offset, &mut claim);
+            self.check_object(pool, &mut report, entry, &key, offset, &mut claim);
         }
-        report
+        Ok(report)
     }
 
     fn check_record(
         &self,
+        pool: &Pool,
         report: &mut StateReport,
         of: Option<StateId>,
         key: &[u8],
@@ -150,9 +200,9 @@ impl StateContext {
         let cts = match base.map(|base| HistoryKeys::of(base).decode(key)) {
             Some(None) => return report.note_key(key, offset, "the key is none of a history"),
             Some(Some((_, cts))) => Some(cts),
-            None => Record::try_open(self.pool(), offset).map(|record| record.cts()),
+            None => Record::try_open(pool, offset).map(|record| record.cts()),
         };
-        let checked = Record::check(self.pool(), offset, cts.unwrap_or(0)).and_then(|bytes| {
+        let checked = Record::check(pool, offset, cts.unwrap_or(0)).and_then(|bytes| {
             claim(offset, bytes as u64)?;
             report.versions += 1;
             report.object_bytes += bytes as u64;
@@ -165,6 +215,7 @@ impl StateContext {
 
     fn check_object(
         &self,
+        pool: &Pool,
         report: &mut StateReport,
         entry: &StateEntry,
         key: &[u8],
@@ -175,7 +226,7 @@ impl StateContext {
             return report.note(None, Some(format!("it belongs to {}, which does not exist", entry.group)));
         };
         if group.protocol.is_chained() {
-            match Chain::at(self.pool(), offset).check(claim) {
+            match Chain::at(pool, offset).check(claim) {
                 Ok((versions, bytes)) => {
                     report.versions += versions as u64;
                     report.object_bytes += bytes as u64;
@@ -184,13 +235,12 @@ impl StateContext {
             }
             return;
         }
-        let found =
-            VersionedObject::check(self.pool(), offset, &group.invalid).and_then(|(versions, bytes)| {
-                claim(offset, bytes as u64)?;
-                report.versions += versions as u64;
-                report.object_bytes += bytes as u64;
-                Ok(())
-            });
+        let found = VersionedObject::check(pool, offset, &group.invalid).and_then(|(versions, bytes)| {
+            claim(offset, bytes as u64)?;
+            report.versions += versions as u64;
+            report.object_bytes += bytes as u64;
+            Ok(())
+        });
         if let Err(what) = found {
             report.note_key(key, offset, &what);
         }

@@ -12,7 +12,8 @@
 //! new and growing keys add those of their own publications, and what goes into a history those of one publication for
 //! some twenty keys. `tests/fences.txt` pins them.
 //!
-//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]).
+//! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk beside persistent
+//! memory are made durable between phases 3 and 4; those in volatile memory need nothing ([`crate::placement`]).
 //!
 //! Commits run side by side if their keys differ ([`crate::group`]); phase 4 keeps the order of
 //! their timestamps in each group ([`crate::in_work`]), and one store of `LastCTS` may serve several. Those of many keys take
@@ -114,16 +115,28 @@ pub(crate) struct Request<'t> {
     pub(crate) reads: Option<&'t ReadSet>,
     /// What it read of groups that validate backwards.
     pub(crate) validated: &'t ValidatedReads,
-    pub(crate) durability: Durability,
+    /// None: it writes volatile states alone.
+    pub(crate) durability: Option<Durability>,
+}
+
+impl<'t> Request<'t> {
+    /// The same, without durability if nothing that it writes survives a restart.
+    fn as_its_states_need(&self) -> Request<'t> {
+        let mut written = self.writes.states.values().filter(|writes| !writes.keys.is_empty());
+        let is_durable = written.any(|writes| !writes.state.is_volatile());
+        Request { durability: self.durability.filter(|_| is_durable), ..*self }
+    }
 }
 
 /// Commits a write set, if what was read is still so.
 pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Commit> {
+    let request = &request.as_its_states_need();
     let Request { slot, snapshot, writes, reads, durability, .. } = *request;
     let groups = groups(writes);
     let states = writes.states.values().filter(|writes| !writes.keys.is_empty()).count();
     let with_read = reads.map(|reads| with_read_groups(&groups, reads));
     let groups_touched = with_read.as_ref().unwrap_or(&groups);
+    let disk = disk_of(context, writes);
     let declarable = is_declarable(&groups, writes) && request.validated.is_empty();
     let alone = writes.keys() > STRIPED_KEYS_MAX && !declarable;
     context.make_room_for_ranges()?;
@@ -131,12 +144,15 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         if attempt > 0 {
             context.wait(|| std::thread::sleep(Duration::from_millis(1)));
         }
-        context.pool().wait_for_room();
+        if durability.is_some() {
+            context.pool().wait_for_room();
+        }
+        disk.iter().for_each(|disk| disk.wait_for_room());
         let held = Held::acquire(context, groups_touched, writes, reads, alone);
         interleave::at("a commit holds what it names");
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
-        let planned = plan(context.pool(), snapshot, writes, &context.active.snapshots(), context.options());
+        let planned = plan(snapshot, writes, &context.active.snapshots(), context.options());
         let Some(steps) = planned? else { continue };
         if steps.keys.is_empty() {
             let cts = place_of_nothing(context, &groups, snapshot)?;
@@ -144,7 +160,8 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
             return Ok(Commit { cts, states, keys: writes.keys() });
         }
         let room = context.directory.list_room(context.pool(), groups.len())?;
-        let execution = Execution { context, pool: context.pool(), groups: &groups };
+        let is_durable = durability.is_some();
+        let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
         let stamp = execution.run(slot, steps, room, request, declarable)?;
         drop(held);
         let cts = stamp.cts();
@@ -152,6 +169,13 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         return complete(context, stamp, durability).map(|()| Commit { cts, states, keys: writes.keys() });
     }
     Err(Error::Busy("commits in work need every version that a key can have"))
+}
+
+/// The pool on the disk beside the main one, if a state there is written.
+fn disk_of<'c>(context: &'c StateContext, writes: &WriteSet) -> Option<&'c Pool> {
+    let disk = context.disk_pool()?;
+    let mut written = writes.states.values().filter(|writes| !writes.keys.is_empty());
+    written.any(|writes| writes.state.is_on_disk_beside()).then_some(disk)
 }
 
 /// The place in the order of commits of one that found nothing to change.
@@ -167,9 +191,11 @@ fn place_of_nothing(context: &StateContext, groups: &[&Group], snapshot: Snapsho
 }
 
 /// Makes a whole commit durable as asked, then visible.
-fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Durability) -> Result<()> {
+fn complete(context: &StateContext, stamp: CommitStamp<'_>, durability: Option<Durability>) -> Result<()> {
     let cts = stamp.cts();
-    if let Err(source) = context.pool().persist(durability) {
+    if let Some(durability) = durability
+        && let Err(source) = context.pool().persist(durability)
+    {
         // The stamp is dropped unfinished: nothing from this commit on becomes visible.
         tracing::error!(cts, %source, "a commit could not be made durable");
         return Err(Error::OutcomeUnknown { cts, source: Box::new(source.into()) });
@@ -183,6 +209,10 @@ struct Execution<'c> {
     context: &'c StateContext,
     pool: &'c Pool,
     groups: &'c [&'c Group],
+    /// It writes a state that survives a restart.
+    is_durable: bool,
+    /// Pool of those of them that are on the disk beside it.
+    disk: Option<&'c Pool>,
 }
 
 impl<'c> Execution<'c> {
@@ -201,8 +231,8 @@ impl<'c> Execution<'c> {
             self.context.active.catch_up(self.context.clock.now_ns());
         }
         let class = self.class(request);
-        if declarable && let Some((entries, stamp)) = self.declare(slot, class)? {
-            return self.run_declared(&entries, stamp, steps, writes);
+        if declarable && let Some((declaration, stamp)) = self.declare(slot, class)? {
+            return self.run_declared(&declaration, stamp, steps, writes);
         }
         // Timestamps are drawn in the order of validation.
         let turn = match self.is_validated(request) {
@@ -215,10 +245,10 @@ impl<'c> Execution<'c> {
         if let Some(turn) = turn {
             turn.enter(cts, writes, || self.context.active.snapshots().oldest(Class::Slow));
         }
-        if let Some(words) = self.words_at_once(&steps) {
+        if let Some(words) = self.words_at_once(&steps, writes) {
             return self.run_at_once(words, entry, stamp, steps, writes);
         }
-        if let Err(error) = self.write_all(cts, steps) {
+        if let Err(error) = self.write_all(cts, steps).and_then(|()| self.sync_disk()) {
             self.give_up(entry, stamp, room, writes);
             return Err(error);
         }
@@ -230,8 +260,8 @@ impl<'c> Execution<'c> {
     /// what they overwrite.
     fn class(&self, request: &Request<'_>) -> Class {
         let keys = request.writes.keys();
-        let waits = request.durability == Durability::Sync || keys > QUICK_KEYS_MAX;
-        match (keys > STRIPED_KEYS_MAX, waits) {
+        let waits_for_device = request.durability == Some(Durability::Sync) || self.disk.is_some();
+        match (keys > STRIPED_KEYS_MAX, waits_for_device || keys > QUICK_KEYS_MAX) {
             _ if self.groups.iter().any(|group| !group.protocol.reads_snapshots()) => Class::Slow,
             (false, false) => Class::Quick,
             (false, true) => Class::Slow,
@@ -248,19 +278,30 @@ impl<'c> Execution<'c> {
     fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
         let stamp = self.context.active.stamp(slot, class);
         for group in self.groups.iter().filter(|_| intact("commit-not-announced")) {
-            self.context.directory.announce(group.id, stamp.cts());
+            self.context.directory.announce(group, stamp.cts());
         }
         (stamp.cts(), stamp)
     }
 
     /// Of those of its groups for which there is one, in all at once.
     fn set_last_cts(&self, last: &LastOfEach, room: ListRoom<'_>) -> Result<()> {
-        self.context.directory.set_last_cts(&self.last_of_groups(last), room)
+        match &self.last_of_groups(last)[..] {
+            [] => Ok(()),
+            durable => self.context.directory.set_last_cts(durable, room),
+        }
     }
 
+    /// Those of durable groups; of others it is moved right away, since nobody asks for it after a crash.
     fn last_of_groups(&self, last: &LastOfEach) -> SmallVec<[(GroupId, Timestamp); 4]> {
-        let of_group = |(group, last): (&&Group, &Option<Timestamp>)| last.map(|last| (group.id, last));
-        self.groups.iter().zip(last).filter_map(of_group).collect()
+        let mut durable = SmallVec::new();
+        for (group, last) in self.groups.iter().zip(last) {
+            match *last {
+                Some(last) if group.is_durable() => durable.push((group.id, last)),
+                Some(last) => self.context.directory.set_volatile_last_cts(group.id, last),
+                None => (),
+            }
+        }
+        durable
     }
 
     /// Before its time.
@@ -309,7 +350,7 @@ impl<'c> Execution<'c> {
             }
         }
         if intact("announcement-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
         // Pairs with `Transaction::check_still_open`.
         fence(Ordering::Release);
@@ -319,26 +360,26 @@ impl<'c> Execution<'c> {
     fn write(&self, cts: Timestamp, steps: &Steps<'_, '_>) {
         for (number, step) in steps.keys.iter().enumerate() {
             if number % STEPS_BETWEEN_WAITS == STEPS_BETWEEN_WAITS - 1 {
-                self.pool.wait_for_room();
+                self.wait_for_room();
             }
             match step {
                 Step::Update { object, slot, superseded, value, .. } => {
                     object.write(*slot, cts, value, *superseded);
                 }
                 Step::Delete { object, current, .. } => object.end(*current, cts),
-                Step::Build { value, reservation, shape, replaced, .. } => {
-                    let object = VersionedObject::initialise(self.pool, reservation.offset(), *shape);
+                Step::Build { state, value, reservation, shape, replaced, .. } => {
+                    let object = VersionedObject::initialise(state.pool(), reservation.offset(), *shape);
                     object.build(replaced.as_deref().map(|(old, census)| (old, census)), Some((cts, value)));
                 }
-                Step::Chain { value, reservation, before, .. } => {
+                Step::Chain { state, value, reservation, before, .. } => {
                     let next = before.as_ref().map_or(0, |(head, _)| *head);
-                    Version::write(self.pool, reservation.offset(), next, cts, *value);
+                    Version::write(state.pool(), reservation.offset(), next, cts, *value);
                 }
             }
         }
-        steps.endings.iter().for_each(|ending| ending.write(self.pool, cts));
+        steps.endings.iter().for_each(|ending| ending.write(cts));
         if intact("versions-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
     }
 
@@ -352,17 +393,17 @@ impl<'c> Execution<'c> {
         // First: who finds a newer version in a chain finds this one in the history.
         let mut endings = steps.endings;
         if intact("history-after-its-commit") {
-            Ending::publish_all(self.pool, cts, std::mem::take(&mut endings))?;
+            Ending::publish_all(cts, std::mem::take(&mut endings))?;
         }
         for step in steps.keys {
             match step {
                 Step::Update { .. } => (),
                 Step::Delete { state, key, .. } => state.dead.push(cts, key),
                 Step::Build { state, key, reservation, replaced, .. } => {
-                    let mut publication = self.pool.publication();
+                    let mut publication = state.pool().publication();
                     let offset = publication.allocate(reservation);
                     if active("object-published-before-its-key") {
-                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
                     }
                     let Some((old, _)) = replaced.as_deref() else {
                         match state.index.insert(key, offset, publication)? {
@@ -372,7 +413,7 @@ impl<'c> Execution<'c> {
                     };
                     publication.free(old.offset());
                     if active("object-freed-before-replaced") {
-                        std::mem::replace(&mut publication, self.pool.publication()).publish()?;
+                        std::mem::replace(&mut publication, state.pool().publication()).publish()?;
                     }
                     let before = state.index.replace(key, offset, publication)?;
                     if before != Some(old.offset()) {
@@ -388,17 +429,42 @@ impl<'c> Execution<'c> {
             }
         }
         if intact("bits-without-fence") {
-            self.pool.fence();
+            self.fence();
         }
         if !endings.is_empty() {
             self.set_last_cts_to(cts)?;
-            Ending::publish_all(self.pool, cts, endings)?;
+            Ending::publish_all(cts, endings)?;
         }
         Ok(())
     }
 }
 
 impl Execution<'_> {
+    /// Waits for room in the journals that it writes to.
+    fn wait_for_room(&self) {
+        if self.is_durable {
+            self.pool.wait_for_room();
+        }
+        self.disk.iter().for_each(|disk| disk.wait_for_room());
+    }
+
+    /// Orders what was written before it before what comes after: on the medium, if anything of it goes there.
+    fn fence(&self) {
+        match self.is_durable {
+            true => self.pool.fence(),
+            false => fence(Ordering::Release),
+        }
+        self.disk.iter().for_each(|disk| disk.fence());
+    }
+
+    /// Makes durable what was written on the disk beside the main pool, where `LastCTS` is about to cover it.
+    fn sync_disk(&self) -> Result<()> {
+        match self.disk {
+            Some(disk) if intact("disk-not-durable-before-last-cts") => Ok(disk.sync()?),
+            _ => Ok(()),
+        }
+    }
+
     /// Phase 3: the index leads to a version in front of the chain, and what nobody needs behind it is free.
     fn prepend(
         &self,
@@ -407,7 +473,7 @@ impl Execution<'_> {
         reservation: Reservation<'_>,
         before: Option<(u64, Pruned)>,
     ) -> Result<()> {
-        let mut publication = self.pool.publication();
+        let mut publication = state.pool().publication();
         let version = publication.allocate(reservation);
         let Some((head, pruned)) = before else {
             return match state.index.insert(key, version, publication)? {

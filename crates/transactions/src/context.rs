@@ -7,7 +7,8 @@
 //!
 //! # What a crash leaves
 //! Creating and dropping are one publication each: the state is there with its index, or it is not.
-//! A state marked as dropping is destroyed in steps; the next open goes on where the last run stopped.
+//! A state marked as dropping is destroyed in steps; the next open goes on where the last run stopped. A volatile state
+//! ([`crate::placement`]) is there and empty.
 //!
 //! Memory: the directories' maxima ([`GROUPS_MAX`](crate::GROUPS_MAX), [`STATES_MAX`](crate::STATES_MAX)) and
 //! what each group remembers.
@@ -19,20 +20,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use entresol_memory::mutants::intact;
 use entresol_memory::{DomainKind, Durability, Pool};
-use entresol_structures::{KeyWidth, OrderedIndex};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::ActiveTransactions;
 use crate::commit::DeclaredCommits;
 use crate::dead_keys::ReclaimQueue;
-use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
+use crate::directory::{Directory, INVALID_RANGES_MAX};
 use crate::group::Group;
-use crate::history::History;
 use crate::isolation::{Isolation, Retry};
 use crate::locks::LockTable;
 use crate::old_versions::OldVersions;
+use crate::opened_states::{OpenedStates, open_states};
 use crate::opening::{Opening, OpeningProgress};
 use crate::past::PastReaders;
+use crate::placement::{DiskPool, Pools, TierChoice};
 use crate::protocol::{ContextOptions, Protocol};
 use crate::recovery::{self, RecoveryReport};
 use crate::snapshot::{Class, Snapshot};
@@ -43,7 +44,7 @@ use crate::trusted_clock::TrustedClock;
 use crate::vacuum::Dropping;
 use crate::waits::{RunWait, Waits};
 use crate::write_sets::WriteSets;
-use crate::{Error, GroupId, Result, StateId, Timestamp};
+use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
 
 /// All transactional states of a pool; see the [crate](crate).
 // Aligned: every transaction changes the count of references to it.
@@ -51,7 +52,9 @@ use crate::{Error, GroupId, Result, StateId, Timestamp};
 pub struct StateContext {
     /// First, so that its threads end before what they read is let go.
     opening: Opening,
+    /// The main one.
     pub(crate) pool: Arc<Pool>,
+    pub(crate) pools: Pools,
     pub(crate) directory: Directory,
     pub(crate) active: ActiveTransactions,
     pub(crate) clock: TrustedClock,
@@ -100,6 +103,17 @@ impl StateContext {
 
     /// The same with options.
     pub fn open_or_create_with(pool: Arc<Pool>, options: ContextOptions) -> Result<Arc<StateContext>> {
+        StateContext::open_or_create_beside(pool, None, options)
+    }
+
+    /// The same with a pool on disk, which belongs to this main pool alone, for states that are placed there. The main one is
+    /// persistent memory, the other has a journal. Commits over states on disk wait for it, whatever durability they ask
+    /// for. An error if states lie there and the pool is not given.
+    pub fn open_or_create_beside(
+        pool: Arc<Pool>,
+        disk: Option<Arc<Pool>>,
+        options: ContextOptions,
+    ) -> Result<Arc<StateContext>> {
         options.check()?;
         let started_ns = pool.env().now_ns();
         let directory = match Directory::open(&pool)? {
@@ -107,20 +121,28 @@ impl StateContext {
             None => Directory::create(&pool, options.protocol)?,
         };
         let stripes = Arc::new(Stripes::new());
+        let pools = Pools::new(Arc::clone(&pool), disk)?;
         let recovered = recovery::recover_groups(&directory, &stripes, started_ns)?;
         let groups: BTreeMap<_, _> =
             recovered.groups.iter().map(|group| (group.id, Arc::clone(group))).collect();
         let old_versions = Arc::new(OldVersions::new(options.old_version_bytes_max));
         let reclaim = Arc::new(ReclaimQueue::default());
         let OpenedStates { states, damaged, dropping, with_history, next } =
-            open_states(&pool, &directory, &groups, &old_versions, &reclaim)?;
+            open_states(&pools, &directory, &groups, &old_versions, &reclaim)?;
         let next = recovered.next.max(next);
-        let histories = with_history.iter().filter_map(|state| state.history());
-        histories.for_each(|history| history.begin_with_gone_up_to(next));
+        for state in &with_history {
+            let Some(history) = state.history() else { continue };
+            history.begin_with_gone_up_to(next);
+            if state.is_volatile() {
+                // Nothing is known of what it had before.
+                history.begin_at(next - 1);
+            }
+        }
         let mut objects_scrubbed = 0;
         for group in &recovered.to_scrub {
             let group = &groups[group];
-            objects_scrubbed += recovery::scrub_group(&pool, &directory, group, states.values())?;
+            objects_scrubbed +=
+                recovery::scrub_group(&pool, pools.disk(), &directory, group, states.values())?;
             group.invalid.reset();
         }
         let report = RecoveryReport {
@@ -129,6 +151,7 @@ impl StateContext {
             invalid_ranges: directory.invalid_ranges()?.len(),
             groups: groups.len(),
             states: states.len(),
+            states_emptied: states.values().filter(|state| state.is_volatile()).count(),
             states_dropping: dropping.len(),
             index_parts_left: states.values().map(|state| state.index.segments_left()).sum(),
             objects_scrubbed,
@@ -164,6 +187,7 @@ impl StateContext {
             ranges: Mutex::default(),
             ranges_crowded: AtomicBool::new(false),
             report,
+            pools,
             pool,
         }))
     }
@@ -187,10 +211,25 @@ impl StateContext {
         }
     }
 
-    /// The pool that everything lies in.
+    /// The main pool: all that survives a restart lies in it.
     #[inline]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// The pool of volatile states, if there are or were any.
+    pub fn volatile_pool(&self) -> Option<&Arc<Pool>> {
+        self.pools.volatile()
+    }
+
+    /// The pool on disk beside the main one, if it was opened with one.
+    pub fn disk_pool(&self) -> Option<&Arc<Pool>> {
+        self.pools.disk().map(DiskPool::pool)
+    }
+
+    /// The tier that a choice means here; an error if the database has none like that.
+    pub fn tier(&self, choice: TierChoice) -> Result<Tier> {
+        Ok(self.pools.tier(self.pools.choose(choice)?))
     }
 
     /// What opening found and did.
@@ -247,19 +286,9 @@ impl StateContext {
         self.groups.read().keys().copied().collect()
     }
 
-    /// Creates an empty state in a group. It survives a crash with the next commit that does.
-    pub fn create_state(&self, group: GroupId, width: KeyWidth) -> Result<Arc<State>> {
-        let _ddl = self.ddl.lock();
-        let group = self.groups.read().get(&group).cloned().ok_or(Error::NoSuchGroup(group))?;
-        let id = self.directory.free_state()?;
-        let mut publication = self.pool.publication();
-        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
-        let entry = StateEntry { id, group: group.id, width, root, dropping: false, history: false };
-        self.directory.add_state(&entry, &mut publication);
-        publication.publish()?;
-        let state = State::open(&self.pool, &entry, group, &self.old_versions, &self.reclaim)?;
-        self.states.write().insert(id, Arc::clone(&state));
-        Ok(state)
+    /// Adds a state that was created.
+    pub(crate) fn adopt(&self, state: &Arc<State>) {
+        self.states.write().insert(state.id, Arc::clone(state));
     }
 
     /// The state with this number.
@@ -290,6 +319,9 @@ impl StateContext {
             let _writer = state.group.hold();
             self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {
                 state.set_history(None);
+                if !state.is_volatile() {
+                    state.group.remove_durable_state();
+                }
                 let stamp = self.active.stamp(slot, Class::Slow);
                 let dropped_at = stamp.cts();
                 state.set_dropped(dropped_at);
@@ -300,7 +332,13 @@ impl StateContext {
         self.active.release(slot);
         let dropped_at = dropped_at?;
         self.states.write().remove(&id);
-        self.dropping.lock().push(Dropping::new(id, state.root, dropped_at, state.is_chained()));
+        self.dropping.lock().push(Dropping::new(
+            state.pool(),
+            id,
+            state.root,
+            dropped_at,
+            state.is_chained(),
+        ));
         history.inspect(|history| self.forget_history(&state, history, dropped_at));
         self.wait_until_visible(dropped_at)
     }
@@ -415,7 +453,7 @@ impl StateContext {
     }
 
     pub(crate) fn check_owns(&self, state: &State) -> Result<()> {
-        if state.is_in(&self.pool) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
+        if self.pools.has(state.pool()) { Ok(()) } else { Err(Error::NoSuchState(state.id)) }
     }
 
     /// What the commit at `cts` wrote in the group must never count. No older one of the group is in work.
@@ -454,7 +492,7 @@ impl StateContext {
             self.check_accepts_commits()?;
             let _ranges = self.ranges.lock();
             let states = self.states();
-            recovery::scrub_group(&self.pool, &self.directory, group, states.iter())?;
+            recovery::scrub_group(&self.pool, self.pools.disk(), &self.directory, group, states.iter())?;
         }
         Ok(())
     }
@@ -475,76 +513,6 @@ pub struct ContextStats {
     pub locks: usize,
     /// Write sets that transactions may have to be validated against (BOCC).
     pub write_sets: usize,
-}
-
-struct OpenedStates {
-    states: BTreeMap<StateId, Arc<State>>,
-    with_history: Vec<Arc<State>>,
-    /// Above every timestamp that belongs to a history.
-    next: Timestamp,
-    damaged: BTreeMap<StateId, String>,
-    dropping: Vec<Dropping>,
-}
-
-fn open_states(
-    pool: &Arc<Pool>,
-    directory: &Directory,
-    groups: &BTreeMap<GroupId, Arc<Group>>,
-    old_versions: &Arc<OldVersions>,
-    reclaim: &Arc<ReclaimQueue>,
-) -> Result<OpenedStates> {
-    let (mut states, mut damaged, mut dropping) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-    let mut indexes = BTreeMap::new();
-    for entry in directory.states()? {
-        let group = groups.get(&entry.group).ok_or_else(|| {
-            Error::Corrupt(format!("{} belongs to {}, which does not exist", entry.id, entry.group))
-        })?;
-        if entry.dropping {
-            let chained = group.protocol.is_chained() && !entry.history;
-            dropping.push(Dropping::new(entry.id, entry.root, 0, chained));
-            continue;
-        }
-        if entry.history {
-            indexes.insert(entry.id, entry);
-            continue;
-        }
-        match State::open(pool, &entry, Arc::clone(group), old_versions, reclaim) {
-            Ok(state) => {
-                states.insert(entry.id, state);
-            }
-            // The others are as good as ever.
-            Err(error) if error.is_corrupt() => {
-                let file = pool.file().map_or("the pool".into(), |file| file.display().to_string());
-                let what = format!("{error} (in {file})");
-                tracing::error!(state = entry.id.0, error = %what, "a damaged state");
-                damaged.insert(entry.id, what);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    let (mut with_history, mut next) = (Vec::new(), 0);
-    for history in directory.histories()? {
-        next = next.max(history.horizon + 1);
-        let Some(state) = states.get(&history.of).cloned() else { continue };
-        let opened = match indexes.get(&history.id) {
-            Some(entry) => History::open(pool, entry, &history, state.width()),
-            None => Err(Error::Corrupt(format!("the history {} of {} is not there", history.id, history.of))),
-        };
-        match opened {
-            Ok(history) => {
-                state.set_history(Some(history));
-                with_history.push(state);
-            }
-            // A state that cannot keep what it promised to is not written.
-            Err(error) if error.is_corrupt() => {
-                tracing::error!(state = history.of.0, %error, "a damaged history");
-                damaged.insert(history.of, format!("its history: {error}"));
-                states.remove(&history.of);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(OpenedStates { states, damaged, dropping, with_history, next })
 }
 
 impl std::fmt::Debug for StateContext {

@@ -7,6 +7,8 @@
 mod directory;
 mod large;
 mod past;
+mod simulated_disk;
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,11 +19,14 @@ use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::{KeyWidth, OrderedIndex};
 
 use crate::chain::Chain;
+use crate::directory::StateEntry;
+use crate::placement::PoolRole;
 use crate::{ContextOptions, Error, GroupId, KeyRange, Result, State, StateContext, StateId, Transaction};
 
 pub use directory::check_directory;
 pub use large::check_large_commits;
 pub use past::check_past;
+pub use tiers::{check_disk, check_volatile};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Changes = Vec<(u64, Option<Vec<u8>>)>;
@@ -297,7 +302,8 @@ pub(crate) fn nothing_leaks(
 ) -> Result<std::result::Result<(), String>> {
     let directory = context.directory.objects();
     let mut reachable: Vec<u64> = directory.iter().map(|(offset, _)| *offset).collect();
-    for entry in context.directory.states()? {
+    let in_main = |entry: &StateEntry| entry.pool == PoolRole::Main;
+    for entry in context.directory.states()?.into_iter().filter(in_main) {
         let index = OrderedIndex::open(pool, entry.root)?;
         index.check(|offset| reachable.push(offset))?;
         let mut entries = Vec::new();

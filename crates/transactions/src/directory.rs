@@ -3,7 +3,7 @@
 //! ```text
 //! root "context" → header   magic | format version | groups | states | invalid ranges (offsets) | protocol | histories | extension
 //! groups                   status (0 free, 1 in use) | LastCTS | announced CTS | protocol
-//! states                   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width | index root
+//! states                   status (0 free, 1 live, 2 dropping, 3 history, 4 dropping history) | group | key width, pool | index root
 //! histories                of the state of the same number: its history's number + 1 (0: none) | horizon | kept ns | -
 //! invalid ranges   256 x   group + 1 (0: free entry) | from, exclusive | to, inclusive | -
 //! ```
@@ -11,7 +11,8 @@
 //! histories, once there was one; a release that does not know them refuses the status of their states. The eighth leads to
 //! the extension, once there was more than fits the first segments, or a commit over many groups ([`last_cts`]); then the
 //! format is 2, which a release that does not know it refuses.
-//! All fields are 8-byte little-endian words. The protocol of a group says how its objects are laid out; that of the header
+//! All fields are 8-byte little-endian words. The third word of a state has the key width in its low byte and the pool of the
+//! state above (0 main, 1 volatile, 2 disk: then there is no root here); a release that does not know a pool refuses the entry. The protocol of a group says how its objects are laid out; that of the header
 //! is what new groups get.
 //!
 //! Invariants:
@@ -36,6 +37,7 @@ use entresol_memory::{Pool, Publication};
 use entresol_structures::KeyWidth;
 use parking_lot::Mutex;
 
+use crate::placement::PoolRole;
 use crate::{Error, GroupId, Protocol, Result, StateId};
 
 pub(crate) use histories::HistoryEntry;
@@ -67,6 +69,10 @@ const DROPPING: u64 = 2;
 const HISTORY: u64 = 3;
 const DROPPING_HISTORY: u64 = 4;
 
+/// In the third word of a state.
+const POOL_SHIFT: u32 = 8;
+const WIDTH_MASK: u64 = (1 << POOL_SHIFT) - 1;
+
 /// Words of the header.
 const FORMAT_WORD: usize = 1;
 const HISTORIES_WORD: usize = 6;
@@ -78,6 +84,9 @@ pub(crate) struct StateEntry {
     pub(crate) id: StateId,
     pub(crate) group: GroupId,
     pub(crate) width: KeyWidth,
+    /// Where it lies.
+    pub(crate) pool: PoolRole,
+    /// Of its index in that pool; stored for the main pool alone.
     pub(crate) root: u64,
     pub(crate) dropping: bool,
     /// It is the history of another state.
@@ -330,13 +339,16 @@ impl Directory {
             return Ok(None);
         }
         let corrupt = || Error::Corrupt(format!("state entry {index} is {status}, {group}, {width}, {root}"));
-        if status > DROPPING_HISTORY || group >= GROUPS_MAX as u64 || root == 0 {
+        let pool = PoolRole::from_code(width >> POOL_SHIFT).ok_or_else(corrupt)?;
+        if status > DROPPING_HISTORY || group >= GROUPS_MAX as u64 || (root == 0) == (pool == PoolRole::Main)
+        {
             return Err(corrupt());
         }
         Ok(Some(StateEntry {
             id: StateId(index as u32),
             group: GroupId(group as u32),
-            width: width_from_code(width).ok_or_else(corrupt)?,
+            width: width_from_code(width & WIDTH_MASK).ok_or_else(corrupt)?,
+            pool,
             root,
             dropping: matches!(status, DROPPING | DROPPING_HISTORY),
             history: matches!(status, HISTORY | DROPPING_HISTORY),
@@ -351,8 +363,8 @@ impl Directory {
     pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
         let offset = self.state_offset(entry.id);
         publication.set(offset + WORD, u64::from(entry.group.0));
-        publication.set(offset + 2 * WORD, width_code(entry.width));
-        publication.set(offset + 3 * WORD, entry.root);
+        publication.set(offset + 2 * WORD, width_code(entry.width) | entry.pool.code() << POOL_SHIFT);
+        publication.set(offset + 3 * WORD, if entry.pool == PoolRole::Main { entry.root } else { 0 });
         publication.set(offset, if entry.history { HISTORY } else { IN_USE });
     }
 
@@ -364,14 +376,14 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    /// Frees the entry and the empty index of a dropping state.
-    pub(crate) fn remove_state(&self, state: StateId, root: u64) -> Result<()> {
+    /// Frees the entry and the empty index, if that is in the main pool, of a dropping state.
+    pub(crate) fn remove_state(&self, state: StateId, root: Option<u64>) -> Result<()> {
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), FREE);
         if active("dropped-state-forgotten-before-it-is-free") {
             std::mem::replace(&mut publication, self.pool.publication()).publish()?;
         }
-        publication.free(root);
+        root.into_iter().for_each(|root| publication.free(root));
         publication.publish()?;
         self.states.freed(state.0 as usize);
         Ok(())

@@ -1,8 +1,10 @@
 //! What can go wrong, by what the caller should do.
 
+use entresol_memory::DomainKind;
+use entresol_memory::budget::MemoryConsumer;
 use entresol_structures::KeyBytes;
 
-use crate::{GroupId, Interrupt, StateId, Timestamp};
+use crate::{GroupId, Interrupt, StateId, Tier, TierChoice, Timestamp};
 
 /// The result of a transactional call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -63,6 +65,19 @@ pub enum Error {
         key: KeyBytes,
         /// The limit, in bytes.
         max: usize,
+    },
+    /// The database has no such tier.
+    #[error(
+        "nothing can be placed in '{wanted}': the domain of this database is {domain}, which has {}",
+        tiers_beside(*has)
+    )]
+    NoSuchTier {
+        /// What was asked for.
+        wanted: TierChoice,
+        /// The domain of the database.
+        domain: DomainKind,
+        /// The tier of the database.
+        has: Tier,
     },
     /// What is asked for is older than what is kept.
     #[error("the past of {of} begins at {horizon}: {at} cannot be read any more")]
@@ -200,12 +215,23 @@ impl Error {
             Error::Structures(entresol_structures::Error::Memory(error)) | Error::Memory(error) => {
                 match error {
                     entresol_memory::Error::OutOfSpace { .. } => true,
+                    entresol_memory::Error::MemoryLimit(limit) => {
+                        limit.consumer == MemoryConsumer::VolatileStates
+                    }
                     entresol_memory::Error::Io { kind, .. } => *kind == std::io::ErrorKind::StorageFull,
                     _ => false,
                 }
             }
             _ => false,
         }
+    }
+}
+
+fn tiers_beside(main: Tier) -> &'static str {
+    match main {
+        Tier::Dram => "'dram' alone",
+        Tier::Pmem => "'dram' and 'pmem'",
+        Tier::Disk => "'dram' and 'disk'",
     }
 }
 

@@ -12,8 +12,10 @@
 //! stripes by number, then the commits in work of groups by number, then the dead keys; see [`crate::context`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
+use entresol_memory::mutants::intact;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
@@ -32,6 +34,8 @@ pub(crate) const STRIPED_KEYS_MAX: usize = 64;
 pub(crate) struct Group {
     pub(crate) id: GroupId,
     pub(crate) protocol: Protocol,
+    /// How many states it has that survive a restart.
+    durable_states: AtomicU64,
     /// Of all groups.
     stripes: Arc<Stripes>,
     /// See the module.
@@ -51,11 +55,30 @@ impl Group {
         Group {
             id,
             protocol,
+            durable_states: AtomicU64::new(0),
             stripes: Arc::clone(stripes),
             writers: CachePadded::default(),
             in_work: CachePadded::new(CommitsInWork::new()),
             invalid: CachePadded::new(InvalidRanges::new()),
         }
+    }
+
+    /// Whether its timestamps have to survive a crash.
+    #[inline]
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durable_states.load(Ordering::Acquire) > 0 && intact("durable-groups-taken-for-volatile")
+    }
+
+    /// It gets a state that survives a restart. What its timestamps were before may be lost in a crash: then they are lower, and
+    /// all that lies below them is volatile.
+    pub(crate) fn add_durable_state(&self) {
+        self.durable_states.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One of them was dropped. The caller holds the group.
+    pub(crate) fn remove_durable_state(&self) {
+        let before = self.durable_states.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "{} has no durable state", self.id);
     }
 
     /// Waits for all writers; nobody else changes an object of the group until it is dropped.

@@ -65,6 +65,8 @@ pub(crate) struct History {
     pub(crate) id: StateId,
     pub(crate) root: u64,
     pub(crate) index: OrderedIndex,
+    /// That of its state.
+    pub(crate) pool: Arc<Pool>,
     keys: HistoryKeys,
     horizon: AtomicU64,
     kept_ns: AtomicU64,
@@ -87,6 +89,7 @@ impl History {
             id: entry.id,
             root: entry.root,
             index: OrderedIndex::open(pool, entry.root)?,
+            pool: Arc::clone(pool),
             keys: HistoryKeys::of(base),
             horizon: AtomicU64::new(history.horizon),
             kept_ns: AtomicU64::new(history.kept_ns),

@@ -16,6 +16,7 @@
 //!   group `LastCTS` only grows.
 //! - A [serializable](Isolation::Serializable) transaction that wrote commits only if what it read is still so.
 //! - A state that keeps a history can be read as of any moment back to its horizon.
+//! - What lies in a volatile pool ([`Tier::Dram`]) is as atomic as all else while the database runs, and gone afterwards.
 //! - With [`Durability::Sync`](entresol_memory::Durability) nobody sees a commit that is not durable.
 //!
 //! # What a crash leaves
@@ -72,8 +73,10 @@ mod locks;
 mod newest;
 mod object;
 mod old_versions;
+mod opened_states;
 mod opening;
 mod past;
+mod placement;
 mod plan;
 mod predicate_locks;
 mod protocol;
@@ -109,6 +112,7 @@ pub use isolation::{Isolation, Retry};
 pub use locks::KEY_LOCKS_MAX;
 pub use object::{VALUE_BYTES_MAX, VERSION_SLOTS_MAX};
 pub use opening::OpeningProgress;
+pub use placement::{StateOptions, Tier, TierChoice};
 pub use protocol::{CLOCK_JUMP_MAX, ContextOptions, OLD_VERSION_BYTES_MAX, Protocol, VERSION_SLOTS_MIN};
 pub use reads::READS_MAX;
 pub use reclaimer::{RETURN_AFTER, Reclaimer};

@@ -118,7 +118,7 @@ impl Work {
     /// Opens a few parts; false when there is no more to try.
     fn step(&self, state: &State) -> bool {
         // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
-        let _guard = self.pool.pin();
+        let _guard = state.pool().pin();
         if state.is_dropped() {
             return false;
         }

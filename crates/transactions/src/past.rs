@@ -141,7 +141,7 @@ impl Transaction {
         let key = state.normalise(key)?;
         let history = self.history_of(state, at)?;
         let found = {
-            let _guard = self.context().pool().pin();
+            let _guard = state.pool().pin();
             self.check_readable(state)?;
             let object = match state.index.get(&key)? {
                 Some(offset) => state.copy_at_moment(&key, offset, at, value)?,
@@ -152,8 +152,7 @@ impl Transaction {
                 AtMoment::Value => true,
                 AtMoment::Nothing => false,
                 AtMoment::Ended => {
-                    let copied =
-                        history.copy_at(self.context().pool(), &key, at, &state.group.invalid, value)?;
+                    let copied = history.copy_at(&key, at, &state.group.invalid, value)?;
                     copied.map_err(|_| state.damaged(&key, "a damaged version of the history"))?
                 }
             }
@@ -175,7 +174,7 @@ impl Transaction {
             return Ok(false);
         }
         let history = self.history_of(state, at)?;
-        let guard = self.context().pool().pin();
+        let guard = state.pool().pin();
         self.check_readable(state)?;
         let mut entries = Vec::new();
         let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
@@ -188,7 +187,7 @@ impl Transaction {
         };
         entries.retain(|(key, _)| window.0.reaches(key));
         let (mut known, mut objects) = (Vec::with_capacity(entries.len()), Values::default());
-        let (pool, mut value) = (self.context().pool(), ValueBuffer::new());
+        let (pool, mut value) = (state.pool(), ValueBuffer::new());
         let ahead = entries.iter().map(|&(_, offset)| offset).collect::<SmallVec<[u64; 64]>>();
         ahead.iter().take(PREFETCH_OBJECTS).for_each(|&offset| pool.prefetch(offset));
         for (index, (key, offset)) in entries.into_iter().enumerate() {
@@ -207,7 +206,7 @@ impl Transaction {
             at,
             max: RECORDS_PER_BATCH,
         };
-        let seen = history.seen_at(pool, &wanted, &state.group.invalid)?.map_err(|_| damaged(&[]))?;
+        let seen = history.seen_at(&wanted, &state.group.invalid)?.map_err(|_| damaged(&[]))?;
         if let Some(key) = seen.cut_at {
             window = (KeyRange { upper: Bound::Excluded(key.clone()), ..window.0 }, Some(key));
         }

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use entresol_memory::Reservation;
 use entresol_memory::mutants::active;
-use entresol_memory::{Pool, Reservation};
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::active::Snapshots;
@@ -80,14 +80,13 @@ type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
 /// Plans a write set; None if a key has as many versions as it can have that transactions need which begin now: others are
 /// about to end it.
-pub(crate) fn plan<'a, 'p>(
-    pool: &'p Pool,
+pub(crate) fn plan<'a>(
     snapshot: Snapshot,
     writes: &'a WriteSet,
     snapshots: &Snapshots,
     options: &ContextOptions,
-) -> Result<Option<Steps<'a, 'p>>> {
-    let planner = Planner { pool, snapshot, snapshots, newest_only: snapshots.newest_only(), options };
+) -> Result<Option<Steps<'a, 'a>>> {
+    let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), options };
     let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
     // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
@@ -103,8 +102,7 @@ pub(crate) fn plan<'a, 'p>(
 /// would grow again at once.
 const CALM_NS: Timestamp = 1_000_000_000;
 
-struct Planner<'s, 'p> {
-    pool: &'p Pool,
+struct Planner<'s> {
     snapshot: Snapshot,
     snapshots: &'s Snapshots,
     /// Of states that nobody reads at a snapshot.
@@ -112,9 +110,9 @@ struct Planner<'s, 'p> {
     options: &'s ContextOptions,
 }
 
-impl<'p> Planner<'_, 'p> {
+impl Planner<'_> {
     /// Looks up keys of all states together: while one is waited for the others are on their way.
-    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'p>) -> Result<Planned> {
+    fn plan_all<'a>(&self, writes: &'a WriteSet, steps: &mut Steps<'a, 'a>) -> Result<Planned> {
         let room = writes.keys().min(LOOKUP_KEYS);
         let (mut wanted, mut offsets) = (Vec::<Wanted<'a>>::with_capacity(room), Vec::with_capacity(room));
         let of_state =
@@ -129,10 +127,11 @@ impl<'p> Planner<'_, 'p> {
             let lookups = wanted.iter().map(|&(state, key, _)| (&state.index, &key[..]));
             OrderedIndex::get_many_of(lookups, &mut offsets)?;
             assert_eq!(offsets.len(), wanted.len(), "the index answers every key");
-            for &offset in offsets.iter().flatten() {
-                self.pool.prefetch(offset);
+            for (&(state, ..), &offset) in wanted.iter().zip(&offsets) {
+                let Some(offset) = offset else { continue };
+                state.pool().prefetch(offset);
                 // Most values are short, and lie there.
-                self.pool.prefetch(offset + LINE_BYTES);
+                state.pool().prefetch(offset + LINE_BYTES);
             }
             for (&(state, key, value), &offset) in wanted.iter().zip(&offsets) {
                 let planned = steps.keys.len();
@@ -149,13 +148,13 @@ impl<'p> Planner<'_, 'p> {
     }
 
     /// What a step ends goes into the history.
-    fn plan_ending(
+    fn plan_ending<'a>(
         &self,
-        state: &State,
+        state: &'a State,
         history: &Arc<History>,
         key: &[u8],
-        step: &Step<'_, 'p>,
-    ) -> Result<Option<Ending<'p>>> {
+        step: &Step<'_, 'a>,
+    ) -> Result<Option<Ending<'a>>> {
         let ended = match step {
             Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
             Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
@@ -164,11 +163,11 @@ impl<'p> Planner<'_, 'p> {
                 census.current.map(|slot| Superseded::Slot(*object, slot))
             }
             Step::Chain { before: Some((head, _)), .. } => {
-                Superseded::of_chain(self.pool, *head, &state.group.invalid)
+                Superseded::of_chain(state.pool(), *head, &state.group.invalid)
             }
             Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
         };
-        ended.map(|ended| Ending::plan(self.pool, state, history, key, ended)).transpose()
+        ended.map(|ended| Ending::plan(state, history, key, ended)).transpose()
     }
 
     fn plan_key<'a>(
@@ -177,7 +176,7 @@ impl<'p> Planner<'_, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         offset: Option<u64>,
-        steps: &mut Vec<Step<'a, 'p>>,
+        steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<Planned> {
         if state.is_chained() {
             return self.plan_chained(state, key, value, offset, steps);
@@ -189,7 +188,7 @@ impl<'p> Planner<'_, 'p> {
                 None => Ok(Planned::Yes),
             };
         };
-        let Some(object) = VersionedObject::try_open(self.pool, offset) else {
+        let Some(object) = VersionedObject::try_open(state.pool(), offset) else {
             return Err(state.damaged(key, "a damaged MVCC object"));
         };
         let snapshots = if state.protocol().reads_snapshots() { self.snapshots } else { &self.newest_only };
@@ -236,7 +235,7 @@ impl<'p> Planner<'_, 'p> {
     }
 
     /// A smaller shape for the object of a key that is written rarely, and has grown for snapshots that are gone.
-    fn shrunk(&self, object: &VersionedObject<'p>, census: &Census, value_bytes: usize) -> Option<Shape> {
+    fn shrunk(&self, object: &VersionedObject<'_>, census: &Census, value_bytes: usize) -> Option<Shape> {
         let slots = self.options.version_slots;
         let is_calm = self.snapshot.none_above().saturating_sub(census.newest) > CALM_NS;
         if object.shape().slots() <= slots || census.needed.count_ones() > 1 || !is_calm {
@@ -266,11 +265,11 @@ impl<'p> Planner<'_, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         offset: Option<u64>,
-        steps: &mut Vec<Step<'a, 'p>>,
+        steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<Planned> {
         let (mut lives, mut before) = (false, None);
         if let Some(offset) = offset {
-            let census = Chain::at(self.pool, offset).census(&state.group.invalid, self.snapshots);
+            let census = Chain::at(state.pool(), offset).census(&state.group.invalid, self.snapshots);
             let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
             self.first_committer_wins(state, key, census.newest)?;
             lives = census.lives;
@@ -279,7 +278,7 @@ impl<'p> Planner<'_, 'p> {
         if value.is_none() && !lives {
             return Ok(Planned::Yes);
         }
-        let reservation = self.pool.reserve(chain::version_bytes(value))?;
+        let reservation = state.pool().reserve(chain::version_bytes(value))?;
         steps.push(Step::Chain { state, key, value, reservation, before });
         Ok(Planned::Yes)
     }
@@ -289,10 +288,10 @@ impl<'p> Planner<'_, 'p> {
         state: &'a State,
         key: &'a [u8],
         value: &'a [u8],
-        (shape, replaced): (Shape, Option<Replaced<'p>>),
-        steps: &mut Vec<Step<'a, 'p>>,
+        (shape, replaced): (Shape, Option<Replaced<'a>>),
+        steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<Planned> {
-        let reservation = self.pool.reserve(shape.bytes())?;
+        let reservation = state.pool().reserve(shape.bytes())?;
         let shape = shape.filling(reservation.bytes());
         steps.push(Step::Build { state, key, value, reservation, shape, replaced });
         Ok(Planned::Yes)

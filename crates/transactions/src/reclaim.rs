@@ -186,7 +186,7 @@ impl StateContext {
         let visible = self.active.newest();
         let next = {
             // The guard first: if the state is dropped from here on, its leaves stay until the guard is gone.
-            let _guard = self.pool().pin();
+            let _guard = state.pool().pin();
             if state.is_dropped() {
                 return Ok(None);
             }
@@ -213,10 +213,10 @@ impl StateContext {
     fn may_give_back(&self, state: &State, offset: u64, visible: Snapshot) -> bool {
         let invalid = &state.group.invalid;
         if state.is_chained() {
-            let chain = Chain::at(self.pool(), offset);
+            let chain = Chain::at(state.pool(), offset);
             return chain.seems_dead(visible, invalid) || chain.has_several();
         }
-        VersionedObject::try_open(self.pool(), offset).is_none_or(|object| {
+        VersionedObject::try_open(state.pool(), offset).is_none_or(|object| {
             object.seems_dead(visible, invalid) || object.shape().slots() >= SHRINK_SLOTS_MIN
         })
     }
@@ -306,7 +306,7 @@ impl StateContext {
         if state.is_chained() {
             return self.remove_chain_if_dead(state, key, offset, snapshots);
         }
-        let object = VersionedObject::try_open(self.pool(), offset)
+        let object = VersionedObject::try_open(state.pool(), offset)
             .ok_or_else(|| state.damaged(key, "a damaged MVCC object"))?;
         let census = object.census(&state.group.invalid, snapshots);
         if census.current.is_some() {
@@ -318,10 +318,10 @@ impl StateContext {
             return Ok(Removal::NotYet(census.newest));
         }
         self.note_gone(state);
-        let mut publication = self.pool().publication();
+        let mut publication = state.pool().publication();
         publication.free(offset);
         if active("dead-object-freed-before-its-key") {
-            std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+            std::mem::replace(&mut publication, state.pool().publication()).publish()?;
         }
         state.index.remove(key, publication)?;
         Ok(Removal::Removed)
@@ -344,29 +344,29 @@ impl StateContext {
         offset: u64,
         snapshots: &Snapshots,
     ) -> Result<Removal> {
-        let chain = Chain::at(self.pool(), offset);
+        let chain = Chain::at(state.pool(), offset);
         let census = chain.census(&state.group.invalid, snapshots);
         let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
         if census.lives || census.needed != 0 || !snapshots.all_see(census.newest) {
             if !census.pruned.is_empty() {
-                let mut publication = self.pool().publication();
+                let mut publication = state.pool().publication();
                 census.pruned.add_to(&mut publication);
                 publication.publish()?;
             }
             return Ok(if census.lives { Removal::Alive } else { Removal::NotYet(census.newest) });
         }
-        self.cut(chain)?;
+        self.cut(state.pool(), chain)?;
         self.note_gone(state);
-        let mut publication = self.pool().publication();
+        let mut publication = state.pool().publication();
         publication.free(offset);
         state.index.remove(key, publication)?;
         Ok(Removal::Removed)
     }
 
     /// Frees all versions behind the first.
-    pub(crate) fn cut(&self, chain: Chain<'_>) -> Result<()> {
+    pub(crate) fn cut(&self, pool: &Pool, chain: Chain<'_>) -> Result<()> {
         loop {
-            let mut publication = self.pool().publication();
+            let mut publication = pool.publication();
             let last = chain.cut_behind_first(&mut publication);
             publication.publish()?;
             if last {
@@ -377,7 +377,7 @@ impl StateContext {
 
     /// Makes the object of a living key small again. The caller holds the key.
     fn shrink(&self, state: &State, key: &[u8], snapshots: &Snapshots) -> Result<bool> {
-        let (slots, pool): (usize, &Pool) = (self.options().version_slots, self.pool());
+        let (slots, pool): (usize, &Pool) = (self.options().version_slots, state.pool());
         if state.is_chained() {
             return Ok(false);
         }

@@ -4,7 +4,7 @@
 //! them: not at all while nobody commits, three times as long as the slice took while somebody does, once as long when
 //! dead keys or versions of a history pile up. Commits help from some ten thousand dead keys on, and when pruning a history takes
 //! half as long as versions are kept, so that neither can outrun it for ever.
-//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk.
+//! Blocks of the file that were free for [`RETURN_AFTER`] go back to the disk, memory of the volatile pool to the machine.
 //!
 //! It holds the context, and nothing of the context holds it: whoever starts it ends it. A simulated world has none; there, and
 //! wherever nobody starts one, commits clean up behind themselves.
@@ -64,6 +64,8 @@ impl Reclaimer {
                 last: None,
                 drawn: 0,
                 free: FreeSpace::new(return_after),
+                volatile: FreeSpace::new(return_after),
+                disk: FreeSpace::new(return_after),
             };
             match context.pool().env().spawn("entresol-reclaim", move || work.run()) {
                 Ok(handle) => {
@@ -108,6 +110,9 @@ struct Work {
     /// The newest timestamp at the last look: whether somebody commits.
     drawn: Timestamp,
     free: FreeSpace,
+    /// The same of the volatile pool, and of that on disk.
+    volatile: FreeSpace,
+    disk: FreeSpace,
 }
 
 impl Work {
@@ -147,6 +152,12 @@ impl Work {
             worked |= context.prune_behind(PRUNE_KEYS)?;
         }
         self.free.look(context.pool())?;
+        if let Some(volatile) = context.volatile_pool() {
+            self.volatile.look(volatile)?;
+        }
+        if let Some(disk) = context.disk_pool() {
+            self.disk.look(disk)?;
+        }
         Ok(worked)
     }
 
@@ -178,7 +189,7 @@ impl FreeSpace {
 
     /// Gives back what was free all the time.
     fn look(&mut self, pool: &Pool) -> Result<()> {
-        if self.looked.elapsed() < TICK || pool.file().is_none() {
+        if self.looked.elapsed() < TICK || !pool.can_return_space() {
             return Ok(());
         }
         let space = pool.space();

@@ -18,9 +18,10 @@ use entresol_structures::OrderedIndex;
 
 use crate::chain::Chain;
 use crate::context::StateContext;
-use crate::directory::{Directory, INVALID_RANGES_MAX};
+use crate::directory::{Directory, INVALID_RANGES_MAX, StateEntry};
 use crate::group::Group;
 use crate::object::VersionedObject;
+use crate::placement::{DiskPool, PoolRole};
 use crate::state::State;
 use crate::stripes::Stripes;
 use crate::{GroupId, Result, Timestamp};
@@ -38,6 +39,8 @@ pub struct RecoveryReport {
     pub groups: usize,
     /// States found.
     pub states: usize,
+    /// States found that have no durable copy: they are empty now.
+    pub states_emptied: usize,
     /// States found whose destruction goes on.
     pub states_dropping: usize,
     /// Parts of indexes that are left to be opened while transactions run; see [`crate::StateContext::opening`].
@@ -73,6 +76,9 @@ pub(crate) fn recover_groups(
     for id in directory.groups() {
         recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?, stripes)));
     }
+    // What they hid is gone.
+    let volatile = only_volatile(directory)?;
+    directory.remove_ranges_of(&volatile)?;
     let ranges = directory.invalid_ranges()?;
     let crowded = ranges.len() > INVALID_RANGES_MAX / 2;
     for range in ranges {
@@ -97,7 +103,7 @@ pub(crate) fn recover_groups(
         if intact("recovery-draws-announced-timestamps-again") {
             recovered.next = recovered.next.max(announced + 1);
         }
-        if announced <= last || group.invalid.contains(announced) {
+        if announced <= last || group.invalid.contains(announced) || volatile.contains(&group.id) {
             continue;
         }
         recovered.commits_undone += 1;
@@ -113,10 +119,24 @@ pub(crate) fn recover_groups(
     Ok(recovered)
 }
 
+/// The groups that have states, all of them volatile: no version of theirs is left.
+fn only_volatile(directory: &Directory) -> Result<BTreeSet<GroupId>> {
+    let states = directory.states()?;
+    let of = |role| move |state: &StateEntry| (state.pool == role).then_some(state.group);
+    let of_durable = [PoolRole::Main, PoolRole::Disk].map(|role| states.iter().filter_map(of(role)));
+    let mut durable: BTreeSet<GroupId> = of_durable.into_iter().flatten().collect();
+    if active("groups-with-a-volatile-state-not-recovered") {
+        durable.clear();
+    }
+    let volatile = states.iter().filter_map(of(PoolRole::Volatile));
+    Ok(volatile.filter(|group| !durable.contains(group)).collect())
+}
+
 /// Removes every trace of invalid timestamps from the states of one group, then its ranges. The caller holds
 /// the group exclusively, or has the context to itself. Returns the number of objects repaired.
 pub(crate) fn scrub_group<'s>(
     pool: &Pool,
+    disk: Option<&DiskPool>,
     directory: &Directory,
     group: &Group,
     states: impl Iterator<Item = &'s Arc<State>>,
@@ -124,18 +144,20 @@ pub(crate) fn scrub_group<'s>(
     let mut scrubbed = 0;
     for state in states.filter(|state| state.group.id == group.id) {
         let scrub = |offset| match state.is_chained() {
-            true => Chain::at(pool, offset).scrub(&group.invalid),
+            true => Chain::at(state.pool(), offset).scrub(&group.invalid),
             // What is damaged is reported when it is read; it hides nothing that a reader could see.
-            false => {
-                VersionedObject::try_open(pool, offset).is_some_and(|object| object.scrub(&group.invalid))
-            }
+            false => VersionedObject::try_open(state.pool(), offset)
+                .is_some_and(|object| object.scrub(&group.invalid)),
         };
         for_each_object(state, |offset| scrubbed += u64::from(scrub(offset)))?;
-        scrubbed += StateContext::scrub_history(pool, state)?;
+        scrubbed += StateContext::scrub_history(state)?;
     }
     // Recovery rule: a range goes only after everything that it hides.
     pool.fence();
     pool.check_healthy()?;
+    if let Some(disk) = disk {
+        disk.pool().sync()?;
+    }
     let mut ranges = directory.invalid_ranges()?;
     ranges.retain(|range| range.group == group.id);
     directory.remove_invalid_ranges(&ranges);

@@ -94,7 +94,7 @@ impl Transaction {
         }
         let mut entries = Vec::new();
         self.lock_range(state)?;
-        let guard = self.context().pool().pin();
+        let guard = state.pool().pin();
         self.check_readable(state)?;
         let next = state.index.scan_batch(as_slice(&lower), &mut entries)?;
         let mut window = match next {
@@ -126,7 +126,7 @@ impl Transaction {
         own: &[(KeyBytes, Option<Box<[u8]>>)],
         f: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<()> {
-        let pool = self.context().pool();
+        let pool = state.pool();
         let snapshot = self.seen();
         let mut value = ValueBuffer::new();
         let mut own = own.iter().peekable();

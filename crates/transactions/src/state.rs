@@ -20,9 +20,10 @@ use crate::group::Group;
 use crate::history::{History, HistoryBounds};
 use crate::object::VersionedObject;
 use crate::old_versions::OldVersions;
+use crate::placement::PoolRole;
 use crate::snapshot::Snapshot;
 use crate::value_buffer::ValueBuffer;
-use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Timestamp};
+use crate::{Error, GroupId, INFINITY, Protocol, Result, StateId, Tier, Timestamp};
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: u64 = 64;
@@ -42,6 +43,8 @@ pub struct State {
     protocol: Protocol,
     pub(crate) old_versions: Arc<OldVersions>,
     pool: Arc<Pool>,
+    role: PoolRole,
+    tier: Tier,
     /// Transactions with a snapshot from here on do not see the state.
     dropped_at: AtomicU64,
     /// Transactions with an older snapshot cannot commit writes into the state.
@@ -93,6 +96,8 @@ impl State {
             width: entry.width,
             old_versions: Arc::clone(old_versions),
             pool: Arc::clone(pool),
+            role: entry.pool,
+            tier: Tier::of(pool.domain()),
             dropped_at: AtomicU64::new(INFINITY),
             writers_from: AtomicU64::new(0),
             holder: OnceLock::new(),
@@ -207,8 +212,30 @@ impl State {
         &self.pool
     }
 
-    pub(crate) fn is_in(&self, pool: &Arc<Pool>) -> bool {
-        Arc::ptr_eq(&self.pool, pool)
+    #[inline]
+    pub(crate) fn is_in(&self, pool: &Pool) -> bool {
+        std::ptr::eq(&*self.pool, pool)
+    }
+
+    pub(crate) fn role(&self) -> PoolRole {
+        self.role
+    }
+
+    /// Whether it lies on the disk beside the main pool.
+    #[inline]
+    pub(crate) fn is_on_disk_beside(&self) -> bool {
+        self.role == PoolRole::Disk
+    }
+
+    /// Whether its content is gone when the database is opened again, and its definition is not.
+    #[inline]
+    pub fn is_volatile(&self) -> bool {
+        self.role == PoolRole::Volatile
+    }
+
+    /// Where it lies.
+    pub fn tier(&self) -> Tier {
+        self.tier
     }
 
     pub(crate) fn set_dropped(&self, at: Timestamp) {

@@ -229,7 +229,7 @@ impl Transaction {
 
     /// An error if a key was written after this transaction's snapshot.
     fn check_not_committed_since(&self, state: &Arc<State>, key: &KeyBytes) -> Result<()> {
-        let _guard = self.context.pool().pin();
+        let _guard = state.pool().pin();
         let Some(newest) = state.newest(key)? else { return Ok(()) };
         if self.snapshot.sees(newest) {
             return Ok(());
@@ -269,7 +269,7 @@ impl Transaction {
             self.lock(|locks, table| locks.read_key(table, state.id, &key))?;
         }
         let found = {
-            let _guard = self.context.pool().pin();
+            let _guard = state.pool().pin();
             self.check_readable(state)?;
             state.copy_newest(&key, &self.context.active, value)?
         };
@@ -381,7 +381,7 @@ impl Transaction {
         }
         self.note_key(state, key)?;
         let found = {
-            let _guard = self.context.pool().pin();
+            let _guard = state.pool().pin();
             self.check_readable(state)?;
             let Some(offset) = state.index.get(key)? else { return Ok(None) };
             interleave::point();
@@ -403,7 +403,7 @@ impl Transaction {
     ) -> Result<()> {
         let mut offsets = Vec::with_capacity(keys.len().min(READ_MANY_KEYS));
         let mut value = ValueBuffer::new();
-        let pool = self.context.pool();
+        let pool = state.pool();
         keys.iter().try_for_each(|key| state.check_key(key.as_ref()).map(|_| ()))?;
         if !state.protocol().reads_snapshots() || self.past.is_some() {
             return self.read_one_by_one(state, keys, f);
@@ -558,7 +558,7 @@ impl Transaction {
                     writes: &pending.writes,
                     reads: reads.as_deref(),
                     validated: &self.validated.lock(),
-                    durability,
+                    durability: Some(durability),
                 };
                 match commit::commit(&self.context, &request) {
                     Err(error) if error.is_out_of_space() && self.context.makes_room() => {

@@ -6,11 +6,13 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use entresol_memory::Pool;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
 use crate::chain::Chain;
 use crate::check::first_leaf;
 use crate::context::StateContext;
+use crate::placement::PoolRole;
 use crate::state::State;
 use crate::{Result, StateId, Timestamp};
 
@@ -38,6 +40,7 @@ pub struct VacuumStats {
 
 /// A dropped state that is not destroyed yet.
 pub(crate) struct Dropping {
+    pub(crate) pool: Arc<Pool>,
     pub(crate) id: StateId,
     pub(crate) root: u64,
     /// Older snapshots may still read it.
@@ -47,8 +50,20 @@ pub(crate) struct Dropping {
 }
 
 impl Dropping {
-    pub(crate) fn new(id: StateId, root: u64, dropped_at: Timestamp, chained: bool) -> Dropping {
-        Dropping { id, root, dropped_at, cut_from: chained.then_some(Bound::Unbounded) }
+    pub(crate) fn new(
+        pool: &Arc<Pool>,
+        id: StateId,
+        root: u64,
+        dropped_at: Timestamp,
+        chained: bool,
+    ) -> Dropping {
+        Dropping {
+            pool: Arc::clone(pool),
+            id,
+            root,
+            dropped_at,
+            cut_from: chained.then_some(Bound::Unbounded),
+        }
     }
 }
 
@@ -81,11 +96,16 @@ impl StateContext {
     }
 
     /// Cuts the chains of one leaf of a dropped state.
-    fn cut_leaf(&self, root: u64, from: &Bound<KeyBytes>) -> Result<Option<Bound<KeyBytes>>> {
-        let index = OrderedIndex::open(self.pool(), root)?;
+    fn cut_leaf(
+        &self,
+        pool: &Arc<Pool>,
+        root: u64,
+        from: &Bound<KeyBytes>,
+    ) -> Result<Option<Bound<KeyBytes>>> {
+        let index = OrderedIndex::open(pool, root)?;
         let mut entries = Vec::new();
         let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
-        entries.iter().try_for_each(|&(_, offset)| self.cut(Chain::at(self.pool(), offset)))?;
+        entries.iter().try_for_each(|&(_, offset)| self.cut(pool, Chain::at(pool, offset)))?;
         Ok(next.map(Bound::Included))
     }
 
@@ -96,16 +116,30 @@ impl StateContext {
         let Some(index) = dropping.iter().position(|state| snapshots.all_see(state.dropped_at)) else {
             return Ok(false);
         };
-        let (id, root) = (dropping[index].id, dropping[index].root);
+        let Dropping { id, root, .. } = dropping[index];
+        let pool = Arc::clone(&dropping[index].pool);
         if let Some(from) = &dropping[index].cut_from {
-            dropping[index].cut_from = match first_leaf(self.pool(), root) != Some(0) {
-                true => self.cut_leaf(root, from)?,
+            dropping[index].cut_from = match first_leaf(&pool, root) != Some(0) {
+                true => self.cut_leaf(&pool, root, from)?,
                 false => None,
             };
             return Ok(true);
         }
-        if OrderedIndex::destroy_step(self.pool(), root, true, DESTROY_LEAVES)? {
-            self.directory.remove_state(id, root)?;
+        if OrderedIndex::destroy_step(&pool, root, true, DESTROY_LEAVES)? {
+            match self.pools.role_of(&pool) {
+                PoolRole::Main => self.directory.remove_state(id, Some(root))?,
+                PoolRole::Volatile => {
+                    self.directory.remove_state(id, None)?;
+                    let mut publication = pool.publication();
+                    publication.free(root);
+                    publication.publish()?;
+                }
+                PoolRole::Disk => {
+                    // Its number is free only when it is gone there.
+                    self.pools.disk_or_error()?.remove(id, root)?;
+                    self.directory.remove_state(id, None)?;
+                }
+            }
             dropping.swap_remove(index);
             stats.states_destroyed += 1;
         }

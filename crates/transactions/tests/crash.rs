@@ -3,8 +3,8 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_large_commits,
-    check_past,
+    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_disk,
+    check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -148,4 +148,55 @@ fn the_past_of_two_groups_is_one() {
 #[test]
 fn the_past_of_versions_out_of_place() {
     run_past("past, out of place", 1, Groups::One, of(Protocol::MvccOutOfPlace));
+}
+
+fn run_volatile(name: &str, groups: Groups, context: ContextOptions) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 181, ..CrashOptions::with_seed(seed) };
+        check_volatile(groups, context, 12, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(8_000), "{report:?}");
+}
+
+#[test]
+fn volatile_states_in_the_group_of_a_durable_one() {
+    run_volatile("volatile, one group", Groups::One, ContextOptions::default());
+}
+
+#[test]
+fn volatile_states_in_a_group_of_their_own() {
+    run_volatile("volatile, two groups", Groups::Two, ContextOptions::default());
+}
+
+#[test]
+fn volatile_states_with_versions_out_of_place() {
+    run_volatile("volatile, out of place", Groups::One, of(Protocol::MvccOutOfPlace));
+}
+
+fn run_disk(name: &str, groups: Groups, context: ContextOptions) {
+    let report = check_seeds(name, 2, |seed| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
+        check_disk(groups, context, 12, directory.path(), &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(1_000), "{report:?}");
+}
+
+#[test]
+fn states_on_disk_in_the_group_of_one_in_persistent_memory() {
+    run_disk("disk, one group", Groups::One, ContextOptions::default());
+}
+
+#[test]
+fn states_on_disk_in_a_group_of_their_own() {
+    run_disk("disk, two groups", Groups::Two, ContextOptions::default());
+}
+
+#[test]
+fn states_on_disk_with_versions_out_of_place() {
+    run_disk("disk, out of place", Groups::One, of(Protocol::MvccOutOfPlace));
 }

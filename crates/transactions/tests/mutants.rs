@@ -12,15 +12,15 @@ use entresol_memory::mutants::{CATALOGUE, CaughtBy, SELECT, select};
 use entresol_structures::KeyWidth;
 use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
 use entresol_transactions::crash_histories::{
-    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_large_commits,
-    check_past,
+    Groups, check_commits, check_commits_at_once, check_commits_with, check_directory, check_disk,
+    check_large_commits, check_past, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
 type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
 
 /// From the lowest floor up. Each is long enough that the structures grow, shrink and use things again.
-const HISTORIES: [History; 11] = [
+const HISTORIES: [History; 13] = [
     ("stack", |options| check_stack(options, 50)),
     ("index of 8 bytes", |options| check_index(KeyWidth::Eight, 960, options)),
     ("index of any bytes", |options| check_index(KeyWidth::Variable, 200, options)),
@@ -30,6 +30,15 @@ const HISTORIES: [History; 11] = [
     ("out of place", |options| check_commits_with(Groups::One, OUT_OF_PLACE, 16, &rarely(options))),
     ("past", |options| check_past(Groups::One, ContextOptions::default(), 16, &rarely(options))),
     ("at once", |options| check_commits_at_once(Groups::Two, 16, &rarely(options))),
+    ("volatile", |options| {
+        let options = CrashOptions { crash_recovery_every: 401, ..options.clone() };
+        check_volatile(Groups::One, ContextOptions::default(), 12, &options)
+    }),
+    ("disk", |options| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = CrashOptions { crash_recovery_every: 0, ..options.clone() };
+        check_disk(Groups::One, ContextOptions::default(), 8, directory.path(), &options)
+    }),
     ("large commits", |options| {
         check_large_commits(Groups::Two, 4, &CrashOptions { crash_recovery_every: 401, ..options.clone() })
     }),

@@ -1,6 +1,6 @@
 //! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken; for one chunk the lowest.
 //!
-//! A granule is some aligned chunks: 2 MiB on `dax`, so that huge pages of persistent memory stay whole, 256 KiB elsewhere, so
+//! A granule is some aligned chunks: 2 MiB in memory, so that huge pages stay whole, 256 KiB on `journal`, so
 //! that space comes back although slabs in use lie between; less in pools with small extents. Blocks on the disk are given
 //! back and asked for again in granules. A granule that may have no blocks is in `holes`; whoever takes a
 //! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
@@ -41,6 +41,11 @@ impl FreeChunks {
         let granule_max = granule_bytes_max / CHUNK_BYTES;
         let granule = (geometry.chunks_per_extent() / GRANULES_PER_EXTENT_MIN).min(granule_max);
         FreeChunks { geometry, granule, runs, by_length, holes: BTreeMap::new(), free: 0 }
+    }
+
+    /// Bytes of a granule.
+    pub(super) fn granule_bytes(&self) -> u64 {
+        self.granule * CHUNK_BYTES
     }
 
     /// How many chunks are free, how many are in the longest run, and how many have no blocks.
@@ -94,18 +99,22 @@ impl FreeChunks {
     /// so that what lies far back becomes free. `back` gets blocks for
     /// granules that have none; if it fails, nothing was taken. It runs under the map's lock: nobody may take
     /// another chunk of the granule before its blocks are there.
-    pub(super) fn take(&mut self, chunks: u64, back: impl FnOnce(Run) -> Result<()>) -> Result<Option<u64>> {
+    pub(super) fn take(
+        &mut self,
+        chunks: u64,
+        mut back: impl FnMut(Run) -> Result<()>,
+    ) -> Result<Option<u64>> {
         let best = match chunks {
             1 => self.runs.first_key_value().map(|(&first, &length)| (length, first)),
             _ => self.by_length.range((chunks, 0)..).next().copied(),
         };
         let Some((length, first)) = best else { return Ok(None) };
         let granules = first / self.granule..=(first + chunks - 1) / self.granule;
-        let mut holes = self.holes.range(granules).map(|(granule, _)| *granule);
-        if let Some(low) = holes.next() {
-            let high = holes.next_back().unwrap_or(low);
-            back(Run { first: low * self.granule, chunks: (high - low + 1) * self.granule })?;
-            self.forget_holes(low..high + 1);
+        let holes: Vec<u64> = self.holes.range(granules).map(|(granule, _)| *granule).collect();
+        for holes in holes.chunk_by(|before, after| before + 1 == *after) {
+            let (low, count) = (holes[0], holes.len() as u64);
+            back(Run { first: low * self.granule, chunks: count * self.granule })?;
+            self.forget_holes(low..low + count);
         }
         self.remove(first);
         if length > chunks {
@@ -231,6 +240,21 @@ mod tests {
         free.give_back_unbacked(run(32, 64), true);
         assert_eq!(free.counts(), (144, 80, 128));
         assert_eq!(free.take_granules(), []);
+    }
+
+    #[test]
+    fn blocks_are_asked_for_where_there_are_none_and_nowhere_else() {
+        let mut free = empty(16 << 20);
+        free.give_back_unbacked(run(32, 32), true);
+        free.give_back(run(64, 32));
+        free.give_back_unbacked(run(96, 64), true);
+        let mut asked = Vec::new();
+        let note = |granules| {
+            asked.push(granules);
+            Ok(())
+        };
+        assert_eq!(free.take(128, note).unwrap(), Some(32));
+        assert_eq!(asked, [run(32, 32), run(96, 64)]);
     }
 
     #[test]

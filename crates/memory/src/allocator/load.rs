@@ -32,7 +32,8 @@ impl Allocator {
         let extent_bytes = self.geometry.chunks_per_extent() * CHUNK_BYTES;
         space.verify(extent * extent_bytes + DESCRIPTORS, (MAPS_END - DESCRIPTORS) as usize)?;
         slabs.into_iter().for_each(|slab| self.classes[slab.class].lock().add(slab.chunk, slab.free));
-        free.into_iter().for_each(|run| self.free_chunks.lock().give_back_unbacked(run, false));
+        let without_memory = space.counts_memory();
+        free.into_iter().for_each(|run| self.free_chunks.lock().give_back_unbacked(run, without_memory));
         Ok(())
     }
 

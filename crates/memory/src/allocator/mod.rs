@@ -72,8 +72,10 @@ pub(crate) trait Space {
     fn pin(&self) -> crossbeam_epoch::Guard;
     /// Makes the pool one extent longer; returns the number of extents.
     fn grow(&self) -> Result<u64>;
-    /// Makes sure that a range of the pool has blocks on the disk.
+    /// Makes sure that a range of the pool has blocks on the disk, or memory that is counted.
     fn back(&self, offset: u64, bytes: u64) -> Result<()>;
+    /// Tells whether free chunks have no memory until [`Space::back`] is asked for it.
+    fn counts_memory(&self) -> bool;
     /// Verifies what the medium holds of a range.
     fn verify(&self, offset: u64, bytes: usize) -> Result<()>;
     /// The error that names damage at an offset.
@@ -183,6 +185,11 @@ impl Allocator {
             has_excess: AtomicBool::new(false),
             waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
+    }
+
+    /// Bytes of a piece of space that is given back: also the part of each extent that always has blocks.
+    pub(crate) fn granule_bytes(&self) -> u64 {
+        self.free_chunks.lock().granule_bytes()
     }
 
     #[inline]
@@ -307,7 +314,11 @@ impl Allocator {
                 Ok(extents) => {
                     let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
                     let chunks = self.geometry.chunks_per_extent() - 1;
-                    self.free_chunks.lock().give_back(Run { first, chunks });
+                    let run = Run { first, chunks };
+                    match space.counts_memory() {
+                        true => self.free_chunks.lock().give_back_unbacked(run, true),
+                        false => self.free_chunks.lock().give_back(run),
+                    }
                 }
                 // Readers let go of freed objects within moments, most of the time.
                 Err(Error::OutOfSpace { .. }) if refused < GROWTH_RETRIES && self.is_waiting() => {

@@ -91,11 +91,14 @@ struct State {
     files: Vec<Content>,
     names: BTreeMap<PathBuf, usize>,
     events: Option<Vec<FileEvent>>,
+    /// Contents are kept as they were at their last sync, too.
+    keeps_synced: bool,
 }
 
 #[derive(Default)]
 struct Content {
     bytes: Vec<u8>,
+    synced: Vec<u8>,
     mapped: Arc<OnceLock<File>>,
 }
 
@@ -174,6 +177,20 @@ impl SimulatedFiles {
     pub fn image(&self) -> FilesImage {
         let state = self.state.lock();
         state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].bytes.clone())).collect()
+    }
+
+    /// From now on [`SimulatedFiles::synced_image`] can be asked for. What is there now counts as synced.
+    pub fn keep_synced(&self) {
+        let state = &mut *self.state.lock();
+        state.keeps_synced = true;
+        state.files.iter_mut().for_each(|content| content.synced.clone_from(&content.bytes));
+    }
+
+    /// The present names, with contents as of their last sync: the least that a power failure leaves, if names are durable.
+    pub fn synced_image(&self) -> FilesImage {
+        let state = self.state.lock();
+        assert!(state.keeps_synced, "nobody asked to keep what is synced");
+        state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].synced.clone())).collect()
     }
 
     /// Makes the files equal to an image. Nobody may have one of them open.
@@ -282,7 +299,12 @@ impl StorageFile for SimulatedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        push(&mut self.files.state.lock(), || FileEvent::Synced { file: self.file });
+        let state = &mut *self.files.state.lock();
+        if state.keeps_synced {
+            let content = &mut state.files[self.file];
+            content.synced.clone_from(&content.bytes);
+        }
+        push(state, || FileEvent::Synced { file: self.file });
         Ok(())
     }
 

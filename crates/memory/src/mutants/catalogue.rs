@@ -500,6 +500,30 @@ pub const CATALOGUE: &[Mutant] = &[
         "missing redo in recovery",
     ),
     mutant(
+        "durable-groups-taken-for-volatile",
+        "transactions/group.rs",
+        "timestamps of durable states are not flushed",
+        "missing flush of the commit record",
+    ),
+    mutant(
+        "groups-with-a-volatile-state-not-recovered",
+        "transactions/recovery.rs",
+        "an unfinished commit of the durable states beside a volatile one counts",
+        "recovery that misses a log",
+    ),
+    mutant(
+        "disk-not-durable-before-last-cts",
+        "transactions/commit.rs",
+        "a commit counts whose versions on disk are lost",
+        "commit record before its data",
+    ),
+    mutant(
+        "disk-state-named-before-it-is-durable",
+        "transactions/context.rs",
+        "the directory names a state that the disk does not have",
+        "pointer to what is not durable",
+    ),
+    mutant(
         "segment-allocated-before-it-is-known",
         "transactions/directory.rs",
         "a segment of the directory belongs to nobody",

@@ -6,7 +6,7 @@
 
 use super::{Files, Pool, PoolOptions};
 use crate::allocator::Allocator;
-use crate::budget::MemoryBudget;
+use crate::budget::{MemoryBudget, MemoryConsumer};
 use crate::crash::Observer;
 use crate::domain::crashing::{Crashing, Image};
 use crate::domain::dax::Dax;
@@ -157,7 +157,8 @@ impl Pool {
         Pool::open_locked(dir, options, lock)
     }
 
-    /// A pool in DRAM.
+    /// A pool in DRAM. What it uses counts in the budget of the options, in pieces of 2 MiB (less with small extents), and what
+    /// does not fit there is [`Error::MemoryLimit`].
     pub fn volatile(options: &PoolOptions) -> Result<Arc<Pool>> {
         options.validate()?;
         let mapping = Pool::fresh_memory(options)?;
@@ -294,7 +295,10 @@ impl Pool {
         }
         let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
         check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
-        let granule_bytes = if matches!(domain, Domain::Dax(_)) { 2 << 20 } else { 256 << 10 };
+        // Memory is best in huge pages; of a disk, what lies between slabs in use is given back too.
+        let granule_bytes = if matches!(domain, Domain::Journal(_)) { 256 << 10 } else { 2 << 20 };
+        let is_volatile = matches!(domain, Domain::Volatile);
+        let counted = |memory: &Arc<MemoryBudget>| Mutex::new(memory.empty(MemoryConsumer::VolatileStates));
         let pool = Arc::new(Pool {
             was_clean: mapping.words(HEADER_CLEAN, 1)[0].load(Ordering::Acquire) == 1,
             domain,
@@ -306,8 +310,10 @@ impl Pool {
             growing: Mutex::new(()),
             root_claims: Mutex::default(),
             closed: AtomicBool::new(false),
+            held: options.memory.as_ref().filter(|_| is_volatile).map(counted),
             memory: options.memory.clone(),
         });
+        pool.hold(extents * pool.allocator.granule_bytes())?;
         pool.verify(0, DESCRIPTORS as usize)?;
         // A small pool is known to be whole when it opens. The crash checker's are all read as large ones are.
         if extents <= EXTENTS_READ_AT_OPEN && !matches!(pool.domain, Domain::Crashing(_)) {

@@ -1,6 +1,6 @@
 //! What the pool gives the allocator, and gives back to the disk.
 //!
-//! Giving blocks back: free granules (2 MiB of chunks on `dax`, 256 KiB elsewhere or less, see [`crate::allocator`]) are taken out of the free map, so
+//! Giving blocks back: free granules (256 KiB of chunks on `journal`, 2 MiB elsewhere, or less, see [`crate::allocator`]) are taken out of the free map, so
 //! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
 //! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
 //! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
@@ -33,8 +33,9 @@ impl Pool {
         self.allocator.space_stats(self.extents())
     }
 
-    /// Gives the blocks of free space back to the disk, in aligned pieces of 256 KiB (2 MiB on `dax`, less where extents are small), and on `journal` the DRAM
-    /// behind them; returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks again
+    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, on `journal` of 256 KiB (less where extents
+    /// are small), and on `journal` the DRAM behind them; on `volatile` with a budget the memory, which then counts no
+    /// longer. Returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks or memory again
     /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
     /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
@@ -50,8 +51,37 @@ impl Pool {
         self.give_back(free)
     }
 
+    /// Tells whether free space can go back to anything: a file, or a budget.
+    pub fn can_return_space(&self) -> bool {
+        self.files.is_some() || self.held.is_some()
+    }
+
+    /// Counts memory of a volatile pool, before it is used, in the budget.
+    pub(super) fn hold(&self, bytes: u64) -> Result<()> {
+        self.held.as_ref().map_or(Ok(()), |held| Ok(held.lock().try_grow(bytes)?))
+    }
+
+    pub(super) fn release_held(&self, bytes: u64) {
+        self.held.iter().for_each(|held| held.lock().shrink(bytes));
+    }
+
+    /// Gives back the memory of free space.
+    fn forget(&self, mut free: HeldSpace<'_>) -> u64 {
+        let mut returned = 0;
+        for (offset, bytes) in free.ranges() {
+            self.mapping.forget(offset, bytes);
+            returned += bytes;
+        }
+        free.given_back();
+        self.release_held(returned);
+        returned
+    }
+
     /// Gives back blocks of free space, which a checkpoint has found free; returns of how many bytes.
     pub(super) fn give_back(&self, mut free: HeldSpace<'_>) -> Result<u64> {
+        if self.held.is_some() {
+            return Ok(self.forget(free));
+        }
         let (Some(files), false) = (&self.files, free.is_empty()) else { return Ok(0) };
         if let Domain::Journal(journal) = &self.domain
             && intact("checksums-of-holes-kept")
@@ -104,11 +134,15 @@ impl Space for Pool {
     }
 
     fn back(&self, offset: u64, bytes: u64) -> Result<()> {
-        let Some(files) = &self.files else { return Ok(()) };
+        let Some(files) = &self.files else { return self.hold(bytes) };
         files
             .pool
             .allocate(offset, bytes)
             .map_err(|e| Error::io("get blocks for free space of", &files.pool_path, &e))
+    }
+
+    fn counts_memory(&self) -> bool {
+        self.held.is_some()
     }
 
     fn verify(&self, offset: u64, bytes: usize) -> Result<()> {

@@ -11,12 +11,16 @@ use super::view::{Attribute, IndexView, View, attribute, attributes_of, describe
 use super::{PG_CATALOG, definitions, named, oids};
 use crate::schemas::{CATALOG, SCHEMA};
 
+const PERMANENT: &str = "p";
+const UNLOGGED: &str = "u";
+
 /// What `pg_class` says that differs between relations.
 struct Class {
     oid: i64,
     name: String,
     schema: i64,
     access_method: i64,
+    persistence: &'static str,
     kind: &'static str,
     columns: usize,
     checks: usize,
@@ -31,6 +35,7 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         name: table.name().to_owned(),
         schema: oids::PUBLIC,
         access_method: oids::HEAP,
+        persistence: persistence(table),
         kind: "r",
         columns: table.schema().visible_columns().len(),
         checks: table.definition().checks.len(),
@@ -42,6 +47,7 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         name: index.name.clone(),
         schema: oids::PUBLIC,
         access_method: oids::BTREE,
+        persistence: persistence(index.table),
         kind: "i",
         columns: index.columns.len(),
         checks: 0,
@@ -53,6 +59,7 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         name: relation.name.to_owned(),
         schema: schema_oid(schema),
         access_method: if schema == PG_CATALOG { oids::HEAP } else { 0 },
+        persistence: PERMANENT,
         kind: if schema == PG_CATALOG { "r" } else { "v" },
         columns: relation.columns().count(),
         checks: 0,
@@ -63,6 +70,7 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         oid: named.oid,
         schema: oids::PUBLIC,
         access_method: 0,
+        persistence: PERMANENT,
         kind: if named.kind == 'v' { "v" } else { "S" },
         columns: named::attributes_of(view, &named).len(),
         checks: 0,
@@ -91,7 +99,7 @@ fn class_row(class: Class) -> Vec<Cell> {
         Cell::Int(0),
         class.has_index.into(),
         false.into(),
-        "p".into(),
+        class.persistence.into(),
         class.kind.into(),
         class.columns.into(),
         class.checks.into(),
@@ -110,6 +118,11 @@ fn class_row(class: Class) -> Vec<Cell> {
         Cell::Null,
         Cell::Null,
     ]
+}
+
+/// As in PostgreSQL, whose unlogged tables are empty after a crash.
+fn persistence(table: &Table) -> &'static str {
+    if table.is_volatile() { UNLOGGED } else { PERMANENT }
 }
 
 /// Who may do what with a table: `role=arwd/owner`; `None` if only administrators may.

@@ -3,6 +3,7 @@
 
 mod copy;
 mod names;
+mod placement;
 mod prepared;
 mod random;
 mod relations;

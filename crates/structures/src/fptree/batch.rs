@@ -56,8 +56,8 @@ impl<K: TreeKey> FpTree<K> {
         FpTree::get_many_of(keys.map(|key| (self, key)), values)
     }
 
-    /// As [`FpTree::get_many`] for keys of several trees, which lie in one pool: few keys of each are as good as many of
-    /// one.
+    /// As [`FpTree::get_many`] for keys of several trees: few keys of each are as good as many of one, as long as those that
+    /// lie in one pool come in a row.
     pub(crate) fn get_many_of<'t, 'k>(
         lookups: impl Iterator<Item = Lookup<'t, 'k, K>>,
         values: &mut Vec<Option<u64>>,
@@ -65,11 +65,12 @@ impl<K: TreeKey> FpTree<K> {
         values.clear();
         let mut group: SmallVec<[Lookup<'_, '_, K>; GROUP]> = SmallVec::new();
         for lookup in lookups {
-            group.push(lookup);
-            if group.len() == GROUP {
+            let is_elsewhere = |(tree, _): &Lookup<'_, '_, K>| !Arc::ptr_eq(&tree.pool, &lookup.0.pool);
+            if group.len() == GROUP || group.last().is_some_and(is_elsewhere) {
                 get_group(&group, values)?;
                 group.clear();
             }
+            group.push(lookup);
         }
         get_group(&group, values)
     }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use entresol_memory::Durability;
-use entresol_transactions::{INFINITY, Transaction};
+use entresol_transactions::{INFINITY, StateOptions, Transaction};
 
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
@@ -54,7 +54,8 @@ impl Catalog {
         with_index.indexes.push(definition.clone());
         with_index.check(table)?;
         let width = index::key_width(old.schema(), &definition.columns);
-        let state = self.context.create_state(old.group(), width)?;
+        let (group, tier) = (old.group(), old.definition().placement);
+        let state = self.context.create_state_with(StateOptions { group, width, tier })?;
         state.set_holder(&format!("index {} of table {table}", definition.name));
         let id = state.id();
         let index = Index::new(definition, id, Ok(state), INFINITY);
@@ -108,7 +109,7 @@ impl Catalog {
     }
 
     /// Changes the definition of a table: `change` is given a copy of it. `verify` is called if rows that are there may
-    /// not meet the new one. Indexes may be taken away, and their columns may move, but none can be added.
+    /// not meet the new one. It stays where it was placed. Indexes may be taken away, and their columns may move, but none can be added.
     /// [`Error::Dependents`] if a view reads a column that goes or gets another name.
     pub fn redefine<E: From<Error>>(
         &self,
@@ -132,6 +133,13 @@ impl Catalog {
         let mut definition = old.definition().clone();
         change(&mut definition)?;
         definition.check(name)?;
+        if definition.placement != old.definition().placement {
+            return Err(Error::PlacementFixed {
+                table: name.to_owned(),
+                placement: old.definition().placement,
+            }
+            .into());
+        }
         let same_shape = definition.schema.history() == old.schema().history();
         assert!(
             verify.is_none() || same_shape,

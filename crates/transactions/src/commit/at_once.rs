@@ -31,9 +31,10 @@ const WORDS_MAX: usize = 1024;
 
 impl<'c> Execution<'c> {
     /// Words that are written if the commit can be made at once.
-    pub(super) fn words_at_once(&self, steps: &Steps<'_, '_>) -> Option<usize> {
+    pub(super) fn words_at_once(&self, steps: &Steps<'_, '_>, writes: &WriteSet) -> Option<usize> {
         let is_small = steps.keys.len() <= KEYS_MAX && Directory::are_together(self.groups.len());
-        if !self.context.commits_at_once() || !is_small || !steps.endings.is_empty() {
+        let is_in_main = || writes.states.values().all(|writes| writes.state.is_in(self.pool));
+        if !self.context.commits_at_once() || !is_small || !steps.endings.is_empty() || !is_in_main() {
             return None;
         }
         let mut words = 0;

@@ -8,7 +8,7 @@
 //! ```text
 //!            lock keys by name, plan, draw CTS                            (0) nothing
 //!            declare (CTS - 1, CTS] invalid for each group                (1) one publication
-//! phases     clear; write; set bits, indexes                              (2) as any commit
+//! phases     clear; write; set bits, indexes; sync the disk beside        (2) as any commit
 //!            wait until nothing older is in work in its groups
 //!            take it back; LastCTS of each group := at least CTS          (3) one publication
 //! ```
@@ -27,6 +27,8 @@
 //!
 //! In this run nobody sees it before its stamp is finished, and nobody else looks at its keys. If it fails, its timestamp joins
 //! the invalid ones in DRAM; on the medium it is there already.
+//!
+//! Groups whose states are all volatile have no entry in the list: nothing of them is left by a crash.
 //!
 //! Commits over more groups than a publication takes, of groups that read no snapshots, or while the list is half full, are
 //! in the queues as small ones are.
@@ -48,6 +50,12 @@ use crate::{GroupId, Result, Timestamp, interleave};
 /// The declared commits in work: their timestamps and groups.
 #[derive(Default)]
 pub(crate) struct DeclaredCommits(Vec<(Timestamp, SmallVec<[GroupId; 4]>)>);
+
+/// Where a commit is declared: the groups that had a durable state then, and an entry of the list for each.
+pub(super) struct Declaration {
+    groups: SmallVec<[GroupId; 4]>,
+    entries: DeclaredIn,
+}
 
 impl DeclaredCommits {
     /// The newest of a group that is older; 0: there is none.
@@ -73,35 +81,60 @@ impl<'c> Execution<'c> {
         self.groups.iter().map(|group| group.id).collect()
     }
 
+    /// Its groups in which a crash leaves something.
+    fn durable_ids(&self) -> SmallVec<[GroupId; 4]> {
+        self.groups.iter().filter(|group| group.is_durable()).map(|group| group.id).collect()
+    }
+
     /// Draws a timestamp and declares it. None: there is no room in the list.
-    pub(super) fn declare(&self, slot: usize, class: Class) -> Result<Option<(DeclaredIn, CommitStamp<'c>)>> {
+    pub(super) fn declare(
+        &self,
+        slot: usize,
+        class: Class,
+    ) -> Result<Option<(Declaration, CommitStamp<'c>)>> {
         let mut declared = self.context.ranges.lock();
-        let Some(entries) = self.context.directory.entries_to_declare(self.groups.len()) else {
+        let groups = self.durable_ids();
+        let Some(entries) = self.context.directory.entries_to_declare(groups.len()) else {
             return Ok(None);
         };
-        let (stamp, groups) = (self.context.active.stamp(slot, class), self.group_ids());
-        if intact("large-commit-not-declared")
+        let stamp = self.context.active.stamp(slot, class);
+        if !groups.is_empty()
+            && intact("large-commit-not-declared")
             && let Err(error) = self.context.directory.declare(stamp.cts(), &groups, &entries)
         {
             // Nothing has its timestamp.
             stamp.finish();
             return Err(error);
         }
-        declared.0.push((stamp.cts(), groups));
-        Ok(Some((entries, stamp)))
+        declared.0.push((stamp.cts(), self.group_ids()));
+        Ok(Some((Declaration { groups, entries }, stamp)))
+    }
+
+    /// Makes it whole. The caller has the locks of its queues, in which nothing older is left, and of the list.
+    fn take_back(&self, cts: Timestamp, declaration: &Declaration) -> Result<()> {
+        let Declaration { groups, entries } = declaration;
+        if !groups.is_empty() {
+            self.context.directory.take_back(cts, groups, entries)?;
+        }
+        // Failures of this run declare what lies above.
+        let of_run = self.groups.iter().filter(|group| !groups.contains(&group.id));
+        for group in of_run.filter(|group| self.context.directory.last_cts(group.id) < cts) {
+            self.context.directory.set_volatile_last_cts(group.id, cts);
+        }
+        Ok(())
     }
 
     /// All phases; returns a whole commit. An error leaves nothing that counts, now or after a crash.
     pub(super) fn run_declared(
         &self,
-        entries: &DeclaredIn,
+        declaration: &Declaration,
         stamp: CommitStamp<'c>,
         steps: Steps<'_, '_>,
         writes: &WriteSet,
     ) -> Result<CommitStamp<'c>> {
         let cts = stamp.cts();
         interleave::at("a declared commit has written nothing");
-        if let Err(error) = self.write_all(cts, steps) {
+        if let Err(error) = self.write_all(cts, steps).and_then(|()| self.sync_disk()) {
             self.give_up_declared(stamp, writes);
             return Err(error);
         }
@@ -109,7 +142,7 @@ impl<'c> Execution<'c> {
         // An error leaves it declared, and the stamp unfinished: commits are refused until the next open.
         let queues = lock_without_older(self.groups.iter().map(|group| &*group.in_work), cts)?;
         let mut declared = self.context.ranges.lock();
-        self.context.directory.take_back(cts, &self.group_ids(), entries)?;
+        self.take_back(cts, declaration)?;
         declared.remove(cts);
         drop((declared, queues));
         Ok(stamp)

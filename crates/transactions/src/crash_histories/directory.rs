@@ -153,7 +153,8 @@ fn common_rows(context: &Arc<StateContext>, states: &[Arc<State>]) -> std::resul
     Ok(first)
 }
 
-fn rows_of(context: &Arc<StateContext>, state: &Arc<State>) -> std::result::Result<Rows, String> {
+/// All rows of a state.
+pub(super) fn rows_of(context: &Arc<StateContext>, state: &Arc<State>) -> std::result::Result<Rows, String> {
     let text = |error: Error| error.to_string();
     let (mut rows, mut from) = (BTreeMap::new(), None);
     let reader = context.begin().map_err(text)?;

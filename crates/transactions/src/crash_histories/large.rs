@@ -113,7 +113,7 @@ fn fail(context: &StateContext, state: &State) -> Result<()> {
     let (slot, _) = context.claim()?;
     let (entry, stamp) = CommitsInWork::enter(std::iter::once(&*state.group.in_work), || {
         let stamp = context.active.stamp(slot, Class::Slow);
-        context.directory.announce(state.group.id, stamp.cts());
+        context.directory.announce(&state.group, stamp.cts());
         (stamp.cts(), stamp)
     });
     entry.fail(|| context.declare_invalid(&state.group, stamp.cts()), |_| Ok(()))?;

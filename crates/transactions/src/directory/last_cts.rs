@@ -15,6 +15,7 @@ use entresol_memory::{Pool, Publication, Reservation};
 
 use super::table::LIST_WORD;
 use super::{Directory, WORD};
+use crate::group::Group;
 use crate::{Error, GroupId, Result, Timestamp};
 
 /// As many `LastCTS` go into one publication.
@@ -33,14 +34,24 @@ impl Directory {
         self.word(self.group_offset(group) + 2 * WORD).load(Ordering::Acquire)
     }
 
-    /// Announces that versions with `cts` will be written; the caller fences before it writes one.
-    pub(crate) fn announce(&self, group: GroupId, cts: Timestamp) {
-        let offset = self.group_offset(group) + 2 * WORD;
-        assert!(self.word(offset).load(Ordering::Relaxed) < cts, "commit timestamps of {group} only grow");
+    /// Announces that versions with `cts` will be written; the caller fences before it writes one. Of a group whose states
+    /// are all volatile nobody asks after a crash.
+    pub(crate) fn announce(&self, group: &Group, cts: Timestamp) {
+        let offset = self.group_offset(group.id) + 2 * WORD;
+        assert!(
+            self.word(offset).load(Ordering::Relaxed) < cts,
+            "commit timestamps of {} only grow",
+            group.id
+        );
         self.word(offset).store(cts, Ordering::Release);
-        if intact("announcement-not-flushed") {
+        if group.is_durable() && intact("announcement-not-flushed") {
             self.pool.flush(offset, WORD as usize);
         }
+    }
+
+    /// Moves `LastCTS` of a group whose states are all volatile.
+    pub(crate) fn set_volatile_last_cts(&self, group: GroupId, cts: Timestamp) {
+        self.word(self.group_offset(group) + WORD).store(cts, Ordering::Release);
     }
 
     /// Reserves the list that a commit of so many groups needs to become whole.

@@ -1,5 +1,6 @@
 //! The invalid ranges of timestamps in the directory.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use entresol_memory::mutants::intact;
@@ -68,6 +69,16 @@ impl Directory {
         publication.set(offset, u64::from(group.0) + 1);
         publication.publish()?;
         Ok(used)
+    }
+
+    /// Takes out the ranges of groups whose states are all volatile, and so empty when the context is opened.
+    pub(crate) fn remove_ranges_of(&self, groups: &BTreeSet<GroupId>) -> Result<()> {
+        let mut ranges = self.invalid_ranges()?;
+        ranges.retain(|range| groups.contains(&range.group));
+        if !ranges.is_empty() {
+            self.remove_invalid_ranges(&ranges);
+        }
+        Ok(())
     }
 
     /// Free entries for a commit over so many groups that is to be declared; None if failures would have too few left.

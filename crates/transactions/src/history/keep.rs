@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use entresol_structures::OrderedIndex;
-
 use super::{History, HistoryKeys};
 use crate::context::StateContext;
 use crate::directory::{HistoryEntry, StateEntry};
@@ -56,15 +54,15 @@ impl StateContext {
 
     fn make_history(&self, state: &Arc<State>, horizon: Timestamp, kept_ns: u64) -> Result<Arc<History>> {
         let id = self.directory.free_state()?;
-        let mut publication = self.pool.publication();
         let width = HistoryKeys::of(state.width()).width();
-        let root = OrderedIndex::create(&self.pool, width, &mut publication)?;
-        let entry = StateEntry { id, group: state.group.id, width, root, dropping: false, history: true };
+        let (group, pool) = (state.group.id, state.role());
+        let entry = StateEntry { id, group, width, pool, root: 0, dropping: false, history: true };
         let history = HistoryEntry { of: state.id, id, horizon, kept_ns };
-        self.directory.add_state(&entry, &mut publication);
-        self.directory.add_history(&history, &mut publication);
-        publication.publish()?;
-        let history = History::open(&self.pool, &entry, &history, state.width())?;
+        let entry = self.create_index(entry, |entry, publication| {
+            self.directory.add_state(entry, publication);
+            self.directory.add_history(&history, publication);
+        })?;
+        let history = History::open(state.pool(), &entry, &history, state.width())?;
         // What was gone before cannot be asked for.
         history.begin_with_gone_up_to(horizon);
         Ok(history)
@@ -96,7 +94,7 @@ impl StateContext {
     /// The history of a state is dropped, and nobody finds it any more.
     pub(crate) fn forget_history(&self, state: &State, history: &History, dropped_at: Timestamp) {
         self.with_history.lock().retain(|other| other.id != state.id);
-        self.dropping.lock().push(Dropping::new(history.id, history.root, dropped_at, false));
+        self.dropping.lock().push(Dropping::new(&history.pool, history.id, history.root, dropped_at, false));
     }
 
     /// Does any state keep a history?

@@ -86,11 +86,15 @@ impl History {
         self.gone_up_to.store(moment, Ordering::SeqCst);
     }
 
+    /// Nothing before this moment can be asked for, as after each open of a volatile state.
+    pub(crate) fn begin_at(&self, moment: Timestamp) {
+        self.horizon.fetch_max(moment, Ordering::SeqCst);
+    }
+
     /// Copies what the key had at a moment, if that has ended since. The caller holds a guard; the key is normalised.
     /// Err: an offset where no record can be.
     pub(crate) fn copy_at(
         &self,
-        pool: &Pool,
         key: &[u8],
         at: Timestamp,
         invalid: &InvalidRanges,
@@ -102,7 +106,7 @@ impl History {
         if self.keys.decode(&found).is_none_or(|(of, _)| of[..] != *key) {
             return Ok(Ok(false));
         }
-        let Some(record) = Record::try_open(pool, offset) else { return Ok(Err(offset)) };
+        let Some(record) = Record::try_open(&self.pool, offset) else { return Ok(Err(offset)) };
         let counts = record.holds_at(at, invalid);
         if counts {
             record.copy_value(value);
@@ -114,13 +118,12 @@ impl History {
     /// the known keys from the index and looked at their objects. Err: an offset where no record can be.
     pub(crate) fn seen_at(
         &self,
-        pool: &Pool,
         wanted: &Wanted<'_>,
         invalid: &InvalidRanges,
     ) -> Result<std::result::Result<Seen, u64>> {
         let mut look = Look {
             history: self,
-            pool,
+            pool: &self.pool,
             invalid,
             wanted: *wanted,
             // After the known keys were taken from the index.

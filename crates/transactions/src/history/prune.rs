@@ -128,10 +128,10 @@ impl StateContext {
         let horizon = history.horizon();
         let (mut entries, mut over) = (Vec::new(), Vec::new());
         let next = {
-            let _guard = self.pool().pin();
+            let _guard = state.pool().pin();
             let next = history.index.scan(from.as_ref().map(|key| &key[..]), entries_max, &mut entries)?;
             for (key, offset) in entries {
-                let record = Record::try_open(self.pool(), offset);
+                let record = Record::try_open(state.pool(), offset);
                 let record = record.ok_or_else(|| state.damaged(&key, "a damaged version of the history"))?;
                 let (of, _) = history
                     .keys
@@ -172,15 +172,15 @@ impl StateContext {
     /// Takes a record out if it still is to go. The caller holds the key that it is of.
     fn prune_record(&self, state: &State, history: &History, key: &[u8], horizon: Timestamp) -> Result<bool> {
         let Some(offset) = history.index.get(key)? else { return Ok(false) };
-        let record = Record::try_open(self.pool(), offset);
+        let record = Record::try_open(state.pool(), offset);
         let record = record.ok_or_else(|| state.damaged(key, "a damaged version of the history"))?;
         if !self.is_over(state, record, horizon) {
             return Ok(false);
         }
-        let mut publication = self.pool().publication();
+        let mut publication = state.pool().publication();
         publication.free(offset);
         if active("history-freed-before-its-key") {
-            std::mem::replace(&mut publication, self.pool().publication()).publish()?;
+            std::mem::replace(&mut publication, state.pool().publication()).publish()?;
         }
         history.index.remove(key, publication)?;
         Ok(true)
@@ -204,17 +204,17 @@ impl StateContext {
 
     /// Takes out the records of commits that did not finish, before their timestamps are forgotten. The caller has the
     /// state's group, or the context, to itself. Returns their number.
-    pub(crate) fn scrub_history(pool: &entresol_memory::Pool, state: &State) -> Result<u64> {
+    pub(crate) fn scrub_history(state: &State) -> Result<u64> {
         let Some(history) = state.history() else { return Ok(0) };
         let mut invalid = Vec::new();
         recovery::for_each_entry(&history.index, |key, offset| {
-            let record = Record::try_open(pool, offset);
+            let record = Record::try_open(state.pool(), offset);
             if record.is_some_and(|record| state.group.invalid.contains(record.dts())) {
                 invalid.push((KeyBytes::from_slice(key), offset));
             }
         })?;
         for (key, offset) in &invalid {
-            let mut publication = pool.publication();
+            let mut publication = state.pool().publication();
             publication.free(*offset);
             history.index.remove(key, publication)?;
         }

@@ -121,37 +121,36 @@ pub(crate) struct Ending<'p> {
 impl<'p> Ending<'p> {
     /// Planned with the commit: the memory is reserved. The caller holds the key.
     pub(crate) fn plan(
-        pool: &'p Pool,
-        state: &State,
+        state: &'p State,
         history: &Arc<History>,
         key: &[u8],
         version: Superseded<'p>,
     ) -> Result<Ending<'p>> {
         let encoded = history.keys().encode(key, version.cts());
         let encoded = encoded.ok_or_else(|| Error::HistoryKeyLength { state: state.id, bytes: key.len() })?;
-        let reservation = Some(pool.reserve(version_bytes_of(version.value_bytes()))?);
+        let reservation = Some(state.pool().reserve(version_bytes_of(version.value_bytes()))?);
         Ok(Ending { history: Arc::clone(history), key: encoded, version, reservation })
     }
 
     /// Phase 2 of the commit at `dts`: copies and flushes.
-    pub(crate) fn write(&self, pool: &Pool, dts: Timestamp) {
+    pub(crate) fn write(&self, dts: Timestamp) {
         let mut value = ValueBuffer::new();
         self.version.copy_value(&mut value);
         let dts = if intact("history-without-its-end") { dts } else { Timestamp::MAX };
         let reservation = self.reservation.as_ref().expect("it is written before it is published");
-        Version::write(pool, reservation.offset(), dts, self.version.cts(), Some(&value));
+        Version::write(&self.history.pool, reservation.offset(), dts, self.version.cts(), Some(&value));
     }
 
     /// Phase 3: the indexes lead to them, with few publications. Those of one history are in a row.
-    pub(crate) fn publish_all(pool: &'p Pool, dts: Timestamp, mut endings: Vec<Ending<'p>>) -> Result<()> {
+    pub(crate) fn publish_all(dts: Timestamp, mut endings: Vec<Ending<'p>>) -> Result<()> {
         for of_one in endings.chunk_by_mut(|a, b| Arc::ptr_eq(&a.history, &b.history)) {
-            Ending::publish_in(pool, dts, of_one)?;
+            Ending::publish_in(dts, of_one)?;
         }
         Ok(())
     }
 
     /// All in one history.
-    fn publish_in(pool: &'p Pool, dts: Timestamp, endings: &mut [Ending<'p>]) -> Result<()> {
+    fn publish_in(dts: Timestamp, endings: &mut [Ending<'p>]) -> Result<()> {
         let mut reservations: SmallVec<[_; 16]> =
             endings.iter_mut().map(|ending| ending.reservation.take()).collect();
         let Some((Ending { history, .. }, _)) = endings.split_first() else { return Ok(()) };
@@ -166,13 +165,13 @@ impl<'p> Ending<'p> {
         )?;
         for (place, offset) in earlier {
             // Of a commit that did not finish: the same version, with an end that never happened.
-            let record = Record::try_open(pool, offset)
+            let record = Record::try_open(&history.pool, offset)
                 .filter(|record| record.cts() == endings[place].version.cts())
                 .ok_or_else(|| {
                     Error::Corrupt(format!("the history {} has no version at {offset:#x}", history.id))
                 })?;
             if intact("history-end-not-corrected") {
-                record.end_again(pool, dts);
+                record.end_again(&history.pool, dts);
             }
         }
         Ok(())
