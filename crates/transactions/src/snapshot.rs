@@ -109,11 +109,8 @@ impl Snapshot {
     /// a large commit that drew its timestamp in this moment.
     pub(crate) fn tells_all_up_to(self) -> Timestamp {
         let [quick, slow, large @ ..] = self.seen;
-        let few = quick.min(slow);
-        let in_work = large.into_iter().filter(|number| !is_idle(*number) && *number < few).min();
-        // Below a large commit in work there is nothing down to the next idle number: later snapshots, which may have left
-        // the number of its class behind, are told the same.
-        in_work.map_or(few, |number| (number + 1) / STEP * STEP - 1)
+        let in_work = large.into_iter().filter(|number| !is_idle(*number));
+        in_work.fold(quick.min(slow), Timestamp::min)
     }
 
     /// No commit above is seen.
