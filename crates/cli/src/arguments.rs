@@ -77,6 +77,9 @@ pub struct ShellArguments {
     /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
+    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
+    #[arg(long, value_name = "DIR")]
+    pub disk_dir: Option<PathBuf>,
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
@@ -142,6 +145,9 @@ pub struct ServeArguments {
     /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
     #[arg(long, value_name = "SIZE", default_value = "50%")]
     pub memory_max: MemorySize,
+    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
+    #[arg(long, value_name = "DIR")]
+    pub disk_dir: Option<PathBuf>,
     /// Memory for the sorts, joins and aggregates of one statement, such as 256MB.
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
     pub statement_memory: usize,

@@ -152,3 +152,23 @@ fn help_has_examples() {
         assert!(succeed(arguments).contains("Examples:"), "{arguments:?}");
     }
 }
+
+#[test]
+fn tables_lie_where_they_are_placed() {
+    let (dir, path) = database();
+    let fill = "CREATE TABLE latest (id INT PRIMARY KEY, kwh DOUBLE) WITH (placement = 'dram');
+                INSERT INTO latest SELECT id, kwh FROM meter; SELECT count(*) FROM latest";
+    assert!(succeed(&["shell", &path, "--format", "csv", "-c", fill]).ends_with("\n3\n"));
+    let look = "SELECT (SELECT count(*) FROM latest), (SELECT count(*) FROM meter)";
+    let counts = succeed(&["shell", &path, "--format", "csv", "-c", look]);
+    assert!(counts.ends_with("\n0,3\n"), "{counts}");
+    let checked = succeed(&["check", &path]);
+    assert!(!checked.contains("PROBLEM"), "{checked}");
+    let refused = entresol(&["shell", &path, "-c", "CREATE TABLE p (id INT) WITH (placement = 'pmem')"]);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("journal"), "{}", stderr(&refused));
+    let beside = dir.path().join("disk").display().to_string();
+    let refused = entresol(&["shell", &path, "--disk-dir", &beside, "-c", "SELECT 1"]);
+    assert!(!refused.status.success());
+    assert!(stderr(&refused).contains("persistent memory"), "{}", stderr(&refused));
+}

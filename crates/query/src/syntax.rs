@@ -83,6 +83,15 @@ pub(crate) fn refuse(verb: &str, clauses: &[(bool, &str)]) -> Result<()> {
     }
 }
 
+/// Does an expression have a subquery anywhere?
+pub(crate) fn has_subquery(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
 #[cfg(test)]
 mod tests {
     use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -100,13 +109,4 @@ mod tests {
         assert_eq!(name("public.\"Meters\"").unwrap(), "Meters");
         assert!(name("entresol.memory").is_err());
     }
-}
-
-/// Does an expression have a subquery anywhere?
-pub(crate) fn has_subquery(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
-        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
 }

@@ -112,7 +112,7 @@ impl StateContext {
                 self.reclaim.remove_unless(id, is_pending);
                 continue;
             };
-            if !state.dead.is_ready(&all_see) {
+            if !state.dead.is_ready(all_see) {
                 self.store_dead_keys(&state, patience);
                 continue;
             }

@@ -36,6 +36,7 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let database_options = Options {
         durability: arguments.durability,
         memory_max: arguments.memory_max,
+        disk_directory: arguments.disk_dir.clone(),
         query_memory_bytes_max: arguments.query_memory,
         max_snapshot_age: (!arguments.max_snapshot_age.is_zero()).then_some(arguments.max_snapshot_age),
         ..Options::default()

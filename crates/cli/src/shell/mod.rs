@@ -38,8 +38,12 @@ pub struct Shell {
 
 /// Runs `entresol shell`.
 pub fn run(arguments: &ShellArguments) -> Result<()> {
-    let options =
-        Options { durability: arguments.durability, memory_max: arguments.memory_max, ..Options::default() };
+    let options = Options {
+        durability: arguments.durability,
+        memory_max: arguments.memory_max,
+        disk_directory: arguments.disk_dir.clone(),
+        ..Options::default()
+    };
     let database = Database::open(&arguments.dir, options)?;
     let session = database.session()?;
     let mut shell = Shell { database, session, format: arguments.format, timing: false, finished: false };
