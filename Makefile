@@ -54,6 +54,10 @@ lint: setup ## Check the format and run clippy; every warning is an error.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+.PHONY: shape
+shape: ## Count files, lines, switches, cycles and doc comments of each crate, tests left out.
+	@tools/shape
+
 .PHONY: bench
 bench: setup ## Measure the floors, each figure beside what is asked of it.
 	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run $(BENCH) $(BENCH_ARGS)
