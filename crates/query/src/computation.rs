@@ -1,4 +1,4 @@
-//! What RETURNING and ON CONFLICT compute of rows: by expressions, or by a query if there are subqueries in them.
+//! Values that RETURNING and ON CONFLICT compute of rows: by expressions, or by a query if there are subqueries in them.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Computation {
         Ok(Computation::Query(Box::new(query)))
     }
 
-    /// Whether it reads tables, and so has to run before they are written.
+    /// Tells if it reads tables, and so has to run before they are written.
     pub(crate) fn reads_tables(&self) -> bool {
         self.plan().is_some()
     }
@@ -57,7 +57,7 @@ impl Computation {
         }
     }
 
-    /// What it gives for rows, in their order. The columns of the relations stand one behind the other.
+    /// Computes the values of rows, in their order. The columns of the relations stand one behind the other.
     pub(crate) async fn of(&self, session: &Session, rows: &RecordBatch) -> Result<RecordBatch> {
         let computed = match self {
             Computation::Query(query) => return query.run(session, rows).await,

@@ -40,13 +40,13 @@ pub(crate) struct OnConflict {
     update: Option<Assignments>,
 }
 
-/// What is to be written of the rows of a statement.
+/// Rows of a statement that are to be written, new and changed.
 pub(crate) struct Resolved {
     new: Vec<Row>,
     /// Of the rows that are changed: their old keys, and what they become.
     keys: Vec<Row>,
     changed: Vec<Row>,
-    /// Which of the rows that were given each of the new and of the changed is.
+    /// Places, among the rows that were given, of the new and of the changed ones.
     new_places: Vec<usize>,
     changed_places: Vec<usize>,
 }
@@ -120,7 +120,7 @@ impl OnConflict {
         Ok(OnConflict { arbiters, seen, update })
     }
 
-    /// Whether it reads tables, so that all rows have to come at once.
+    /// Tells if it reads tables, so that all rows have to come at once.
     pub(crate) fn reads_tables(&self) -> bool {
         self.computations().any(Computation::reads_tables)
     }

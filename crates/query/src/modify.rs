@@ -134,7 +134,7 @@ struct Inserter<'t> {
 }
 
 impl Inserter<'_> {
-    /// Whether ON CONFLICT or RETURNING read tables, so that all rows have to come at once.
+    /// Tells if ON CONFLICT or RETURNING read tables, so that all rows have to come at once.
     fn reads_tables(&self) -> bool {
         self.conflict.as_ref().is_some_and(OnConflict::reads_tables)
             || self.returning.as_ref().is_some_and(|returning| returning.computation.reads_tables())
@@ -197,7 +197,7 @@ pub(crate) async fn delete(
     Ok(result("DELETE", count, returning))
 }
 
-/// What RETURNING makes of the rows that a statement writes.
+/// RETURNING of one statement: its expressions, and their values for the rows so far.
 pub(crate) struct Returning {
     computation: Computation,
     columns: Vec<Column>,

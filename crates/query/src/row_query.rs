@@ -48,7 +48,7 @@ pub(crate) struct RowQuery {
     relations: Vec<(String, SchemaRef)>,
     /// Of the query without rows.
     pub(crate) plan: LogicalPlan,
-    /// What it computes.
+    /// Names and types of its values.
     pub(crate) fields: SchemaRef,
 }
 
@@ -73,7 +73,7 @@ impl RowQuery {
         Ok(RowQuery { what, query, relations, plan, fields })
     }
 
-    /// What it computes of rows, in their order. The columns of the relations stand one behind the other.
+    /// Computes the values of rows, in their order. The columns of the relations stand one behind the other.
     pub(crate) async fn run(&self, session: &Session, rows: &RecordBatch) -> Result<RecordBatch> {
         if rows.num_rows() == 0 {
             return Ok(RecordBatch::new_empty(Arc::clone(&self.fields)));

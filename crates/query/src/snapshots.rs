@@ -45,7 +45,7 @@ impl Sessions {
         self.sessions().iter().map(|session| session.expire(age_max)).sum()
     }
 
-    /// Who holds the snapshot of a transaction, and for how long: `session 7 of anna for 93 s`. None for transactions
+    /// Names the session that holds the snapshot of a transaction: `session 7 of anna for 93 s`. None for transactions
     /// that no session began.
     pub(crate) fn holder(&self, transaction: u64) -> Option<String> {
         self.sessions().iter().find_map(|session| session.holder(transaction))

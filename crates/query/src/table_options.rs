@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::notices::is_storage;
 use crate::past::kept_of;
 
-/// What a statement says of a table.
+/// Options of a table as a statement gives them.
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no history.
@@ -30,7 +30,7 @@ pub(crate) fn declared_options(create: &CreateTable) -> Result<DeclaredOptions> 
     }
 }
 
-/// Those that a statement names.
+/// Reads the options that a statement names.
 pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<DeclaredOptions> {
     let mut declared = DeclaredOptions::default();
     for option in options {
