@@ -141,6 +141,35 @@ fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
     assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
 }
 
+/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once.
+#[test]
+fn a_write_makes_an_object_small_again_that_grew_for_readers() {
+    let (context, state, clock) = two_states(KeyWidth::Eight);
+    // Commits that keep a history let timestamps follow the clock.
+    context.keep_history(clock.id(), Some(Duration::from_millis(10))).unwrap();
+    put(&context, &clock, 0, b"a first tick");
+    fill(&context, &state, 0..1000, Some(b"a value of some length"));
+    let small = context.pool().stats().allocated_bytes;
+    put(&context, &clock, 0, b"another");
+    let mut readers = Vec::new();
+    for _ in 0..5 {
+        readers.push(context.begin().unwrap());
+        fill(&context, &state, 0..1000, Some(b"another of that length"));
+    }
+    let grown = context.pool().stats().allocated_bytes;
+    assert!(grown > 2 * small, "{grown} bytes, {small} at first");
+    drop(readers);
+    fill(&context, &state, 0..1000, Some(b"written right afterwards"));
+    assert!(context.pool().stats().allocated_bytes >= grown, "a busy key keeps its room");
+    std::thread::sleep(Duration::from_millis(1100));
+    put(&context, &clock, 0, b"the second tick");
+    fill(&context, &state, 0..1000, Some(b"and written later once"));
+    let left = context.pool().stats().allocated_bytes;
+    assert!(left < small + small / 4, "{left} bytes, {small} at first, {grown} with readers");
+    let reader = context.begin().unwrap();
+    assert!((0..1000).all(|number| get(&reader, &state, number).unwrap() == b"and written later once"));
+}
+
 /// Keys that a long reader sees do not keep those back that it does not see, wherever they lie in the index.
 #[test]
 fn what_has_to_wait_does_not_stand_before_what_need_not() {
