@@ -88,7 +88,7 @@ impl Session {
         inner.begin_timed_statement();
         let collected = self.shared.0.block_on(async move {
             let outcome = inner.run_prepared(statement, values).await?;
-            outcome.collect().await
+            inner.collect(outcome).await
         });
         Ok(collected?)
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::Dialect;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
@@ -41,7 +40,8 @@ use crate::intervals::{self, IntervalOperators, IntervalOrder};
 use crate::multisets::Multisets;
 use crate::numbers::{self, DoubleBesideDecimal};
 use crate::overflow::{CheckedArithmetic, CheckedConstants};
-use crate::result::{Collected, StatementResult};
+use crate::result::{Outcome, StatementResult};
+use crate::row_buffer::RowBuffer;
 use crate::running::Running;
 use crate::scan::BATCH_ROWS;
 use crate::schemas::{CATALOG, Names, SCHEMA};
@@ -52,7 +52,7 @@ use crate::subqueries::{LiftedSubqueries, Membership};
 use crate::syntax::table_name;
 use crate::truth_tests::TruthTests;
 use crate::views::Views;
-use crate::zones::{self, DatesBesideMoments, LocalTimes, Zone};
+use crate::zones::{self, DatesBesideMoments, LocalTimes};
 use crate::{
     assignment, compatible, definition, explain, limits, literals, merged, modify, past, ranks, refusals,
     table_options, to_char, typing, write,
@@ -193,18 +193,14 @@ pub(crate) fn columns_of(statement: &EngineStatement, plan: &LogicalPlan) -> Sch
     }
 }
 
-pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Result<StatementResult> {
+/// Starts a query, whose rows come as they are computed; EXPLAIN is done at once.
+pub(crate) async fn query(session: &Session, statement: EngineStatement) -> Result<Outcome> {
     if let EngineStatement::Explain(explain) = &statement {
         let explain = explain.clone();
         let batches = plan_query(session, statement).await?.collect().await?;
-        return explain::result(&explain, &batches);
+        return Ok(explain::result(&explain, &batches)?.stream());
     }
-    let frame = plan_query(session, statement).await?;
-    let schema = Arc::clone(frame.schema().inner());
-    let batches = frame.collect().await?;
-    // The computed batches know best, e.g. what may be NULL.
-    let schema = batches.first().map_or(schema, RecordBatch::schema);
-    Ok(StatementResult::Rows(Collected { schema, batches }))
+    Ok(Outcome::Rows(plan_query(session, statement).await?.execute_stream().await?))
 }
 
 /// SET and RESET of the engine's own options.
@@ -214,17 +210,13 @@ pub(crate) async fn set(session: &Session, statement: EngineStatement) -> Result
     Ok(StatementResult::Done { verb: "SET" })
 }
 
-pub(crate) async fn insert(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Insert,
-) -> Result<StatementResult> {
+pub(crate) async fn insert(session: &Session, tx: &Arc<Transaction>, statement: &Insert) -> Result<Outcome> {
     if modify::concerns_insert(&session.catalog, statement)? {
         return modify::insert(session, tx, statement).await;
     }
     let source = source::insert(&session.catalog, statement)?;
     let rows = insert_from(session, tx, &source).await?;
-    Ok(StatementResult::Count { verb: "INSERT", rows })
+    Ok(Outcome::Count { verb: "INSERT", rows })
 }
 
 async fn insert_from(session: &Session, tx: &Arc<Transaction>, source: &InsertSource) -> Result<u64> {
@@ -239,7 +231,7 @@ async fn insert_from(session: &Session, tx: &Arc<Transaction>, source: &InsertSo
     }
     let frame = plan_query(session, query_statement(query.clone())).await?;
     check_columns(source, &frame)?;
-    insert_frame(tx, table, &source.targets, frame, &session.zone).await
+    insert_frame(session, tx, table, &source.targets, frame).await
 }
 
 /// Inserts rows that need no query.
@@ -253,16 +245,17 @@ pub(crate) fn insert_rows(tx: &Transaction, table: &Table, rows: &[Row]) -> Resu
 
 /// Inserts the rows of a query as they are computed, unless it reads the table that they go to.
 async fn insert_frame(
+    session: &Session,
     tx: &Arc<Transaction>,
     table: &Table,
     targets: &[usize],
     frame: DataFrame,
-    zone: &Zone,
 ) -> Result<u64> {
+    let zone = &session.zone;
     let mut inserted = 0;
     if reads(frame.logical_plan(), table)? {
-        for batch in frame.collect().await? {
-            inserted += write::insert(tx, table, targets, &batch, zone)?;
+        for batch in RowBuffer::of_query(session, frame).await?.batches() {
+            inserted += write::insert(tx, table, targets, batch, zone)?;
         }
         return Ok(inserted);
     }
@@ -300,41 +293,34 @@ pub(crate) fn reads(plan: &LogicalPlan, table: &Table) -> Result<bool> {
     Ok(found)
 }
 
-pub(crate) async fn update(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Update,
-) -> Result<StatementResult> {
+pub(crate) async fn update(session: &Session, tx: &Arc<Transaction>, statement: &Update) -> Result<Outcome> {
     if modify::concerns_update(&session.catalog, statement) {
         return modify::update(session, tx, statement).await;
     }
     let source = source::update(&session.catalog, statement)?;
-    let batches = changes(session, &source).await?;
-    let rows = write::update(tx, &source, &batches, &session.zone)?;
-    Ok(StatementResult::Count { verb: "UPDATE", rows })
+    let changes = changes(session, &source).await?;
+    let rows = write::update(tx, &source, changes.batches(), &session.zone)?;
+    Ok(Outcome::Count { verb: "UPDATE", rows })
 }
 
-pub(crate) async fn delete(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Delete,
-) -> Result<StatementResult> {
+pub(crate) async fn delete(session: &Session, tx: &Arc<Transaction>, statement: &Delete) -> Result<Outcome> {
     if modify::concerns_delete(statement) {
         return modify::delete(session, tx, statement).await;
     }
     let source = source::delete(&session.catalog, statement)?;
-    let batches = changes(session, &source).await?;
-    let rows = write::delete(tx, &source, &batches, &session.zone)?;
-    Ok(StatementResult::Count { verb: "DELETE", rows })
+    let changes = changes(session, &source).await?;
+    let rows = write::delete(tx, &source, changes.batches(), &session.zone)?;
+    Ok(Outcome::Count { verb: "DELETE", rows })
 }
 
-pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<Vec<RecordBatch>> {
+/// The keys of the rows that a statement changes, and their new values.
+pub(crate) async fn changes(session: &Session, source: &ChangeSource) -> Result<RowBuffer> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
     let new = frame.schema().fields().iter().skip(source.old.len());
     for (field, &target) in new.zip(&source.assigned) {
         assignment::check(source.table.name(), &source.table.schema().columns()[target], field.data_type())?;
     }
-    Ok(frame.collect().await?)
+    RowBuffer::of_query(session, frame).await
 }
 
 pub(crate) async fn create_table(session: &Session, create: &CreateTable) -> Result<StatementResult> {
@@ -411,7 +397,7 @@ async fn fill(session: &Session, name: &str, frame: DataFrame) -> Result<u64> {
     let writer = session.catalog.begin()?;
     session.attend(&writer);
     let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
-    let rows = insert_frame(&writer, &table, &targets, frame, &session.zone).await?;
+    let rows = insert_frame(session, &writer, &table, &targets, frame).await?;
     commit_after(began, &writer, session.durability(), &session.running).await?;
     Ok(rows)
 }

@@ -71,9 +71,9 @@ impl Session {
         Ok(StatementResult::Done { verb: "PREPARE" })
     }
 
-    pub(crate) async fn execute_named(&mut self, name: &str, arguments: &[Expr]) -> Result<StatementResult> {
+    pub(crate) async fn execute_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
         let started = self.start_named(name, arguments).await;
-        started.map_err(|error| self.failing(error))?.collect().await
+        started.map_err(|error| self.failing(error))
     }
 
     async fn start_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {

@@ -27,7 +27,8 @@ use crate::defaults::{self, Defaults};
 use crate::engine::{self, query_statement};
 use crate::error::Result;
 use crate::expressions::returned_items;
-use crate::result::{Collected, StatementResult};
+use crate::result::Outcome;
+use crate::row_buffer::RowBuffer;
 use crate::session::Session;
 use crate::source::{self, ChangeSource, InsertSource};
 use crate::types::visible_schema;
@@ -51,11 +52,7 @@ pub(crate) fn concerns_delete(delete: &Delete) -> bool {
     delete.returning.is_some()
 }
 
-pub(crate) async fn insert(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Insert,
-) -> Result<StatementResult> {
+pub(crate) async fn insert(session: &Session, tx: &Arc<Transaction>, statement: &Insert) -> Result<Outcome> {
     let source = source::any_insert(&session.catalog, statement)?;
     let table = Arc::clone(&source.table);
     generated::check_inserted(&session.catalog, &table, &source.targets, statement)?;
@@ -101,9 +98,10 @@ async fn insert_from(session: &Session, source: &InsertSource, inserter: &mut In
         Ok(rows)
     };
     if inserter.reads_tables() || engine::reads(frame.logical_plan(), table)? {
+        let computed = RowBuffer::of_query(session, frame).await?;
         let mut rows = Vec::new();
-        for batch in frame.collect().await? {
-            rows.append(&mut complete(&batch)?);
+        for batch in computed.batches() {
+            rows.append(&mut complete(batch)?);
         }
         return inserter.insert(rows).await;
     }
@@ -155,17 +153,13 @@ impl Inserter<'_> {
     }
 }
 
-pub(crate) async fn update(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Update,
-) -> Result<StatementResult> {
+pub(crate) async fn update(session: &Session, tx: &Arc<Transaction>, statement: &Update) -> Result<Outcome> {
     let source = source::any_update(&session.catalog, statement)?;
     let values = statement.assignments.iter().map(|assignment| &assignment.value);
     let assigned = source.assigned.iter().copied().zip(values);
     generated::check_assigned(&session.catalog, &source.table, assigned)?;
-    let batches = engine::changes(session, &source).await?;
-    let (old_keys, rows) = write::updated(&source, &batches, &session.zone)?;
+    let changes = engine::changes(session, &source).await?;
+    let (old_keys, rows) = write::updated(&source, changes.batches(), &session.zone)?;
     let table = &source.table;
     Checks::new(session.context.state(), table)?.check(&rows)?;
     let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
@@ -176,16 +170,12 @@ pub(crate) async fn update(
     Ok(result("UPDATE", rows.len() as u64, returning))
 }
 
-pub(crate) async fn delete(
-    session: &Session,
-    tx: &Arc<Transaction>,
-    statement: &Delete,
-) -> Result<StatementResult> {
+pub(crate) async fn delete(session: &Session, tx: &Arc<Transaction>, statement: &Delete) -> Result<Outcome> {
     let source = source::any_delete(&session.catalog, statement)?;
-    let batches = engine::changes(session, &source).await?;
+    let changes = engine::changes(session, &source).await?;
     let ChangeSource { table, old, .. } = &source;
     let mut deleted = Vec::new();
-    for batch in &batches {
+    for batch in changes.batches() {
         deleted.extend(assignment::rows(table, old, batch, &session.zone)?);
     }
     let mut returning = Returning::new(session, table, &source.name, statement.returning.as_deref()).await?;
@@ -202,7 +192,7 @@ pub(crate) struct Returning {
     computation: Computation,
     columns: Vec<Column>,
     schema: SchemaRef,
-    batches: Vec<RecordBatch>,
+    computed: RowBuffer,
 }
 
 impl Returning {
@@ -219,7 +209,8 @@ impl Returning {
         let items = returned_items(items, &relations)?;
         let computation = Computation::new(session, "RETURNING", &relations, &items).await?;
         let columns = table.schema().visible_columns().to_vec();
-        Ok(Some(Returning { computation, columns, schema, batches: Vec::new() }))
+        let computed = RowBuffer::new(session);
+        Ok(Some(Returning { computation, columns, schema, computed }))
     }
 
     /// The columns that it gives.
@@ -234,16 +225,16 @@ impl Returning {
 
     async fn add(&mut self, session: &Session, rows: &[&Row]) -> Result<()> {
         let batch = rows::batch(&self.schema, &self.columns, rows)?;
-        self.batches.push(self.computation.of(session, &batch).await?);
-        Ok(())
+        self.computed.push(self.computation.of(session, &batch).await?)
     }
 }
 
 /// The result of a statement, with what RETURNING made of the rows.
-fn result(verb: &'static str, rows: u64, returning: Option<Returning>) -> StatementResult {
+fn result(verb: &'static str, rows: u64, returning: Option<Returning>) -> Outcome {
     let Some(returning) = returning else {
-        return StatementResult::Count { verb, rows };
+        return Outcome::Count { verb, rows };
     };
-    let schema = returning.batches.first().map_or_else(|| returning.fields(), RecordBatch::schema);
-    StatementResult::Returned { verb, rows, returned: Collected { schema, batches: returning.batches } }
+    let computed = returning.computed.batches().first();
+    let schema = computed.map_or_else(|| returning.fields(), RecordBatch::schema);
+    Outcome::Returned { verb, rows, returned: returning.computed.into_stream(schema) }
 }

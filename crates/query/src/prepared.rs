@@ -21,7 +21,6 @@
 
 mod kept;
 mod run;
-mod watched;
 
 use std::sync::Arc;
 

@@ -4,9 +4,10 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::TryStreamExt;
 
 use crate::error::Result;
+use crate::row_buffer::RowBuffer;
+use crate::session::Session;
 
 /// What a statement gave. Its rows are collected, or come as they are computed ([`Outcome`]).
 #[derive(Clone)]
@@ -64,11 +65,6 @@ impl Collected {
         let batches = futures::stream::iter(self.batches.into_iter().map(Ok));
         Box::pin(RecordBatchStreamAdapter::new(self.schema, batches))
     }
-
-    async fn of(stream: SendableRecordBatchStream) -> Result<Collected> {
-        let schema = stream.schema();
-        Ok(Collected { schema, batches: stream.try_collect().await? })
-    }
 }
 
 impl StatementResult {
@@ -85,17 +81,25 @@ impl StatementResult {
     }
 }
 
-impl Outcome {
-    /// The same with its rows collected.
-    pub async fn collect(self) -> Result<StatementResult> {
-        Ok(match self {
-            StatementResult::Rows(stream) => StatementResult::Rows(Collected::of(stream).await?),
+impl Session {
+    /// The outcome of a statement with its rows collected, within the memory of the session while they come.
+    pub async fn collect(&self, outcome: Outcome) -> Result<StatementResult> {
+        Ok(match outcome {
+            StatementResult::Rows(rows) => StatementResult::Rows(self.collected(rows).await?),
             StatementResult::Count { verb, rows } => StatementResult::Count { verb, rows },
             StatementResult::Returned { verb, rows, returned } => {
-                StatementResult::Returned { verb, rows, returned: Collected::of(returned).await? }
+                StatementResult::Returned { verb, rows, returned: self.collected(returned).await? }
             }
             StatementResult::Done { verb } => StatementResult::Done { verb },
         })
+    }
+
+    async fn collected(&self, mut rows: SendableRecordBatchStream) -> Result<Collected> {
+        let schema = rows.schema();
+        let batches = RowBuffer::new(self).filled_from(&mut rows).await?.into_batches();
+        // The computed batches know best, e.g. what may be NULL.
+        let schema = batches.first().map_or(schema, RecordBatch::schema);
+        Ok(Collected { schema, batches })
     }
 }
 

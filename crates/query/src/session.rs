@@ -27,6 +27,7 @@ use entresol_transactions::Transaction;
 
 use crate::backup;
 use crate::block::{Block, StatementGuard};
+use crate::block_rows::BlockRows;
 use crate::bounded;
 use crate::catalog::view::Source;
 use crate::cursor::Cursors;
@@ -40,7 +41,7 @@ use crate::functions::{self, Facts};
 use crate::past;
 use crate::point;
 use crate::provider::Current;
-use crate::result::StatementResult;
+use crate::result::{Outcome, StatementResult};
 use crate::running::{Running, StopsIfDropped};
 use crate::sequences;
 use crate::set;
@@ -154,7 +155,8 @@ impl Session {
         let mut results = Vec::new();
         for command in parse(sql)? {
             self.begin_timed_statement();
-            results.push(self.run(command).await?);
+            let outcome = self.run(command).await?;
+            results.push(self.collect(outcome).await?);
         }
         Ok(results)
     }
@@ -247,8 +249,9 @@ impl Session {
         }
     }
 
-    pub(crate) async fn run(&mut self, command: Command) -> Result<StatementResult> {
-        match command {
+    pub(crate) async fn run(&mut self, command: Command) -> Result<Outcome> {
+        let result = match command {
+            Command::Execute { name, arguments } => return self.execute_named(&name, &arguments).await,
             Command::Begin(modes) => self.begin(&modes),
             Command::BeginAsOf(moment) => self.begin_as_of(&moment).await,
             Command::SetAsOf(moment) => self.set_as_of(&moment).await,
@@ -281,7 +284,6 @@ impl Session {
             Command::Prepare { name, types, command, source } => {
                 self.prepare_named(&name, &types, *command, source).await
             }
-            Command::Execute { name, arguments } => self.execute_named(&name, &arguments).await,
             Command::Deallocate(name) => self.deallocate(name.as_deref()),
             Command::Declare { name, query } => self.declare(&name, *query).await,
             Command::Motion(motion) => self.move_cursor(&motion).await,
@@ -291,8 +293,9 @@ impl Session {
                 let analyzed = upkeep::analyze(self, &statement);
                 analyzed.map_err(|error| self.failing(error))
             }
-            command => self.run_statement(command).await,
-        }
+            command => return self.run_statement(command).await,
+        };
+        Ok(result?.stream())
     }
 
     fn begin(
@@ -368,9 +371,10 @@ impl Session {
     }
 
     /// Runs a statement in the open block, or as a transaction of its own.
-    async fn run_statement(&mut self, command: Command) -> Result<StatementResult> {
+    async fn run_statement(&mut self, command: Command) -> Result<Outcome> {
         let Some(block) = &mut self.block else { return self.run_alone(command).await };
         block.check(command.writes())?;
+        let failure = Arc::clone(block.failure());
         let transaction = block.next_statement()?;
         let result = match &command {
             Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
@@ -383,26 +387,32 @@ impl Session {
             }
             command => self.run_in(&transaction, command).await,
         };
-        result.map_err(|error| self.failing(error))
+        match result {
+            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(BlockRows { stream, failure }))),
+            result => result.map_err(|error| self.failing(error)),
+        }
     }
 
-    async fn run_alone(&mut self, command: Command) -> Result<StatementResult> {
+    async fn run_alone(&mut self, command: Command) -> Result<Outcome> {
         if let Command::CreateTable(create) = &command {
-            return engine::create_table(self, create).await;
+            return Ok(engine::create_table(self, create).await?.stream());
         }
         if command.is_definition() || matches!(command, Command::Backup(_)) {
             // Its steps take effect one by one, on threads that nobody stops: its result is what happened.
             self.begin_definite()?;
         }
-        match &command {
-            Command::Define(statement) => return define::run(self, statement).await,
-            Command::Sequence(statement) => return sequences::run(self, statement).await,
-            Command::Backup(destination) => return backup::run(self, destination.clone()).await,
-            Command::Vacuum(vacuum) => return vacuum::run(self, vacuum).await,
+        let done = match &command {
+            Command::Define(statement) => Some(define::run(self, statement).await?),
+            Command::Sequence(statement) => Some(sequences::run(self, statement).await?),
+            Command::Backup(destination) => Some(backup::run(self, destination.clone()).await?),
+            Command::Vacuum(vacuum) => Some(vacuum::run(self, vacuum).await?),
             Command::DropTable { if_exists, names, cascade } => {
-                return define::drop_tables(self, *if_exists, names, *cascade).await;
+                Some(define::drop_tables(self, *if_exists, names, *cascade).await?)
             }
-            _ => {}
+            _ => None,
+        };
+        if let Some(done) = done {
+            return Ok(done.stream());
         }
         let mut retries = 0;
         loop {
@@ -433,7 +443,7 @@ impl Session {
         tokio::time::sleep(retry_wait(retries)).await;
     }
 
-    async fn run_once(&mut self, command: &Command) -> Result<StatementResult> {
+    async fn run_once(&mut self, command: &Command) -> Result<Outcome> {
         let began = Instant::now();
         let transaction = self.catalog.begin()?;
         let result = self.run_in(&transaction, command).await?;
@@ -448,7 +458,7 @@ impl Session {
         &mut self,
         transaction: &Arc<Transaction>,
         command: &Command,
-    ) -> Result<StatementResult> {
+    ) -> Result<Outcome> {
         self.attend(transaction);
         let guard = command.writes().then(|| StatementGuard::new(transaction));
         if transaction.as_of().is_none()
@@ -456,19 +466,19 @@ impl Session {
             && let Some(given) = point.run(transaction, &[])?
         {
             guard.into_iter().for_each(StatementGuard::keep);
-            return Ok(given.into());
+            return Ok(StatementResult::from(given).stream());
         }
         let _bound = Bound::new(&self.current, transaction);
         let result = match command {
             Command::Insert(insert) => engine::insert(self, transaction, insert).await,
             Command::Update(update) => engine::update(self, transaction, update).await,
             Command::Delete(delete) => engine::delete(self, transaction, delete).await,
-            Command::Truncate(truncate) => upkeep::truncate(self, transaction, truncate).await,
+            Command::Truncate(truncate) => Ok(upkeep::truncate(self, transaction, truncate).await?.stream()),
             Command::Query(statement) => engine::query(self, (**statement).clone()).await,
             Command::ExplainWrite { explain, command } => {
-                self.explain_write(transaction, explain, command).await
+                Ok(self.explain_write(transaction, explain, command).await?.stream())
             }
-            Command::Engine(statement) => engine::set(self, (**statement).clone()).await,
+            Command::Engine(statement) => Ok(engine::set(self, (**statement).clone()).await?.stream()),
             other => Err(Error::Internal(format!("{other:?} is not run in a transaction"))),
         }?;
         if let Some(guard) = guard {
@@ -495,7 +505,7 @@ impl Session {
         let started = Instant::now();
         // A statement inside of a statement: the future would contain itself.
         match Box::pin(self.run_in(transaction, command)).await? {
-            StatementResult::Count { verb, rows } | StatementResult::Returned { verb, rows, .. } => {
+            Outcome::Count { verb, rows } | Outcome::Returned { verb, rows, .. } => {
                 explain::written(verb, rows, started.elapsed(), &plan)
             }
             other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),

@@ -10,11 +10,12 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use entresol_transactions::Transaction;
 
-use super::watched::Watched;
 use super::{Planned, Prepared, Work};
 use crate::block::StatementGuard;
+use crate::block_rows::BlockRows;
 use crate::error::{Error, Result};
 use crate::parameters;
+
 use crate::result::{Outcome, Short, StatementResult};
 use crate::session::{Session, commit_after, commit_waits};
 use crate::zones::UTC;
@@ -30,7 +31,7 @@ impl Session {
         let converted = prepared.values(values, &self.zone)?;
         let values = converted.as_deref().unwrap_or(values);
         if !command.is_rows() {
-            return Ok(self.run(command.clone()).await?.stream());
+            return self.run(command.clone()).await;
         }
         let writes = command.writes();
         let Some(block) = &mut self.block else {
@@ -49,7 +50,7 @@ impl Session {
         let failure = Arc::clone(block.failure());
         let transaction = block.next_statement()?;
         match self.run_prepared_in(&transaction, prepared, values, writes).await {
-            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(Watched { stream, failure }))),
+            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(BlockRows { stream, failure }))),
             Ok(outcome) => Ok(outcome),
             Err(error) => {
                 failure.set(&error);
@@ -169,7 +170,7 @@ impl Session {
                     Error::Internal("a statement that was prepared is not there any more".into())
                 })?;
                 command.substitute(values)?;
-                Ok(self.run_in(transaction, &command).await?.stream())
+                self.run_in(transaction, &command).await
             }
         }
     }

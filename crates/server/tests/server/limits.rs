@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use entresol_server::{Limits, ServerOptions};
-use tokio_postgres::NoTls;
+use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use crate::raw::{Raw, extended, message, shorts, startup};
 use crate::support::{Served, code, one, options};
@@ -154,6 +154,45 @@ async fn memory_of_a_statement_is_bounded() {
                   HAVING array_agg(value) IS NOT NULL) AS g";
     assert_eq!(code(client.batch_execute(greedy).await), "53200");
     assert_eq!(one(&client, "SELECT 1").await, "1");
+    drop(client);
+    served.eventually("memory is back", |counts| counts.connections == 0).await;
+    served.memory_is_back().await;
+    served.stop().await;
+}
+
+/// Rows go to the client as they are computed, whatever they come from; those that a statement has to hold are counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_sent_need_no_memory_and_rows_that_are_held_do() {
+    let served = Served::with(limited(|limits| limits.statement_memory_bytes = 4 << 20)).await;
+    let client = served.client().await;
+    client
+        .batch_execute("CREATE TABLE t (id BIGINT PRIMARY KEY, x BIGINT) WITH (history = '1 h')")
+        .await
+        .unwrap();
+    client.batch_execute("INSERT INTO t SELECT g, g FROM generate_series(1, 400000) g(g)").await.unwrap();
+    client.batch_execute("PREPARE series AS SELECT value FROM generate_series(1, 1000000)").await.unwrap();
+    let sent = [
+        ("SELECT value FROM generate_series(1, 1000000)", 1_000_000),
+        ("EXECUTE series", 1_000_000),
+        ("SELECT * FROM t FOR SYSTEM_TIME AS OF now()", 400_000),
+        ("SELECT * FROM t LIMIT (SELECT 300000)", 300_000),
+    ];
+    for (sql, count) in sent {
+        let rows = client.simple_query(sql).await.unwrap();
+        let rows = rows.iter().filter(|message| matches!(message, SimpleQueryMessage::Row(_)));
+        assert_eq!(rows.count(), count, "{sql}");
+    }
+    let held = [
+        "UPDATE t SET x = x + 1",
+        "DELETE FROM t",
+        "INSERT INTO t SELECT id + 1000000, x FROM t",
+        "INSERT INTO t SELECT id + 1000000, x FROM t RETURNING id",
+        "INSERT INTO t SELECT g, g FROM generate_series(1000000, 2000000) g(g) RETURNING id, x",
+    ];
+    for sql in held {
+        assert_eq!(code(client.batch_execute(sql).await), "53200", "{sql}");
+    }
+    assert_eq!(one(&client, "SELECT count(*) || ' ' || sum(x) FROM t").await, "400000 80000200000");
     drop(client);
     served.eventually("memory is back", |counts| counts.connections == 0).await;
     served.memory_is_back().await;

@@ -1,4 +1,4 @@
-//! Rows that watch over their block.
+//! Rows of a statement of a block, which fails with them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use futures::{Stream, StreamExt};
 use crate::block::Failure;
 
 /// Rows of a statement of a block, which fails with them.
-pub(super) struct Watched {
-    pub(super) stream: SendableRecordBatchStream,
-    pub(super) failure: Arc<Failure>,
+pub(crate) struct BlockRows {
+    pub(crate) stream: SendableRecordBatchStream,
+    pub(crate) failure: Arc<Failure>,
 }
 
-impl Stream for Watched {
+impl Stream for BlockRows {
     type Item = EngineResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -30,7 +30,7 @@ impl Stream for Watched {
     }
 }
 
-impl RecordBatchStream for Watched {
+impl RecordBatchStream for BlockRows {
     fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }
