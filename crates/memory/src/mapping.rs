@@ -337,6 +337,11 @@ impl Mapping {
         unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
     }
 
+    /// Has the memory of an aligned range come in huge pages again, or in small ones.
+    pub(crate) fn advise_huge(&self, offset: u64, bytes: u64, is_huge: bool) -> bool {
+        self.advise(offset, bytes, if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })
+    }
+
     /// The addresses that pool offsets can have.
     pub(crate) fn addresses(&self) -> std::ops::Range<usize> {
         let start = self.base.addr();

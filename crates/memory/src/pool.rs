@@ -12,6 +12,7 @@ mod allocation_map;
 mod backup;
 mod inspection;
 mod lifecycle;
+mod small_pages;
 mod space;
 
 pub use allocation_map::AllocationMap;
@@ -38,6 +39,7 @@ use crate::mutants::{active, intact};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
+use small_pages::SmallPages;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,6 +124,8 @@ pub struct Pool {
     memory: Option<Arc<MemoryBudget>>,
     /// On `volatile` with a budget: the memory of what is in use.
     held: Option<Mutex<MemoryReservation>>,
+    /// On `journal`: where memory comes in small pages because a part was given back.
+    small_pages: SmallPages,
 }
 
 impl Pool {
@@ -325,6 +329,20 @@ impl Pool {
         self.allocator.reserve(self, bytes)
     }
 
+    /// A place for an object of `bytes` that is as good as [`Pool::reserve`]'s and lies before the one at `offset`, if that lies
+    /// in a part of the pool that is to become free: whoever rewrites an object asks, so that slabs far back get empty.
+    /// `None`, in most cases after one load, if the object lies well where it is.
+    #[inline]
+    pub fn reserve_before(&self, offset: u64, bytes: usize) -> Result<Option<Reservation<'_>>> {
+        self.allocator.reserve_before(self, offset, bytes)
+    }
+
+    /// Looks anew which objects had better move when they are rewritten ([`Pool::reserve_before`]). Costs a look at each slab
+    /// that is partly used, under the lock of its size class; meant for every few seconds.
+    pub fn pack(&self) {
+        self.allocator.pack(self);
+    }
+
     /// An empty publication.
     #[inline]
     pub fn publication(&self) -> Publication<'_> {
@@ -445,7 +463,7 @@ impl Pool {
         }
         self.domain.check_healthy()?;
         // Given back at the very end: the clean mark makes a checkpoint anyway.
-        let free = self.allocator.hold_free_space(self);
+        let free = self.allocator.hold_free_space(self, 0);
         self.fence();
         if let Domain::Journal(journal) = &self.domain {
             journal.close(HEADER_CLEAN)?;

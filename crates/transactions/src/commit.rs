@@ -152,7 +152,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         interleave::at("a commit holds what it names");
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
-        let planned = plan(snapshot, writes, &context.active.snapshots(), context.options());
+        let planned = plan(snapshot, writes, &context.active, context.options());
         let Some(steps) = planned? else { continue };
         if steps.keys.is_empty() {
             let cts = place_of_nothing(context, &groups, snapshot)?;

@@ -337,6 +337,11 @@ impl<'p> VersionedObject<'p> {
         valid.map(|(cts, dts)| if counts(dts) { cts.max(dts) } else { cts }).max().unwrap_or(0)
     }
 
+    /// How many versions were written after this time, as far as they are still here.
+    pub(crate) fn versions_after(&self, time: Timestamp) -> usize {
+        slots(self.bitmap()).filter(|&slot| self.header(slot).0 > time).count()
+    }
+
     /// May the key be dead, as far as this snapshot can tell?
     pub(crate) fn seems_dead(&self, snapshot: Snapshot, invalid: &InvalidRanges) -> bool {
         slots(self.bitmap()).all(|slot| {

@@ -11,7 +11,7 @@ use entresol_memory::Reservation;
 use entresol_memory::mutants::active;
 use entresol_structures::{KeyBytes, OrderedIndex};
 
-use crate::active::Snapshots;
+use crate::active::{ActiveTransactions, Snapshots};
 use crate::chain::{self, Chain, Pruned};
 use crate::history::{Ending, History, Superseded};
 use crate::object::{Census, Shape, VERSION_SLOTS_MAX, VersionedObject};
@@ -83,10 +83,11 @@ type Wanted<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 pub(crate) fn plan<'a>(
     snapshot: Snapshot,
     writes: &'a WriteSet,
-    snapshots: &Snapshots,
+    active: &ActiveTransactions,
     options: &ContextOptions,
 ) -> Result<Option<Steps<'a, 'a>>> {
-    let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), options };
+    let snapshots = &active.snapshots();
+    let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
     let mut steps = Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new() };
     // Before anything is said of dropped states: who was cut off may have written one of them for good reason.
     for writes in writes.states.values() {
@@ -98,15 +99,16 @@ pub(crate) fn plan<'a>(
     Ok((planner.plan_all(writes, &mut steps)? == Planned::Yes).then_some(steps))
 }
 
-/// How long ago a key was written last, in nanoseconds, for its object to be made small again: one that is written all the time
-/// would grow again at once.
-const CALM_NS: Timestamp = 1_000_000_000;
+/// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object to be made small
+/// again: one that is written all the time would grow again at once.
+pub(crate) const CALM_NS: Timestamp = 1_000_000_000;
 
 struct Planner<'s> {
     snapshot: Snapshot,
     snapshots: &'s Snapshots,
     /// Of states that nobody reads at a snapshot.
     newest_only: Snapshots,
+    active: &'s ActiveTransactions,
     options: &'s ContextOptions,
 }
 
@@ -208,6 +210,15 @@ impl Planner<'_> {
         if let Some(shape) = self.shrunk(&object, &census, value.len()) {
             return self.build(state, key, value, (shape, Some(Box::new((object, census)))), steps);
         }
+        if object.holds(value.len())
+            && census.needed.count_ones() <= 1
+            && let Some(reservation) = state.pool().reserve_before(offset, object.shape().bytes())?
+        {
+            let shape = object.shape().filling(reservation.bytes());
+            let replaced = Some(Box::new((object, census)) as Replaced<'_>);
+            steps.push(Step::Build { state, key, value, reservation, shape, replaced });
+            return Ok(Planned::Yes);
+        }
         if let Some(slot) = object.free_slot(&census)
             && object.holds(value.len())
         {
@@ -237,8 +248,11 @@ impl Planner<'_> {
     /// A smaller shape for the object of a key that is written rarely, and has grown for snapshots that are gone.
     fn shrunk(&self, object: &VersionedObject<'_>, census: &Census, value_bytes: usize) -> Option<Shape> {
         let slots = self.options.version_slots;
-        let is_calm = self.snapshot.none_above().saturating_sub(census.newest) > CALM_NS;
-        if object.shape().slots() <= slots || census.needed.count_ones() > 1 || !is_calm {
+        if object.shape().slots() <= slots || census.needed.count_ones() > 1 {
+            return None;
+        }
+        let recently = self.active.drawn().saturating_sub(CALM_NS);
+        if object.versions_after(recently) >= slots {
             return None;
         }
         let kept_bytes =

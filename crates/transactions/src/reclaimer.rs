@@ -63,6 +63,7 @@ impl Reclaimer {
                 stop: Arc::clone(&stop),
                 last: None,
                 drawn: 0,
+                is_busy: false,
                 free: FreeSpace::new(return_after),
                 volatile: FreeSpace::new(return_after),
                 disk: FreeSpace::new(return_after),
@@ -107,8 +108,10 @@ struct Work {
     stop: Arc<AtomicBool>,
     /// The state that was worked on last.
     last: Option<StateId>,
-    /// The newest timestamp at the last look: whether somebody commits.
+    /// The newest timestamp at the last look.
     drawn: Timestamp,
+    /// Somebody has committed between the last two looks.
+    is_busy: bool,
     free: FreeSpace,
     /// The same of the volatile pool, and of that on disk.
     volatile: FreeSpace,
@@ -120,6 +123,7 @@ impl Work {
         let (mut done, mut told) = (VacuumStats::default(), Instant::now());
         while !self.stop.load(Ordering::Acquire) {
             let began = Instant::now();
+            self.follow_clock();
             match self.slice(&mut done) {
                 Ok(true) => self.rest(began.elapsed()),
                 Ok(false) => self.context.reclaim.wait(TICK),
@@ -137,6 +141,14 @@ impl Work {
                 (done, told) = (VacuumStats::default(), Instant::now());
             }
         }
+    }
+
+    /// Keeps timestamps near the clock where commits do not: planning tells by them which keys are written rarely.
+    fn follow_clock(&mut self) {
+        let active = &self.context.active;
+        self.is_busy = active.drawn() != self.drawn;
+        active.catch_up(self.context.clock.now_ns());
+        self.drawn = active.drawn();
     }
 
     /// A slice of work; false if there is nothing to do.
@@ -163,9 +175,7 @@ impl Work {
 
     /// Leaves the processor, and the locks, to whoever commits.
     fn rest(&mut self, took: Duration) {
-        let drawn = self.context.active.drawn();
-        let is_busy = std::mem::replace(&mut self.drawn, drawn) != drawn;
-        if is_busy {
+        if self.is_busy {
             let is_behind = self.context.reclaim.dead() > BEHIND || self.context.prune_is_late();
             let times = if is_behind { 1 } else { 3 };
             std::thread::sleep((took * times).min(REST_MAX));
@@ -199,13 +209,15 @@ impl FreeSpace {
         if self.since.elapsed() < self.return_after {
             return Ok(());
         }
+        pool.pack();
         let least = std::mem::replace(&mut self.least_bytes, u64::MAX);
         self.since = Instant::now();
         let backed_bytes = space.pool_bytes - space.unbacked_bytes;
-        if least < RETURN_BYTES_MIN.max(backed_bytes / RETURN_PART) {
+        let kept = RETURN_BYTES_MIN.max(backed_bytes / RETURN_PART);
+        if least < kept {
             return Ok(());
         }
-        let returned = pool.return_space()?;
+        let returned = pool.return_space_beyond(kept / 2)?;
         tracing::debug!(returned, "free blocks went back to the disk");
         Ok(())
     }

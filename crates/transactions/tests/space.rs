@@ -141,33 +141,64 @@ fn a_thread_reclaims_what_one_commit_deletes_however_much_it_is() {
     assert!(left <= empty + (64 << 10), "{left} bytes, {empty} before");
 }
 
-/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once.
+/// An object that has grown for readers is small again after a write that comes when they are gone, and not at once; also if
+/// the key was deleted just before.
 #[test]
 fn a_write_makes_an_object_small_again_that_grew_for_readers() {
-    let (context, state, clock) = two_states(KeyWidth::Eight);
-    // Commits that keep a history let timestamps follow the clock.
-    context.keep_history(clock.id(), Some(Duration::from_millis(10))).unwrap();
-    put(&context, &clock, 0, b"a first tick");
-    fill(&context, &state, 0..1000, Some(b"a value of some length"));
-    let small = context.pool().stats().allocated_bytes;
-    put(&context, &clock, 0, b"another");
-    let mut readers = Vec::new();
-    for _ in 0..5 {
-        readers.push(context.begin().unwrap());
-        fill(&context, &state, 0..1000, Some(b"another of that length"));
+    for is_deleted in [false, true] {
+        let (context, state, _) = two_states(KeyWidth::Eight);
+        let _reclaimer = Reclaimer::start(&context);
+        fill(&context, &state, 0..1000, Some(b"a value of some length"));
+        let small = context.pool().stats().allocated_bytes;
+        let mut readers = Vec::new();
+        for _ in 0..5 {
+            readers.push(context.begin().unwrap());
+            fill(&context, &state, 0..1000, Some(b"another of that length"));
+        }
+        let grown = context.pool().stats().allocated_bytes;
+        assert!(grown > 2 * small, "{grown} bytes, {small} at first");
+        drop(readers);
+        fill(&context, &state, 0..1000, Some(b"written right afterwards"));
+        assert!(context.pool().stats().allocated_bytes >= grown, "a busy key keeps its room");
+        // The thread lets timestamps follow the clock, a fifth of a second behind.
+        std::thread::sleep(Duration::from_millis(1500));
+        if is_deleted {
+            fill(&context, &state, 0..1000, None);
+        }
+        fill(&context, &state, 0..1000, Some(b"and written later once"));
+        let left = context.pool().stats().allocated_bytes;
+        assert!(left < small + small / 4, "{left} bytes, {small} at first, {grown} with readers");
+        let reader = context.begin().unwrap();
+        assert!((0..1000).all(|number| get(&reader, &state, number).unwrap() == b"and written later once"));
     }
-    let grown = context.pool().stats().allocated_bytes;
-    assert!(grown > 2 * small, "{grown} bytes, {small} at first");
-    drop(readers);
-    fill(&context, &state, 0..1000, Some(b"written right afterwards"));
-    assert!(context.pool().stats().allocated_bytes >= grown, "a busy key keeps its room");
-    std::thread::sleep(Duration::from_millis(1100));
-    put(&context, &clock, 0, b"the second tick");
-    fill(&context, &state, 0..1000, Some(b"and written later once"));
-    let left = context.pool().stats().allocated_bytes;
-    assert!(left < small + small / 4, "{left} bytes, {small} at first, {grown} with readers");
+}
+
+/// What stays after a burst is spread over many slabs; rewriting it brings it together, and frees them.
+#[test]
+fn rewriting_brings_objects_together() {
+    let (context, state, _) = two_states(KeyWidth::Eight);
+    let numbers = || (0..80_000).filter(|number| number % 8 == 0);
+    fill(&context, &state, 0..80_000, Some(b"a value of some length"));
+    for number in (0..80_000).filter(|number| number % 8 != 0) {
+        delete(&context, &state, number);
+    }
+    context.vacuum().unwrap();
+    let pool = context.pool();
+    // Slabs of all classes that are in use.
+    let slabs = || pool.space().classes.iter().map(|class| class.slabs).sum::<u64>();
+    let rewrite = || numbers().for_each(|number| put(&context, &state, number, b"another of that length"));
+    pool.return_space().unwrap();
+    let spread = slabs();
+    rewrite();
+    assert!(slabs() + 2 >= spread, "nothing moves before it is asked for");
+    for _ in 0..4 {
+        pool.pack();
+        rewrite();
+        pool.return_space().unwrap();
+    }
+    assert!(slabs() * 2 < spread, "{} slabs, {spread} before", slabs());
     let reader = context.begin().unwrap();
-    assert!((0..1000).all(|number| get(&reader, &state, number).unwrap() == b"and written later once"));
+    assert!(numbers().all(|number| get(&reader, &state, number).unwrap() == b"another of that length"));
 }
 
 /// Keys that a long reader sees do not keep those back that it does not see, wherever they lie in the index.

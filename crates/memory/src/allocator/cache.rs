@@ -111,6 +111,18 @@ impl Cache {
         std::mem::take(&mut self.retired)
     }
 
+    /// Takes what is ready to be handed out of a class and lies at an offset or behind it.
+    pub(super) fn take_from(&mut self, class: usize, offset: u64) -> Vec<u64> {
+        let mut behind = Vec::new();
+        self.magazines[class].offsets.retain(|&other| {
+            if other >= offset {
+                behind.push(other);
+            }
+            other < offset
+        });
+        behind
+    }
+
     /// Everything that is ready to be handed out, by class.
     pub(super) fn drain(&mut self, mut take: impl FnMut(usize, Vec<u64>)) {
         for (class, magazine) in self.magazines.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken; for one chunk the lowest.
 //!
-//! A granule is some aligned chunks: 2 MiB in memory, so that huge pages stay whole, 256 KiB on `journal`, so
+//! A granule is some aligned chunks: 2 MiB in memory, so that huge pages stay whole, one chunk on `journal`, so
 //! that space comes back although slabs in use lie between; less in pools with small extents. Blocks on the disk are given
 //! back and asked for again in granules. A granule that may have no blocks is in `holes`; whoever takes a
 //! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
@@ -123,14 +123,22 @@ impl FreeChunks {
         Ok(Some(first))
     }
 
-    /// Takes all free granules that this run has not given back out of the map; neighbours as one run.
-    pub(super) fn take_granules(&mut self) -> Vec<Run> {
+    /// Whether a granule of the run was given back.
+    pub(super) fn has_hole(&self, run: Run) -> bool {
+        let granules = run.first / self.granule..(run.first + run.chunks).div_ceil(self.granule);
+        self.holes.range(granules).any(|(_, is_given_back)| *is_given_back)
+    }
+
+    /// Takes all free granules that this run has not given back out of the map, but for the lowest that have so many
+    /// chunks; neighbours as one run.
+    pub(super) fn take_granules(&mut self, mut kept: u64) -> Vec<Run> {
         let mut taken: Vec<Run> = Vec::new();
         for (&first, &chunks) in &self.runs {
             for granule in self.granules_inside(Run { first, chunks }) {
                 let first = granule * self.granule;
                 match (self.holes.get(&granule), taken.last_mut()) {
                     (Some(true), _) => {}
+                    _ if kept >= self.granule => kept -= self.granule,
                     (_, Some(run)) if run.first + run.chunks == first => run.chunks += self.granule,
                     _ => taken.push(Run { first, chunks: self.granule }),
                 }
@@ -234,12 +242,24 @@ mod tests {
         let mut free = empty(16 << 20);
         free.give_back(run(20, 80));
         free.give_back_unbacked(run(128, 64), false);
-        assert_eq!(free.take_granules(), [run(32, 64), run(128, 64)]);
+        assert_eq!(free.take_granules(0), [run(32, 64), run(128, 64)]);
         assert_eq!(free.counts(), (16, 12, 0));
         free.give_back_unbacked(run(128, 64), true);
         free.give_back_unbacked(run(32, 64), true);
         assert_eq!(free.counts(), (144, 80, 128));
-        assert_eq!(free.take_granules(), []);
+        assert_eq!(free.take_granules(0), []);
+    }
+
+    #[test]
+    fn the_lowest_granules_stay() {
+        let mut free = FreeChunks::new(Geometry::new(16 << 20), CHUNK_BYTES);
+        free.give_back_unbacked(run(1, 2), true);
+        free.give_back(run(10, 1));
+        free.give_back(run(20, 5));
+        free.give_back(run(30, 1));
+        assert_eq!(free.take_granules(3), [run(22, 3), run(30, 1)]);
+        assert_eq!(free.counts(), (5, 2, 2));
+        assert_eq!(free.take_granules(7), []);
     }
 
     #[test]
@@ -261,7 +281,7 @@ mod tests {
     fn small_extents_have_small_granules() {
         let mut free = empty(256 << 10);
         free.give_back(run(1, 3));
-        assert_eq!(free.take_granules(), [run(1, 3)]);
+        assert_eq!(free.take_granules(0), [run(1, 3)]);
         free.give_back_unbacked(run(1, 3), true);
         assert_eq!(free.counts(), (3, 3, 3));
     }

@@ -29,6 +29,7 @@ mod cache;
 mod chunk;
 mod free_chunks;
 mod load;
+mod packing;
 mod size_class;
 mod slab;
 mod space;
@@ -43,6 +44,7 @@ use crate::publication::{Operation, Update};
 use cache::{Caches, Retired, batch_of};
 use chunk::{Chunk, Geometry};
 use free_chunks::{FreeChunks, Run};
+use packing::Lines;
 use parking_lot::Mutex;
 use size_class::{CLASSES, class_bytes, class_of, object_index};
 use slab::ClassSlabs;
@@ -91,6 +93,7 @@ pub(crate) struct Allocator {
     /// Held by the one thread that looks for space everywhere and then makes the pool longer.
     growth: Mutex<()>,
     unread: Unread,
+    lines: Lines,
     /// A class has more empty slabs than it keeps.
     has_excess: AtomicBool,
     /// Bytes of objects that epochs are waited for, by class; the last is for large objects.
@@ -182,6 +185,7 @@ impl Allocator {
             free_chunks: Mutex::new(FreeChunks::new(geometry, granule_bytes)),
             growth: Mutex::default(),
             unread: Unread::new(extents),
+            lines: Lines::new(),
             has_excess: AtomicBool::new(false),
             waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -355,13 +359,24 @@ impl Allocator {
         self.reclaim_empty_slabs(space, |_| 0);
     }
 
-    /// Takes all free granules that this run has not given back out of the free map, until the value is dropped.
-    pub(crate) fn hold_free_space(self: &Arc<Self>, space: &dyn Space) -> Result<HeldSpace<'_>> {
+    /// Takes all free granules that this run has not given back out of the free map, but for the lowest of so many
+    /// bytes, until the value is dropped.
+    pub(crate) fn hold_free_space(
+        self: &Arc<Self>,
+        space: &dyn Space,
+        kept_bytes: u64,
+    ) -> Result<HeldSpace<'_>> {
         self.read_all_maps(space)?;
         let _alone = self.growth.lock();
         self.gather(space);
-        let granules = self.free_chunks.lock().take_granules();
+        let granules = self.free_chunks.lock().take_granules(kept_bytes / CHUNK_BYTES);
         Ok(HeldSpace { allocator: self, granules, is_given_back: false })
+    }
+
+    /// Whether space in a range was given back and is not used since.
+    pub(crate) fn has_hole(&self, offset: u64, bytes: u64) -> bool {
+        let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+        self.free_chunks.lock().has_hole(run)
     }
 
     /// Makes free chunks of slabs without objects, but leaves each class as many as `keep` says for its slabs.
@@ -487,7 +502,9 @@ impl Allocator {
         batch.sort_unstable_by(|a, b| b.cmp(a));
         let mut cache = self.caches.lock(cache);
         batch.retain(|object| {
-            class_of(object.bytes as usize).is_none_or(|class| !cache.top_up(class, object.offset))
+            class_of(object.bytes as usize).is_none_or(|class| {
+                self.lines.is_behind(class, object.offset) || !cache.top_up(class, object.offset)
+            })
         });
         drop(cache);
         batch.sort_unstable_by_key(|object| object.bytes);

@@ -69,6 +69,16 @@ impl ClassSlabs {
         ClassSlabs { class, partial: BTreeMap::new(), empty: BTreeSet::new(), slabs: 0, free: 0 }
     }
 
+    /// The number of the class.
+    pub(super) fn class(&self) -> usize {
+        self.class
+    }
+
+    /// The slabs of which some objects are free, the last chunk first, with how many.
+    pub(super) fn partial_from_the_back(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.partial.iter().rev().map(|(&chunk, slab)| (chunk, u64::from(slab.free_count)))
+    }
+
     /// How many slabs there are, and how many objects of them are free.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.slabs, self.free)

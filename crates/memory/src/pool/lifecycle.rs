@@ -4,7 +4,7 @@
 //! leaves no half database. Opening: lock, header, mapping, recovery of the domain. Allocation maps are read when they are
 //! needed.
 
-use super::{Files, Pool, PoolOptions};
+use super::{Files, Pool, PoolOptions, SmallPages};
 use crate::allocator::Allocator;
 use crate::budget::{MemoryBudget, MemoryConsumer};
 use crate::crash::Observer;
@@ -296,7 +296,7 @@ impl Pool {
         let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
         check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
         // Memory is best in huge pages; of a disk, what lies between slabs in use is given back too.
-        let granule_bytes = if matches!(domain, Domain::Journal(_)) { 256 << 10 } else { 2 << 20 };
+        let granule_bytes = if matches!(domain, Domain::Journal(_)) { CHUNK_BYTES } else { 2 << 20 };
         let is_volatile = matches!(domain, Domain::Volatile);
         let counted = |memory: &Arc<MemoryBudget>| Mutex::new(memory.empty(MemoryConsumer::VolatileStates));
         let pool = Arc::new(Pool {
@@ -312,6 +312,7 @@ impl Pool {
             closed: AtomicBool::new(false),
             held: options.memory.as_ref().filter(|_| is_volatile).map(counted),
             memory: options.memory.clone(),
+            small_pages: SmallPages::default(),
         });
         pool.hold(extents * pool.allocator.granule_bytes())?;
         pool.verify(0, DESCRIPTORS as usize)?;

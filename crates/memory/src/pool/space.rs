@@ -1,6 +1,6 @@
 //! What the pool gives the allocator, and gives back to the disk.
 //!
-//! Giving blocks back: free granules (256 KiB of chunks on `journal`, 2 MiB elsewhere, or less, see [`crate::allocator`]) are taken out of the free map, so
+//! Giving blocks back: free granules (a chunk on `journal`, 2 MiB elsewhere, or less, see [`crate::allocator`]) are taken out of the free map, so
 //! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
 //! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
 //! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
@@ -33,14 +33,20 @@ impl Pool {
         self.allocator.space_stats(self.extents())
     }
 
-    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, on `journal` of 256 KiB (less where extents
+    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, on `journal` of 64 KiB (less where extents
     /// are small), and on `journal` the DRAM behind them; on `volatile` with a budget the memory, which then counts no
     /// longer. Returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks or memory again
     /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
     /// [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
+        self.return_space_beyond(0)
+    }
+
+    /// As [`Pool::return_space`], but so many free bytes stay, those at the lowest offsets: what is allocated meanwhile finds
+    /// them, where a pool without free space would become longer.
+    pub fn return_space_beyond(&self, kept_bytes: u64) -> Result<u64> {
         self.check_healthy()?;
-        let free = self.allocator.hold_free_space(self)?;
+        let free = self.allocator.hold_free_space(self, kept_bytes)?;
         if let (Some(files), false) = (&self.files, free.is_empty()) {
             if active("released-before-freed") {
                 self.release(files, &free)?;
@@ -90,6 +96,8 @@ impl Pool {
         }
         let returned = self.release(files, &free)?;
         free.given_back();
+        drop(free);
+        self.small_pages.forget_used(&self.mapping, &self.allocator);
         Ok(returned)
     }
 
@@ -105,6 +113,9 @@ impl Pool {
                 .pool
                 .release(offset, bytes)
                 .map_err(|e| Error::io("give back blocks of", &files.pool_path, &e))?;
+            if matches!(self.domain, Domain::Journal(_)) {
+                self.small_pages.note_given_back(&self.mapping, offset, bytes);
+            }
             self.mapping.forget(offset, bytes);
             returned += bytes;
         }

@@ -1,0 +1,147 @@
+//! Packing: objects leave slabs that lie far back for the free places of slabs before them, when they are rewritten.
+//!
+//! After a burst the objects that stay are spread over many slabs, each partly used, and none of these comes back. Each
+//! class has a *line*, the pool offset from which on its objects fit into the free places before it. Whoever is about to
+//! write to an object behind the line may make a new one in its place ([`crate::Pool::reserve_before`]); what is freed behind
+//! the line is not kept by threads. Lines are drawn anew every few seconds, and go as soon as there is no place before them.
+
+use super::size_class::{CLASSES, class_bytes, class_of};
+use super::slab::{ClassSlabs, objects_of};
+use super::{Allocator, Reservation, Space};
+use crate::error::Result;
+use crate::layout::CHUNK_BYTES;
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A class is packed while more than this part of its slabs is free,
+const FREE_PART: u64 = 16;
+/// and no less than so many slabs' worth.
+const FREE_SLABS_MIN: u64 = 4;
+/// Slabs without any object that threads keep from being free chunks, from which on they are asked to let go.
+const UNUSED_SLABS_MAX: u64 = 8;
+/// No line: no object lies behind it.
+const NO_LINE: u64 = u64::MAX;
+
+/// The lines of all classes.
+pub(super) struct Lines([AtomicU64; CLASSES]);
+
+impl Lines {
+    pub(super) fn new() -> Lines {
+        Lines(array::from_fn(|_| AtomicU64::new(NO_LINE)))
+    }
+
+    #[inline]
+    pub(super) fn is_behind(&self, class: usize, offset: u64) -> bool {
+        offset >= self.0[class].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, class: usize, line: Option<u64>) {
+        self.0[class].store(line.unwrap_or(NO_LINE), Ordering::Relaxed);
+    }
+}
+
+impl ClassSlabs {
+    /// The pool offset from which on the objects of partly used slabs fit into the free places before it, with a quarter of
+    /// these to spare; none while packing brings little.
+    fn line(&self) -> Option<u64> {
+        let objects = u64::from(objects_of(self.class()));
+        let (slabs, mut free) = self.counts();
+        if free * FREE_PART < slabs * objects || free < FREE_SLABS_MIN * objects {
+            return None;
+        }
+        let (mut line, mut moving) = (None, 0);
+        for (chunk, free_here) in self.partial_from_the_back() {
+            free -= free_here;
+            moving += objects - free_here;
+            if moving * 4 > free * 3 {
+                break;
+            }
+            line = Some(chunk * CHUNK_BYTES);
+        }
+        line
+    }
+}
+
+impl Allocator {
+    /// Draws the lines anew, and has threads let go of places in slabs that have no object.
+    pub(crate) fn pack(self: &Arc<Self>, space: &dyn Space) {
+        let mut unused_slabs = 0;
+        for (class, slabs) in self.classes.iter().enumerate() {
+            let (line, (count, free)) = {
+                let slabs = slabs.lock();
+                (slabs.line(), slabs.counts())
+            };
+            self.lines.set(class, line);
+            if let Some(line) = line {
+                let mut behind = Vec::new();
+                self.caches.for_each(|_, cache| behind.append(&mut cache.take_from(class, line)));
+                self.give_to_slabs(class, &behind);
+            }
+            // What threads keep, and what epochs are waited for, counts as used there.
+            let kept = count * u64::from(objects_of(class)) - free;
+            if kept * class_bytes(class) < CHUNK_BYTES * count / FREE_PART {
+                unused_slabs += count;
+            }
+        }
+        if unused_slabs > UNUSED_SLABS_MAX {
+            let _alone = self.growth.lock();
+            self.gather(space);
+        }
+    }
+
+    /// A place for an object of as many bytes as that at `offset` has, or more, before it; none if it lies well where it is.
+    #[inline]
+    pub(crate) fn reserve_before<'p>(
+        self: &'p Arc<Self>,
+        space: &dyn Space,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Option<Reservation<'p>>> {
+        let Some(class) = class_of(bytes).filter(|&class| self.lines.is_behind(class, offset)) else {
+            return Ok(None);
+        };
+        let reservation = self.reserve(space, bytes)?;
+        if self.lines.is_behind(class, reservation.offset()) {
+            self.lines.set(class, None);
+            return Ok(None);
+        }
+        Ok(Some(reservation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slab of class 3 (256 objects) with so many used.
+    fn add(slabs: &mut ClassSlabs, chunk: u64, used: u64) {
+        let bits = array::from_fn(|word| {
+            (0..64).filter(|bit| word as u64 * 64 + bit >= used && word < 4).map(|bit| 1 << bit).sum()
+        });
+        slabs.add(chunk, bits);
+    }
+
+    #[test]
+    fn a_line_is_drawn_where_the_rest_fits_before_it() {
+        let mut slabs = ClassSlabs::new(3);
+        (0..10).for_each(|chunk| add(&mut slabs, chunk, 256));
+        assert_eq!(slabs.line(), None, "all are full");
+        (10..20).for_each(|chunk| add(&mut slabs, chunk, 128));
+        // 10 slabs with half of their places free: 4 of them move into three quarters of the places of the other 6.
+        assert_eq!(slabs.counts(), (20, 1280));
+        assert_eq!(slabs.line(), Some(16 * CHUNK_BYTES));
+        let mut few = ClassSlabs::new(3);
+        (0..4).for_each(|chunk| add(&mut few, chunk, 64));
+        assert_eq!(few.line(), None, "there is little to win");
+        (4..8).for_each(|chunk| add(&mut few, chunk, 64));
+        assert_eq!(few.line(), Some(3 * CHUNK_BYTES));
+    }
+
+    #[test]
+    fn a_class_that_is_nearly_full_has_no_line() {
+        let mut slabs = ClassSlabs::new(3);
+        (0..200).for_each(|chunk| add(&mut slabs, chunk, 250));
+        assert_eq!(slabs.line(), None);
+    }
+}

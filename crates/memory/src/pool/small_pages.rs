@@ -1,0 +1,48 @@
+//! Small pages where a part of the memory behind a huge page was given back.
+//!
+//! The system puts huge pages back behind ranges that may have them (`khugepaged`), and the first store to an empty one
+//! brings all of it: either way memory that was given back would be there again, 2 MiB at a time, with nothing in it.
+
+use crate::allocator::Allocator;
+use crate::mapping::Mapping;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+
+/// Bytes of a huge page.
+const SLICE_BYTES: u64 = 2 << 20;
+/// Each slice may split a mapping of the process, of which a system has some 65,000.
+const SLICES_MAX: usize = 8192;
+
+/// The slices of a pool that have small pages, by number.
+#[derive(Default)]
+pub(super) struct SmallPages(Mutex<BTreeSet<u64>>);
+
+impl SmallPages {
+    /// Has small pages at the ends of a range that is about to be given back, where these lie inside of huge ones.
+    pub(super) fn note_given_back(&self, mapping: &Mapping, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        let mut slices = self.0.lock();
+        for slice in [offset / SLICE_BYTES, (end - 1) / SLICE_BYTES] {
+            let (from, to) = (slice * SLICE_BYTES, (slice + 1) * SLICE_BYTES);
+            let is_whole = offset <= from && to <= end;
+            if is_whole
+                || to > mapping.mapped_bytes()
+                || slices.len() >= SLICES_MAX
+                || slices.contains(&slice)
+            {
+                continue;
+            }
+            if mapping.advise_huge(from, SLICE_BYTES, false) {
+                slices.insert(slice);
+            }
+        }
+    }
+
+    /// Has huge pages again where nothing is given back any more.
+    pub(super) fn forget_used(&self, mapping: &Mapping, allocator: &Allocator) {
+        self.0.lock().retain(|&slice| {
+            let from = slice * SLICE_BYTES;
+            allocator.has_hole(from, SLICE_BYTES) || !mapping.advise_huge(from, SLICE_BYTES, true)
+        });
+    }
+}
