@@ -17,12 +17,16 @@
 //! First touch: Linux puts a page on the node of the thread that touches it first. A pinned thread that fills its own
 //! part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another thread
 //! touches first. On one node all of it does nothing.
+//!
+//! The node of a pool is that of its device ([`node_of_device`]).
 
 mod affinity;
+mod device;
 mod limits;
 mod topology;
 
 pub use affinity::{allowed_cpus, bind_near, pin_thread, prefer_node};
+pub use device::node_of_device;
 pub use limits::Limits;
 pub use topology::{Cpu, Node, Topology, parse_cpu_list};
 
