@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::placement::{
-    Limits, Policy, Topology, allowed_cpus, bind_near, parse_cpu_list, prefer_node,
+    Limits, Policy, ThreadPlacement, Topology, allowed_cpus, bind_near, parse_cpu_list, prefer_node,
 };
 use entresol_memory::profile::Profile;
 use entresol_memory::{Pool, PoolOptions};
@@ -32,6 +32,29 @@ fn two_sockets(root: &Path) {
 
 fn policy(root: &Path, profile: &str) -> Policy {
     Policy::new(Topology::from_sysfs(root).unwrap(), Limits::of(&Profile::embedded(profile).unwrap()))
+}
+
+#[test]
+fn threads_are_near_a_node_on_its_processors() {
+    let root = tempfile::TempDir::new().unwrap();
+    two_sockets(root.path());
+    let topology = Topology::from_sysfs(root.path()).unwrap();
+    let near = |allowed: &[usize], node| ThreadPlacement::near_node(&topology, allowed, node);
+    let all: Vec<usize> = (0..24).collect();
+    let place = near(&all, 1).unwrap();
+    assert_eq!((place.node(), place.cpus()), (1, &[6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23][..]));
+    assert_eq!(near(&[0, 1, 7, 20], 1).unwrap().cpus(), [7, 20], "of those that the process may use");
+    assert_eq!(near(&[0, 1, 2], 1), None, "none of them is near");
+    assert_eq!(near(&all, 2), None, "there is no such node");
+    put(root.path(), "node/online", "0-2");
+    put(root.path(), "node/node2/cpulist", "");
+    let topology = Topology::from_sysfs(root.path()).unwrap();
+    assert_eq!(topology.nodes().len(), 3);
+    assert_eq!(ThreadPlacement::near_node(&topology, &all, 2), None, "a node without processors");
+    put(root.path(), "node/online", "0");
+    put(root.path(), "node/node0/cpulist", "0-23");
+    let one = Topology::from_sysfs(root.path()).unwrap();
+    assert_eq!(ThreadPlacement::near_node(&one, &all, 0), None, "on one node it makes no difference");
 }
 
 #[test]

@@ -18,16 +18,18 @@
 //! part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another thread
 //! touches first. On one node all of it does nothing.
 //!
-//! The node of a pool is that of its device ([`node_of_device`]).
+//! The node of a pool is that of its device ([`node_of_device`]); its background threads run there ([`ThreadPlacement`]).
 
 mod affinity;
 mod device;
 mod limits;
+mod threads;
 mod topology;
 
 pub use affinity::{allowed_cpus, bind_near, pin_thread, prefer_node};
 pub use device::node_of_device;
 pub use limits::Limits;
+pub use threads::ThreadPlacement;
 pub use topology::{Cpu, Node, Topology, parse_cpu_list};
 
 use crate::error::Result;
