@@ -35,7 +35,7 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
 use crate::mutants::{active, intact};
-use crate::placement::ThreadPlacement;
+use crate::placement::{ThreadPlacement, Writing, node_of_device};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -161,6 +161,20 @@ impl Pool {
     /// Where the background threads are, near the pool's device; none: where the system puts them.
     pub fn thread_placement(&self) -> Option<&ThreadPlacement> {
         self.env.threads()
+    }
+
+    /// The memory node near the pool's device, asked of the kernel now; none if it does not tell, or there is no device.
+    pub fn device_node(&self) -> Option<usize> {
+        let file = self.file().filter(|_| !self.env.is_simulated())?;
+        node_of_device(file)
+    }
+
+    /// How checkpoints write to the pool file; none on domains that have none.
+    pub fn checkpoint_writing(&self) -> Option<Writing> {
+        match &self.domain {
+            Domain::Journal(journal) => Some(journal.writing()),
+            _ => None,
+        }
     }
 
     /// The words at an offset. Panics outside the pool or off the 8-byte grid.

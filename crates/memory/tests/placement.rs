@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::placement::{
-    Limits, Policy, ThreadPlacement, Topology, allowed_cpus, bind_near, parse_cpu_list, prefer_node,
+    Limits, Policy, ThreadPlacement, Topology, allowed_cpus, bind_near, format_cpu_list, parse_cpu_list,
+    prefer_node,
 };
 use entresol_memory::profile::Profile;
 use entresol_memory::{Pool, PoolOptions};
@@ -67,7 +68,9 @@ fn lists_of_processors() {
         (" 0-1 ", vec![0, 1]),
     ] {
         assert_eq!(parse_cpu_list(text).unwrap(), expected, "{text}");
+        assert_eq!(parse_cpu_list(&format_cpu_list(&expected)).unwrap(), expected, "{text}");
     }
+    assert_eq!(format_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
     for text in ["a", "1-", "-1", "3-1", "0-99999999999999999999", "0-4000000000", "1;2", "0x3"] {
         assert_eq!(parse_cpu_list(text), None, "{text}");
     }
