@@ -1,11 +1,14 @@
 //! What a disk gains from when much is written to it: by checkpoints.
 
-use super::Limits;
+use super::limits::NEARLY;
 use crate::error::{Error, Result};
 use crate::profile::{Direction, Pattern, Profile};
 
 /// The smallest transfer of a medium that is a disk; memory moves cache lines.
 const DISK_TRANSFER_BYTES_MIN: u64 = 512;
+
+/// So much of the best bandwidth is no loss that a measurement tells for sure.
+const HOLDS: f64 = 0.8;
 
 /// Bytes that go to a disk in one write, and writes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +22,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Bounds of [`Writing::piece_bytes`]: smaller ones reach no more bandwidth and cost more of the processor, and there are none larger
-    /// than a batch of a checkpoint.
+    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and there are none larger than a
+    /// batch of a checkpoint.
     pub const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
     /// Most writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;
@@ -29,8 +32,10 @@ impl Writing {
     pub const UNCALIBRATED: Writing =
         Writing { piece_bytes: 256 << 10, at_once: Writing::AT_ONCE_MAX, is_calibrated: false };
 
-    /// What the profile of a disk says: its [`Limits::access_bytes`], within [`Writing::PIECE_BYTES`], and as many at once as it
-    /// has writers before its bandwidth falls; if that was never seen to fall, [`Writing::AT_ONCE_MAX`].
+    /// What the profile of a disk says. Pieces are the largest that reach its full write bandwidth, within
+    /// [`Writing::PIECE_BYTES`]. As many go out at once as there may be writers; fewer than [`Writing::AT_ONCE_MAX`] only if more were
+    /// seen to cost a fifth of the bandwidth with pieces of every size, since a checkpoint has pieces of all sizes and single pages need
+    /// a long queue.
     ///
     /// Errors: [`Error::Invalid`] if the profile is that of a memory.
     pub fn of(profile: &Profile) -> Result<Writing> {
@@ -42,12 +47,17 @@ impl Writing {
                 profile.name
             )));
         }
-        let limits = Limits::of(profile);
         let curve = profile.bandwidth.curve(Direction::Write, Pattern::Individual);
-        let falls = curve.threads.last().is_some_and(|most| (limits.writers_max as u64) < *most);
-        let at_once = if falls { limits.writers_max } else { Writing::AT_ONCE_MAX };
-        let piece_bytes =
-            limits.access_bytes.clamp(*Writing::PIECE_BYTES.start(), *Writing::PIECE_BYTES.end());
+        let columns = 0..curve.access_bytes.len();
+        let best = |column: usize| curve.gb_per_s.iter().map(|row| row[column]).fold(0.0, f64::max);
+        let widest = columns.clone().rfind(|column| best(*column) >= NEARLY * curve.peak());
+        let piece_bytes = widest.map_or(0, |column| curve.access_bytes[column] as usize);
+
+        let holds = |row: &Vec<f64>| columns.clone().any(|column| row[column] >= HOLDS * best(column));
+        let most = curve.gb_per_s.iter().rposition(holds).unwrap_or(0);
+        let falls = most + 1 < curve.threads.len();
+        let at_once = if falls { curve.threads[most] as usize } else { Writing::AT_ONCE_MAX };
+        let piece_bytes = piece_bytes.clamp(*Writing::PIECE_BYTES.start(), *Writing::PIECE_BYTES.end());
         Ok(Writing {
             piece_bytes: piece_bytes / 4096 * 4096,
             at_once: at_once.clamp(1, Writing::AT_ONCE_MAX),
@@ -64,11 +74,10 @@ mod tests {
     /// A disk whose bandwidth is so, for 1, 2, 4 and 8 writers (down) with 4 to 256 KiB.
     fn disk(gb_per_s: [[f64; 4]; 4]) -> Profile {
         let mut profile = Profile::embedded("nvme").unwrap();
-        for curve in [&mut profile.bandwidth.write.individual, &mut profile.bandwidth.write.grouped] {
-            curve.threads = vec![1, 2, 4, 8];
-            curve.access_bytes = vec![4 << 10, 16 << 10, 64 << 10, 256 << 10];
-            curve.gb_per_s = gb_per_s.map(|row| row.to_vec()).to_vec();
-        }
+        let curve = &mut profile.bandwidth.write.individual;
+        curve.threads = vec![1, 2, 4, 8];
+        curve.access_bytes = vec![4 << 10, 16 << 10, 64 << 10, 256 << 10];
+        curve.gb_per_s = gb_per_s.map(|row| row.to_vec()).to_vec();
         profile
     }
 
@@ -77,28 +86,41 @@ mod tests {
     }
 
     #[test]
-    fn pieces_and_writers_are_those_of_the_curve() {
+    fn pieces_are_the_largest_with_full_bandwidth() {
+        let flat =
+            disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.2, 0.6, 1.0, 0.98]]);
+        assert_eq!(Writing::of(&flat).unwrap(), writing(256 << 10, 64));
+        let bends =
+            disk([[0.1, 0.3, 0.5, 0.4], [0.2, 0.5, 0.9, 0.6], [0.2, 0.6, 1.0, 0.7], [0.2, 0.6, 1.0, 0.7]]);
+        assert_eq!(Writing::of(&bends).unwrap(), writing(64 << 10, 64));
+        let small = disk([[1.0, 0.5, 0.5, 0.5]; 4]);
+        assert_eq!(Writing::of(&small).unwrap(), writing(64 << 10, 64), "not below the bound");
+    }
+
+    #[test]
+    fn fewer_at_once_only_where_more_are_worse_in_all_sizes() {
         let falls =
-            disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.2, 0.4, 0.7, 0.6]]);
-        assert_eq!(Writing::of(&falls).unwrap(), writing(64 << 10, 4));
-        let rises =
-            disk([[0.1, 0.3, 0.4, 0.5], [0.2, 0.5, 0.6, 0.9], [0.2, 0.6, 0.8, 1.2], [0.2, 0.6, 0.9, 1.9]]);
-        assert_eq!(Writing::of(&rises).unwrap(), writing(256 << 10, 64), "nobody saw where it ends");
+            disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.1, 0.4, 0.7, 0.6]]);
+        assert_eq!(Writing::of(&falls).unwrap().at_once, 4);
+        let pages_gain =
+            disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.3, 0.4, 0.7, 0.6]]);
+        assert_eq!(Writing::of(&pages_gain).unwrap().at_once, 64, "single pages want the queue");
+        let scatters =
+            disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.17, 0.5, 0.85, 0.85]]);
+        assert_eq!(Writing::of(&scatters).unwrap().at_once, 64, "no more than measurements scatter");
+        let one = disk([[1.0; 4], [0.7; 4], [0.5; 4], [0.2; 4]]);
+        assert_eq!(Writing::of(&one).unwrap().at_once, 1);
     }
 
     #[test]
     fn odd_sizes_stay_within_bounds() {
-        let mut small = disk([[1.0; 4]; 4]);
-        assert_eq!(Writing::of(&small).unwrap(), writing(64 << 10, 64), "4 KiB would do, says the curve");
-        for curve in [&mut small.bandwidth.write.individual, &mut small.bandwidth.write.grouped] {
-            curve.access_bytes = vec![70_000];
-            curve.gb_per_s.iter_mut().for_each(|row| row.truncate(1));
-        }
-        assert_eq!(Writing::of(&small).unwrap().piece_bytes, 17 * 4096, "whole pages");
-        for curve in [&mut small.bandwidth.write.individual, &mut small.bandwidth.write.grouped] {
-            curve.access_bytes = vec![1 << 30];
-        }
-        assert_eq!(Writing::of(&small).unwrap().piece_bytes, 8 << 20);
+        let mut profile = disk([[1.0; 4]; 4]);
+        let curve = &mut profile.bandwidth.write.individual;
+        curve.access_bytes = vec![70_000];
+        curve.gb_per_s.iter_mut().for_each(|row| row.truncate(1));
+        assert_eq!(Writing::of(&profile).unwrap().piece_bytes, 17 * 4096, "whole pages");
+        profile.bandwidth.write.individual.access_bytes = vec![1 << 30];
+        assert_eq!(Writing::of(&profile).unwrap().piece_bytes, 8 << 20);
     }
 
     #[test]
