@@ -44,8 +44,8 @@ pub struct Options {
     pub max_snapshot_age: Option<Duration>,
     /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent memory.
     pub disk_directory: Option<PathBuf>,
-    /// Whether background threads and topologies run on the processors that are near the device of the directory, and take memory
-    /// there, on a machine with several memory nodes.
+    /// Whether background threads and topologies run on the processors that are near the device of the directory, and
+    /// take memory there, on a machine with several memory nodes.
     pub near_device: bool,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
     pub disk_profile: Option<PathBuf>,
@@ -142,21 +142,24 @@ impl Options {
         self
     }
 
-    /// Whether background threads and topologies run near the device: on the processors of its memory node, as far as the process may
-    /// use them. They do if nothing else is said, where the machine has several nodes and the kernel tells that of the
-    /// device. Queries, and the threads of the caller, run where they like. `entresol.placement` shows what is in effect.
+    /// Whether background threads and topologies run near the device: on the processors of its memory node, as far as
+    /// the process may use them. They do if nothing else is said, where the machine has several nodes and the kernel
+    /// tells that of the device. Queries, and the threads of the caller, run where they like. `entresol.placement`
+    /// shows what is in effect.
     pub fn near_device(mut self, near: bool) -> Options {
         self.near_device = near;
         self
     }
 
     /// File with the profile of the disk that the journal's checkpoints write to: the disk of the directory, or of
-    /// [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go there in one write, and how
-    /// many writes at once; without one, pieces and counts are what suits most drives. `lab run calibrate --out disk.toml` measures
-    /// this machine's disk into `disk-disk.toml`; `entresol.placement` shows what is in effect.
+    /// [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go there in one
+    /// write, and how many writes at once; without one, pieces and counts are what suits most drives. `lab run
+    /// calibrate --out disk.toml` measures this machine's disk into `disk-disk.toml`; `entresol.placement` shows what
+    /// is in effect.
     ///
-    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field and the value), or that
-    /// of a memory, or if the database has no journal; with [`Io`](crate::ErrorKind::Io) if it cannot be read.
+    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field and the
+    /// value), or that of a memory, or if the database has no journal; with [`Io`](crate::ErrorKind::Io) if it cannot
+    /// be read.
     pub fn disk_profile(mut self, file: impl Into<PathBuf>) -> Options {
         self.disk_profile = Some(file.into());
         self

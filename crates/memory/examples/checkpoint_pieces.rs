@@ -1,7 +1,7 @@
 //! Times of checkpoints by the pieces that they write and how many at once: what a profile of the disk is worth.
 //!
-//! `checkpoint_pieces DIR [PROFILE]`: a pool is made in DIR and removed. 64 MiB are changed, as a whole or a page here and there; each
-//! way of writing has a turn in every round. Prints the medians in ms.
+//! `checkpoint_pieces DIR [PROFILE]`: a pool is made in DIR and removed. 64 MiB are changed, as a whole or a page
+//! here and there; each way of writing has a turn in every round. Prints the medians in ms.
 
 #![allow(clippy::unwrap_used)]
 

@@ -163,7 +163,8 @@ impl Pool {
         self.env.threads()
     }
 
-    /// The memory node near the pool's device, asked of the kernel now; none if it does not tell, or there is no device.
+    /// The memory node near the pool's device, asked of the kernel now; none if it does not tell, or there is no
+    /// device.
     pub fn device_node(&self) -> Option<usize> {
         let file = self.file().filter(|_| !self.env.is_simulated())?;
         node_of_device(file)

@@ -74,8 +74,8 @@ fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// The pools. No node: the kernel does not tell it. No processors: threads run where they like. No pieces: nothing is written by
-/// checkpoints.
+/// The pools. No node: the kernel does not tell it. No processors: threads run where they like. No pieces: nothing is
+/// written by checkpoints.
 fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
     let context = catalog.context();
     let main = [("main", context.pool())];

@@ -62,8 +62,8 @@ impl FileRing {
         can.then_some(FileRing { ring, broken: false })
     }
 
-    /// Writes all of it, in any order, long runs cut into pieces that go out side by side. Not durable yet. After an error any part may have been written; nothing is
-    /// in flight any more.
+    /// Writes all of it, in any order, long runs cut into pieces that go out side by side. Not durable yet. After an
+    /// error any part may have been written; nothing is in flight any more.
     pub(super) fn write_all(
         &mut self,
         file: BorrowedFd<'_>,

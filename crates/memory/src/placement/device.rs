@@ -7,9 +7,9 @@ use std::path::Path;
 /// Devices may stand on others: a volume on a mirror on partitions. This many storeys are looked through.
 const STOREYS_MAX: usize = 8;
 
-/// The node that is near the device of the file system that holds a path. None if the kernel does not tell: in virtual machines,
-/// on file systems without a device of their own (tmpfs, btrfs, overlayfs, NFS), where `/sys` is hidden, and for a volume
-/// over devices of several nodes. Cost: a few small files of `/sys`.
+/// The node that is near the device of the file system that holds a path. None if the kernel does not tell: in
+/// virtual machines, on file systems without a device of their own (tmpfs, btrfs, overlayfs, NFS), where `/sys` is
+/// hidden, and for a volume over devices of several nodes. Cost: a few small files of `/sys`.
 pub fn node_of_device(path: &Path) -> Option<usize> {
     let device = fs::metadata(path).ok()?.dev();
     node_in_sysfs(Path::new("/sys"), libc::major(device), libc::minor(device))
@@ -21,7 +21,8 @@ fn node_in_sysfs(root: &Path, major: u32, minor: u32) -> Option<usize> {
     node_of_directory(&root, &root.join(format!("dev/block/{major}:{minor}")), STOREYS_MAX)
 }
 
-/// The node of a device's directory: its own or the nearest one above that has one, else what all those under it agree on.
+/// The node of a device's directory: its own or the nearest one above that has one, else what all those under it
+/// agree on.
 fn node_of_directory(root: &Path, device: &Path, storeys: usize) -> Option<usize> {
     let storeys = storeys.checked_sub(1)?;
     let device = device.canonicalize().ok()?;

@@ -20,7 +20,8 @@
 //! part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another thread
 //! touches first. On one node all of it does nothing.
 //!
-//! The node of a pool is that of its device ([`node_of_device`]); its background threads run there ([`ThreadPlacement`]).
+//! The node of a pool is that of its device ([`node_of_device`]); its background threads run there
+//! ([`ThreadPlacement`]).
 
 mod affinity;
 mod device;

@@ -12,9 +12,9 @@ pub struct ThreadPlacement {
 }
 
 impl ThreadPlacement {
-    /// Where threads are near the device of the file system that holds a path, on this machine. None where it makes no difference or
-    /// is not known: on a machine with one node, if the kernel does not tell the device's node, and if this process may
-    /// use none of its processors.
+    /// Where threads are near the device of the file system that holds a path, on this machine. None where it makes
+    /// no difference or is not known: on a machine with one node, if the kernel does not tell the device's node, and
+    /// if this process may use none of its processors.
     pub fn near_device(path: &Path) -> Option<ThreadPlacement> {
         if !has_several_nodes() {
             return None;
@@ -50,8 +50,8 @@ impl ThreadPlacement {
         &self.cpus
     }
 
-    /// Puts this thread there. What the system forbids (containers may) is left as it is: threads work anywhere. A memory policy
-    /// that somebody chose for the process (`numactl`) stays.
+    /// Puts this thread there. What the system forbids (containers may) is left as it is: threads work anywhere. A
+    /// memory policy that somebody chose for the process (`numactl`) stays.
     pub fn apply(&self) {
         if let Err(error) = pin_thread(&self.cpus) {
             tracing::debug!(%error, "a background thread runs anywhere");

@@ -22,8 +22,8 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and there are none larger than a
-    /// batch of a checkpoint.
+    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and there
+    /// are none larger than a batch of a checkpoint.
     pub const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
     /// Most writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;
@@ -33,9 +33,9 @@ impl Writing {
         Writing { piece_bytes: 256 << 10, at_once: Writing::AT_ONCE_MAX, is_calibrated: false };
 
     /// What the profile of a disk says. Pieces are the largest that reach its full write bandwidth, within
-    /// [`Writing::PIECE_BYTES`]. As many go out at once as there may be writers; fewer than [`Writing::AT_ONCE_MAX`] only if more were
-    /// seen to cost a fifth of the bandwidth with pieces of every size, since a checkpoint has pieces of all sizes and single pages need
-    /// a long queue.
+    /// [`Writing::PIECE_BYTES`]. As many go out at once as there may be writers; fewer than [`Writing::AT_ONCE_MAX`]
+    /// only if more were seen to cost a fifth of the bandwidth with pieces of every size, since a checkpoint has
+    /// pieces of all sizes and single pages need a long queue.
     ///
     /// Errors: [`Error::Invalid`] if the profile is that of a memory.
     pub fn of(profile: &Profile) -> Result<Writing> {

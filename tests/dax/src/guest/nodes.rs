@@ -1,4 +1,5 @@
-//! A machine with two memory nodes, a processor each, and an NVDIMM on the second: what the kernel says of threads and pages.
+//! A machine with two memory nodes, a processor each, and an NVDIMM on the second: what the kernel says of threads
+//! and pages.
 //!
 //! Where a page lies is what `move_pages` says, where a thread may run what `/proc/self/task` says. Each claim has its
 //! contrary beside it: a thread on the far node's processor, a pool that was told to let its threads run anywhere.
@@ -65,7 +66,8 @@ fn machine(dir: &Path) -> Result<Topology, Failure> {
     Ok(topology)
 }
 
-/// Memory that nobody touched before, a little more than is looked at. It is never freed, so that none of it comes again.
+/// Memory that nobody touched before, a little more than is looked at. It is never freed, so that none of it comes
+/// again.
 fn fresh() -> &'static [AtomicU64] {
     let mut words = Vec::with_capacity((PAGES + 2) * PAGE_WORDS);
     words.resize_with((PAGES + 2) * PAGE_WORDS, || AtomicU64::new(7));
@@ -154,8 +156,8 @@ fn processors_of_threads(prefix: &str) -> Result<BTreeMap<String, Vec<usize>>, F
     Ok(threads.filter(|(name, _)| name.starts_with(prefix)).collect())
 }
 
-/// Background threads, once there are these at least, and all have the processors: a thread names and places itself when it first
-/// runs. No names: none is left.
+/// Background threads, once there are these at least, and all have the processors: a thread names and places itself
+/// when it first runs. No names: none is left.
 fn background_threads_on(
     names: &[&str],
     processors: &[usize],

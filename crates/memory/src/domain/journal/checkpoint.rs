@@ -31,8 +31,8 @@ use std::sync::atomic::Ordering;
 const BATCH_BYTES: usize = 8 << 20;
 /// Marks are taken by the line, so a batch may be this much longer.
 const BATCH_PAGES_MAX: usize = BATCH_BYTES / PAGE_BYTES as usize + 512;
-/// The longest run of pages that is one write, if no profile says anything else: where many writes are in flight at once, the file cuts
-/// it further.
+/// The longest run of pages that is one write, if no profile says anything else: where many writes are in flight at
+/// once, the file cuts it further.
 const RUN_PAGES_MAX: usize = 256;
 
 impl Shared {
