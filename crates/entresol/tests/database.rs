@@ -277,8 +277,10 @@ fn tables_in_three_tiers_change_together_and_are_back_as_their_placement_says() 
     );
 }
 
-/// Rows of `entresol.placement`: pool, piece, writes at once, calibrated.
-fn placement(database: &Database) -> Vec<(String, Option<i64>, Option<i64>, Option<bool>)> {
+/// A row of `entresol.placement`: pool, piece, writes at once, calibrated.
+type PlacementRow = (String, Option<i64>, Option<i64>, Option<bool>);
+
+fn placement(database: &Database) -> Vec<PlacementRow> {
     let sql = "SELECT pool, piece_bytes, writes_at_once, calibrated FROM entresol.placement ORDER BY pool";
     let batches = database.session().unwrap().query(sql).unwrap();
     let batch = &batches[0];
