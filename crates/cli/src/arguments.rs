@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use entresol::{Durability, MemorySize};
 
 use crate::shell::output::Format;
@@ -80,6 +80,12 @@ pub struct ShellArguments {
     /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
     #[arg(long, value_name = "DIR")]
     pub disk_dir: Option<PathBuf>,
+    /// Keep background threads on the processors near the device, on a machine with several memory nodes.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub near_device: bool,
+    /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
+    #[arg(long, value_name = "FILE")]
+    pub disk_profile: Option<PathBuf>,
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
@@ -148,6 +154,12 @@ pub struct ServeArguments {
     /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
     #[arg(long, value_name = "DIR")]
     pub disk_dir: Option<PathBuf>,
+    /// Keep background threads on the processors near the device, on a machine with several memory nodes.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub near_device: bool,
+    /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
+    #[arg(long, value_name = "FILE")]
+    pub disk_profile: Option<PathBuf>,
     /// Memory for the sorts, joins and aggregates of one statement, such as 256MB.
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
     pub statement_memory: usize,

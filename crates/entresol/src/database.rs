@@ -92,6 +92,17 @@ impl Database {
     fn on_pool(pool: Arc<Pool>, directory: Option<PathBuf>, options: &Options) -> Result<Database> {
         let query_runtime = query_memory(options.query_memory_bytes_max, pool.memory())?;
         let disk = options.disk_directory.as_ref().map(|directory| disk_pool(&pool, directory, options));
+        if let Some(file) = options.disk_profile.as_ref()
+            && disk.is_none()
+            && pool.checkpoint_writing().is_none()
+        {
+            let what = format!(
+                "disk_profile {} is for databases with a journal; this one is on domain {}",
+                file.display(),
+                pool.domain()
+            );
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let context = StateContext::open_or_create_beside(pool, disk.transpose()?, options.concurrency)?;
         let catalog = Catalog::open_or_create(context)?;
         let threads = options.threads();
@@ -295,7 +306,7 @@ fn disk_pool(main: &Pool, directory: &Path, options: &Options) -> Result<Arc<Poo
         );
         return Err(Error::new(ErrorKind::Invalid, what));
     }
-    Ok(Pool::open_or_create(directory, &options.disk_pool(main))?)
+    Ok(Pool::open_or_create(directory, &options.disk_pool(main)?)?)
 }
 
 /// Ends snapshots of sessions that are older, until the runtime ends.

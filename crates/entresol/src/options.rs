@@ -1,10 +1,12 @@
 //! How a database is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use entresol_memory::budget::{MemoryBudget, MemorySize};
-use entresol_memory::{DomainChoice, Durability, Env, Pool, PoolOptions};
+use entresol_memory::placement::Writing;
+use entresol_memory::profile::Profile;
+use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_transactions::ContextOptions;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +44,11 @@ pub struct Options {
     pub max_snapshot_age: Option<Duration>,
     /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent memory.
     pub disk_directory: Option<PathBuf>,
+    /// Whether background threads and topologies run on the processors that are near the device of the directory, and
+    /// take memory there, on a machine with several memory nodes.
+    pub near_device: bool,
+    /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
+    pub disk_profile: Option<PathBuf>,
     /// Address range to reserve for the pool: the most that it can grow to. Takes no memory.
     pub address_space_bytes: u64,
     /// Clock, randomness, files: other than real in simulations.
@@ -60,6 +67,8 @@ impl Default for Options {
             worker_threads: None,
             max_snapshot_age: None,
             disk_directory: None,
+            near_device: pool.near_device,
+            disk_profile: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
             env: pool.env,
@@ -133,15 +142,46 @@ impl Options {
         self
     }
 
+    /// Whether background threads and topologies run near the device: on the processors of its memory node, as far as
+    /// the process may use them. They do if nothing else is said, where the machine has several nodes and the kernel
+    /// tells that of the device. Queries, and the threads of the caller, run where they like. `entresol.placement`
+    /// shows what is in effect.
+    pub fn near_device(mut self, near: bool) -> Options {
+        self.near_device = near;
+        self
+    }
+
+    /// File with the profile of the disk that the journal's checkpoints write to: the disk of the directory, or of
+    /// [`Options::disk_directory`] beside a database on persistent memory. It says how many bytes go there in one
+    /// write, and how many writes at once; without one, pieces and counts are what suits most drives. `lab run
+    /// calibrate --out disk.toml` measures this machine's disk into `disk-disk.toml`; `entresol.placement` shows what
+    /// is in effect.
+    ///
+    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if the file is no profile (with the field and the
+    /// value), or that of a memory, or if the database has no journal; with [`Io`](crate::ErrorKind::Io) if it cannot
+    /// be read.
+    pub fn disk_profile(mut self, file: impl Into<PathBuf>) -> Options {
+        self.disk_profile = Some(file.into());
+        self
+    }
+
+    /// The journal's options, with what the profile says.
+    fn journal(&self) -> Result<JournalOptions> {
+        let writing = self.disk_profile.as_deref().map(writing_of).transpose()?;
+        Ok(JournalOptions { writing, ..JournalOptions::default() })
+    }
+
     /// Options of the pool on disk beside a pool.
-    pub(crate) fn disk_pool(&self, main: &Pool) -> PoolOptions {
-        PoolOptions {
+    pub(crate) fn disk_pool(&self, main: &Pool) -> Result<PoolOptions> {
+        Ok(PoolOptions {
             domain: DomainChoice::Journal,
             address_space_bytes: self.address_space_bytes,
             env: self.env.clone(),
             memory: main.memory().cloned(),
+            near_device: self.near_device,
+            journal: self.journal()?,
             ..PoolOptions::default()
-        }
+        })
     }
 
     /// Errors: [`Invalid`](crate::ErrorKind::Invalid) if the memory is less than a database needs.
@@ -153,6 +193,8 @@ impl Options {
             address_space_bytes: self.address_space_bytes,
             env: self.env.clone(),
             memory: Some(memory),
+            near_device: self.near_device,
+            journal: self.journal()?,
             ..PoolOptions::default()
         })
     }
@@ -161,4 +203,13 @@ impl Options {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.worker_threads.unwrap_or_else(cores).max(1)
     }
+}
+
+/// How checkpoints write, as the file says.
+fn writing_of(file: &Path) -> Result<Writing> {
+    let profile = Profile::load(file)?;
+    Writing::of(&profile).map_err(|error| {
+        let what = format!("device profile {}: {error}", file.display());
+        Error::new(ErrorKind::Invalid, what)
+    })
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use entresol::arrow::array::AsArray;
+use entresol::arrow::array::{Array, AsArray};
 use entresol::arrow::datatypes::Int64Type;
 use entresol::{Database, DomainChoice, Durability, ErrorKind, MemorySize, Options, Session, Value};
 
@@ -275,4 +275,90 @@ fn tables_in_three_tiers_change_together_and_are_back_as_their_placement_says() 
         refused.to_string().contains("domain journal") && !dir.path().join("other").exists(),
         "{refused}"
     );
+}
+
+/// A row of `entresol.placement`: pool, piece, writes at once, calibrated.
+type PlacementRow = (String, Option<i64>, Option<i64>, Option<bool>);
+
+fn placement(database: &Database) -> Vec<PlacementRow> {
+    let sql = "SELECT pool, piece_bytes, writes_at_once, calibrated FROM entresol.placement ORDER BY pool";
+    let batches = database.session().unwrap().query(sql).unwrap();
+    let batch = &batches[0];
+    let number = |column: usize, row| {
+        let column = batch.column(column).as_primitive::<Int64Type>();
+        column.is_valid(row).then(|| column.value(row))
+    };
+    let calibrated = batch.column(3).as_boolean();
+    let rows = 0..batch.num_rows();
+    rows.map(|row| {
+        let pool = batch.column(0).as_string::<i32>().value(row).to_owned();
+        (pool, number(1, row), number(2, row), calibrated.is_valid(row).then(|| calibrated.value(row)))
+    })
+    .collect()
+}
+
+const NVME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../memory/profiles/nvme.toml");
+
+#[test]
+fn checkpoints_of_a_database_write_as_the_profile_of_its_disk_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path().join("without"), options()).unwrap();
+    let [(_, piece_bytes, at_once, calibrated)] = &placement(&database)[..] else { panic!("one pool") };
+    let (piece_bytes, in_flight) = (piece_bytes.unwrap(), at_once.unwrap());
+    assert!([(256 << 10, 64), (1 << 20, 1)].contains(&(piece_bytes, in_flight)), "{piece_bytes} {in_flight}");
+    assert_eq!(*calibrated, Some(false));
+
+    let main = dir.path().join("with");
+    let database = Database::open(&main, options().disk_profile(NVME)).unwrap();
+    // This drive's bandwidth falls neither with large pieces nor with many writers.
+    assert_eq!(placement(&database), [("main".to_owned(), Some(1 << 20), *at_once, Some(true))]);
+    let mut session = database.session().unwrap();
+    let sql = "CREATE TABLE t (id INT PRIMARY KEY, v TEXT);
+               INSERT INTO t SELECT g, repeat('x', 200) FROM generate_series(1, 20000) s(g)";
+    session.execute(sql).unwrap();
+    database.checkpoint().unwrap();
+    drop((session, database));
+    let database = Database::open(&main, options()).unwrap();
+    assert_eq!(count(&mut database.session().unwrap(), "t"), 20_000);
+    assert_eq!(database.check(|_| ()).unwrap().problems, []);
+    drop(database);
+
+    // Beside persistent memory it is the profile of the disk there.
+    let on_dax = || Options::default().domain(DomainChoice::DaxEmulated).disk_profile(NVME);
+    let (pmem, disk) = (dir.path().join("pmem"), dir.path().join("disk"));
+    let database = Database::open(&pmem, on_dax().disk_directory(disk)).unwrap();
+    let expected = [("disk", Some(1 << 20), *at_once, Some(true)), ("main", None, None, None)];
+    assert_eq!(placement(&database), expected.map(|(pool, a, b, c)| (pool.to_owned(), a, b, c)));
+    drop(database);
+    let alone = Database::open(dir.path().join("alone"), on_dax()).unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::Invalid);
+    assert!(alone.to_string().contains("nvme.toml is for databases with a journal"), "{alone}");
+}
+
+#[test]
+fn what_is_no_profile_of_a_disk_is_refused_with_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |file: &Path, kind: ErrorKind| {
+        let error = Database::open(dir.path().join("db"), options().disk_profile(file)).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!dir.path().join("db").exists(), "{error}");
+        let (text, name) = (error.to_string(), file.display().to_string());
+        assert!(text.contains(&name), "{text}");
+        text
+    };
+    assert!(refused(&dir.path().join("none.toml"), ErrorKind::Io).contains("read profile"));
+    let file = dir.path().join("profile.toml");
+    let text = fs::read_to_string(NVME).unwrap();
+    fs::write(&file, text.replacen("block_bytes = 4096", "block_bytes = 4095", 1)).unwrap();
+    assert!(refused(&file, ErrorKind::Invalid).contains("medium.block_bytes is 4095"));
+    fs::write(&file, "SELECT 1").unwrap();
+    refused(&file, ErrorKind::Invalid);
+    let memory = Path::new(NVME).with_file_name("dram.toml");
+    let said = refused(&memory, ErrorKind::Invalid);
+    assert!(
+        said.contains("transfer_bytes is 64") && said.contains("profile of a disk is expected"),
+        "{said}"
+    );
+    let in_memory = Database::volatile(Options::default().disk_profile(NVME)).unwrap_err();
+    assert!(in_memory.to_string().contains("domain volatile"), "{in_memory}");
 }

@@ -14,6 +14,7 @@ pub use files::{Files, OpenMode, RealFiles, StorageFile};
 pub use overlay::OverlayFiles;
 pub use simulated::{FileEvent, FilesImage, SimulatedFiles};
 
+use crate::placement::ThreadPlacement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -34,6 +35,8 @@ pub struct Env {
     clock_off_ns: Arc<AtomicI64>,
     random: Arc<AtomicU64>,
     files: Arc<dyn Files>,
+    /// Where threads run; none: where the system puts them.
+    threads: Option<Arc<ThreadPlacement>>,
 }
 
 impl Env {
@@ -54,6 +57,7 @@ impl Env {
             clock_off_ns: Arc::default(),
             random: Arc::new(AtomicU64::new(seed)),
             files: Arc::new(RealFiles),
+            threads: None,
         }
     }
 
@@ -61,6 +65,17 @@ impl Env {
     pub fn with_files(mut self, files: Arc<dyn Files>) -> Env {
         self.files = files;
         self
+    }
+
+    /// The same world with its threads somewhere. A simulated one has no such place: its threads run where they like.
+    pub(crate) fn with_threads(mut self, placement: Option<ThreadPlacement>) -> Env {
+        self.threads = placement.filter(|_| !self.is_simulated()).map(Arc::new);
+        self
+    }
+
+    /// Where [`Env::spawn`] puts threads; none: where the system likes.
+    pub fn threads(&self) -> Option<&ThreadPlacement> {
+        self.threads.as_deref()
     }
 
     /// Nanoseconds since the Unix epoch, as the clock says. Somebody may set it, forward and back.
@@ -106,13 +121,19 @@ impl Env {
         &self.files
     }
 
-    /// Starts a named thread.
+    /// Starts a named thread, in the place for threads if there is one. Threads that it starts inherit that.
     pub fn spawn<T: Send + 'static>(
         &self,
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> std::io::Result<JoinHandle<T>> {
-        std::thread::Builder::new().name(name.to_string()).spawn(work)
+        let placement = self.threads.clone();
+        std::thread::Builder::new().name(name.to_string()).spawn(move || {
+            if let Some(placement) = placement {
+                placement.apply();
+            }
+            work()
+        })
     }
 }
 

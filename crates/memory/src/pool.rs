@@ -36,6 +36,7 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
 use crate::mutants::{active, intact};
+use crate::placement::{ThreadPlacement, Writing, node_of_device};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -65,6 +66,9 @@ pub struct PoolOptions {
     pub env: Env,
     /// The budget that the pool's memory counts in; none: it counts nowhere and has no bound.
     pub memory: Option<Arc<MemoryBudget>>,
+    /// Whether background threads run near the pool's device, where the machine has several memory nodes; see
+    /// [`ThreadPlacement`]. Threads of a simulated world do not.
+    pub near_device: bool,
 }
 
 impl Default for PoolOptions {
@@ -77,6 +81,7 @@ impl Default for PoolOptions {
             journal: JournalOptions::default(),
             env: Env::real(),
             memory: None,
+            near_device: true,
         }
     }
 }
@@ -152,9 +157,29 @@ impl Pool {
         self.was_clean
     }
 
-    /// Clock, randomness, files.
+    /// Clock, randomness, files, and the place for background threads.
     pub fn env(&self) -> &Env {
         &self.env
+    }
+
+    /// Where the background threads are, near the pool's device; none: where the system puts them.
+    pub fn thread_placement(&self) -> Option<&ThreadPlacement> {
+        self.env.threads()
+    }
+
+    /// The memory node near the pool's device, asked of the kernel now; none if it does not tell, or there is no
+    /// device.
+    pub fn device_node(&self) -> Option<usize> {
+        let file = self.file().filter(|_| !self.env.is_simulated())?;
+        node_of_device(file)
+    }
+
+    /// How checkpoints write to the pool file; none on domains that have none.
+    pub fn checkpoint_writing(&self) -> Option<Writing> {
+        match &self.domain {
+            Domain::Journal(journal) => Some(journal.writing()),
+            _ => None,
+        }
     }
 
     /// The words at an offset. Panics outside the pool or off the 8-byte grid.

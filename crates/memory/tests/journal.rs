@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, Files, OpenMode, RealFiles, StorageFile};
+use entresol_memory::placement::Writing;
 use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOptions};
 use std::fs;
 use std::io;
@@ -362,6 +363,67 @@ fn a_time_target_makes_checkpoints_though_the_bytes_are_few() {
         Pool::open(TempDir::new().unwrap().path(), &hasty),
         Err(Error::NotFound { .. } | Error::Invalid(_))
     ));
+}
+
+/// Lengths of the writes of a file.
+#[derive(Default)]
+struct Lengths {
+    lengths: Mutex<Vec<usize>>,
+}
+
+impl Watch for Lengths {
+    fn wrote(&self, _offset: u64, bytes: &[u8]) {
+        self.lengths.lock().unwrap().push(bytes.len());
+    }
+}
+
+#[test]
+fn checkpoints_write_in_pieces_as_the_profile_of_the_disk_says() {
+    const OBJECT_BYTES: usize = 512 << 10;
+    let longest_with = |writing: Option<Writing>| {
+        let (dir, watch) = (TempDir::new().unwrap(), Arc::new(Lengths::default()));
+        let mut options = watched("pool", &watch);
+        options.journal.writing = writing;
+        let pool = Pool::create(dir.path(), &options).unwrap();
+        let in_effect = pool.checkpoint_writing().unwrap();
+        let object = pool.reserve(OBJECT_BYTES).unwrap();
+        let mut publication = pool.publication();
+        let at = publication.allocate(object);
+        publication.set_root("object", at).unwrap();
+        publication.publish().unwrap();
+        pool.store_flushed(at, &[7; OBJECT_BYTES]);
+        pool.sync().unwrap();
+        watch.lengths.lock().unwrap().clear();
+        pool.checkpoint().unwrap();
+        let longest = watch.lengths.lock().unwrap().iter().copied().max().unwrap();
+        // What was written is all there, whatever the pieces.
+        drop(pool);
+        let pool = Pool::open(dir.path(), &options).unwrap();
+        let all_sevens = u64::from_le_bytes([7; 8]);
+        let words = pool.words(pool.root("object").unwrap(), OBJECT_BYTES / 8);
+        assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == all_sevens));
+        assert!(pool.verify_pages(|_| ()).unwrap().unwrap().damaged.is_empty());
+        (longest, in_effect)
+    };
+    let calibrated = Writing { piece_bytes: 64 << 10, at_once: 3, is_calibrated: true };
+    let (longest, in_effect) = longest_with(Some(calibrated));
+    assert_eq!(longest, 64 << 10);
+    assert_eq!(in_effect, Writing { at_once: 1, ..calibrated }, "these files write one by one");
+    let (longest, in_effect) = longest_with(None);
+    assert!((256 << 10..=1 << 20).contains(&longest), "{longest}");
+    assert_eq!((in_effect.piece_bytes, in_effect.is_calibrated), (1 << 20, false));
+}
+
+#[test]
+fn pieces_that_no_checkpoint_could_write_are_refused() {
+    for (piece_bytes, at_once) in
+        [(0, 1), (4096, 1), (70_000, 1), (16 << 20, 1), (64 << 10, 0), (64 << 10, 65)]
+    {
+        let mut options = options(Env::real());
+        options.journal.writing = Some(Writing { piece_bytes, at_once, is_calibrated: true });
+        let error = Pool::create(TempDir::new().unwrap().path(), &options).unwrap_err();
+        assert!(matches!(&error, Error::Invalid(what) if what.contains("pieces must be")), "{error}");
+    }
 }
 
 #[test]

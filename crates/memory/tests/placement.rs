@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::placement::{
-    Limits, Policy, Topology, allowed_cpus, bind_near, parse_cpu_list, prefer_node,
+    Limits, Policy, ThreadPlacement, Topology, allowed_cpus, bind_near, format_cpu_list, parse_cpu_list,
+    prefer_node,
 };
 use entresol_memory::profile::Profile;
 use entresol_memory::{Pool, PoolOptions};
@@ -35,6 +36,29 @@ fn policy(root: &Path, profile: &str) -> Policy {
 }
 
 #[test]
+fn threads_are_near_a_node_on_its_processors() {
+    let root = tempfile::TempDir::new().unwrap();
+    two_sockets(root.path());
+    let topology = Topology::from_sysfs(root.path()).unwrap();
+    let near = |allowed: &[usize], node| ThreadPlacement::near_node(&topology, allowed, node);
+    let all: Vec<usize> = (0..24).collect();
+    let place = near(&all, 1).unwrap();
+    assert_eq!((place.node(), place.cpus()), (1, &[6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23][..]));
+    assert_eq!(near(&[0, 1, 7, 20], 1).unwrap().cpus(), [7, 20], "of those that the process may use");
+    assert_eq!(near(&[0, 1, 2], 1), None, "none of them is near");
+    assert_eq!(near(&all, 2), None, "there is no such node");
+    put(root.path(), "node/online", "0-2");
+    put(root.path(), "node/node2/cpulist", "");
+    let topology = Topology::from_sysfs(root.path()).unwrap();
+    assert_eq!(topology.nodes().len(), 3);
+    assert_eq!(ThreadPlacement::near_node(&topology, &all, 2), None, "a node without processors");
+    put(root.path(), "node/online", "0");
+    put(root.path(), "node/node0/cpulist", "0-23");
+    let one = Topology::from_sysfs(root.path()).unwrap();
+    assert_eq!(ThreadPlacement::near_node(&one, &all, 0), None, "on one node it makes no difference");
+}
+
+#[test]
 fn lists_of_processors() {
     for (text, expected) in [
         ("0", vec![0]),
@@ -44,7 +68,9 @@ fn lists_of_processors() {
         (" 0-1 ", vec![0, 1]),
     ] {
         assert_eq!(parse_cpu_list(text).unwrap(), expected, "{text}");
+        assert_eq!(parse_cpu_list(&format_cpu_list(&expected)).unwrap(), expected, "{text}");
     }
+    assert_eq!(format_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
     for text in ["a", "1-", "-1", "3-1", "0-99999999999999999999", "0-4000000000", "1;2", "0x3"] {
         assert_eq!(parse_cpu_list(text), None, "{text}");
     }

@@ -5,6 +5,7 @@
 //! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`; one per table |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
 //! | `entresol.pool` | `counter`, `value`: the pool's counters ([`PoolStats`](entresol_memory::PoolStats)) |
+//! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table that keeps its past |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it |
@@ -18,14 +19,16 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
 use datafusion::datasource::MemTable;
+use entresol_memory::Pool;
 use entresol_memory::budget::ConsumerUsage;
+use entresol_memory::placement::format_cpu_list;
 use entresol_tables::{Catalog, Table};
 
 use crate::catalog::view::Source;
 use crate::{past, vacuum};
 
 /// The names of the system tables.
-pub const TABLES: [&str; 6] = ["database", "history", "memory", "pool", "tables", "vacuum"];
+pub const TABLES: [&str; 7] = ["database", "history", "memory", "placement", "pool", "tables", "vacuum"];
 
 /// The content of a system table now; `None` if there is none of this name.
 pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
@@ -34,6 +37,7 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
         "database" => database(catalog)?,
         "history" => past::bounds(catalog)?,
         "memory" => memory(catalog)?,
+        "placement" => placement(catalog)?,
         "pool" => pool(catalog)?,
         "tables" => tables(catalog)?,
         "vacuum" => vacuum::progress(catalog, &source.sessions)?,
@@ -68,6 +72,38 @@ fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
         ("max_bytes", number(&|_| max_bytes)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+/// The pools. No node: the kernel does not tell it. No processors: threads run where they like. No pieces: nothing is
+/// written by checkpoints.
+fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
+    let context = catalog.context();
+    let main = [("main", context.pool())];
+    let beside = [("disk", context.disk_pool()), ("volatile", context.volatile_pool())];
+    let beside = beside.into_iter().filter_map(|(name, pool)| Some((name, pool?)));
+    let pools: Vec<(&str, &Arc<Pool>)> = main.into_iter().chain(beside).collect();
+    let text = |of: &dyn Fn(&Pool) -> Option<String>| -> ArrayRef {
+        Arc::new(pools.iter().map(|(_, pool)| of(pool)).collect::<StringArray>())
+    };
+    let number = |of: &dyn Fn(&Pool) -> Option<usize>| -> ArrayRef {
+        let numbers = pools.iter().map(|(_, pool)| of(pool).map(|number| number as i64));
+        Arc::new(numbers.collect::<Int64Array>())
+    };
+    let calibrated: BooleanArray =
+        pools.iter().map(|(_, pool)| Some(pool.checkpoint_writing()?.is_calibrated)).collect();
+    let processors = |pool: &Pool| pool.thread_placement().map(|place| format_cpu_list(place.cpus()));
+    let columns: [(&str, ArrayRef); 7] = [
+        ("pool", Arc::new(StringArray::from_iter_values(pools.iter().map(|(name, _)| name)))),
+        ("domain", text(&|pool| Some(pool.domain().to_string()))),
+        ("device_node", number(&|pool| pool.device_node())),
+        ("processors", text(&processors)),
+        ("piece_bytes", number(&|pool| Some(pool.checkpoint_writing()?.piece_bytes))),
+        ("writes_at_once", number(&|pool| Some(pool.checkpoint_writing()?.at_once))),
+        ("calibrated", Arc::new(calibrated)),
+    ];
+    let nullable =
+        |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "pool" | "domain"));
+    Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 
 fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {

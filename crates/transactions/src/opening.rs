@@ -53,7 +53,9 @@ impl Opening {
     pub(crate) fn start<'s>(pool: &Arc<Pool>, states: impl Iterator<Item = &'s Arc<State>>) -> Opening {
         let states: Vec<_> = states.filter(|state| state.index.segments_left() > 0).cloned().collect();
         let wanted = if states.is_empty() || pool.env().is_simulated() { 0 } else { THREADS_MAX };
-        let count = std::thread::available_parallelism().map_or(1, usize::from).min(wanted);
+        let here = || std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = pool.thread_placement().map_or_else(here, |place| place.cpus().len());
+        let count = processors.min(wanted);
         let work = Arc::new(Work {
             pool: Arc::clone(pool),
             states,

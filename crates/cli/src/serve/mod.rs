@@ -37,6 +37,8 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
         durability: arguments.durability,
         memory_max: arguments.memory_max,
         disk_directory: arguments.disk_dir.clone(),
+        near_device: arguments.near_device,
+        disk_profile: arguments.disk_profile.clone(),
         query_memory_bytes_max: arguments.query_memory,
         max_snapshot_age: (!arguments.max_snapshot_age.is_zero()).then_some(arguments.max_snapshot_age),
         ..Options::default()

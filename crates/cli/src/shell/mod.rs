@@ -42,6 +42,8 @@ pub fn run(arguments: &ShellArguments) -> Result<()> {
         durability: arguments.durability,
         memory_max: arguments.memory_max,
         disk_directory: arguments.disk_dir.clone(),
+        near_device: arguments.near_device,
+        disk_profile: arguments.disk_profile.clone(),
         ..Options::default()
     };
     let database = Database::open(&arguments.dir, options)?;

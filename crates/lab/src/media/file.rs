@@ -75,7 +75,7 @@ impl DirectFile {
             rounds,
             cpus: policy.cpus_of_socket(policy.sockets()[0]),
             threads: vec![1, 2, 4, 8],
-            access_bytes: vec![4096, 16_384, 65_536, 262_144],
+            access_bytes: vec![4096, 16_384, 65_536, 262_144, 1 << 20],
         })
     }
 

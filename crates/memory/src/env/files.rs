@@ -6,6 +6,7 @@
 
 use super::ring::FileRing;
 use crate::domain::journal::buffer::AlignedBuffer;
+use crate::placement::Writing;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -45,6 +46,10 @@ pub trait StorageFile: Send + Sync {
     /// Whether reads and writes go past the page cache.
     fn is_direct(&self) -> bool {
         false
+    }
+    /// Says how [`StorageFile::write_many`] writes from now on, once. Files that write one by one have no use for it.
+    fn set_writing(&self, how: Writing) {
+        let _ = how;
     }
     /// Whether [`StorageFile::write_many`] has many writes in flight.
     fn writes_in_parallel(&self) -> bool {
@@ -141,11 +146,18 @@ struct RealFile {
     /// Made when it is first asked for; only for direct files, since a ring does not help the page cache.
     ring: OnceLock<Option<Mutex<FileRing>>>,
     make_ring: fn() -> Option<FileRing>,
+    writing: OnceLock<Writing>,
 }
 
 impl RealFile {
     fn new(file: File, direct: bool, make_ring: fn() -> Option<FileRing>) -> RealFile {
-        RealFile { file, direct: AtomicBool::new(direct), ring: OnceLock::new(), make_ring }
+        RealFile {
+            file,
+            direct: AtomicBool::new(direct),
+            ring: OnceLock::new(),
+            make_ring,
+            writing: OnceLock::new(),
+        }
     }
 
     fn ring(&self) -> Option<&Mutex<FileRing>> {
@@ -208,7 +220,8 @@ impl StorageFile for RealFile {
         if let [_, _, ..] = writes
             && let Some(ring) = self.ring()
         {
-            match ring.lock().write_all(self.file.as_fd(), writes) {
+            let how = self.writing.get().copied().unwrap_or(Writing::UNCALIBRATED);
+            match ring.lock().write_all(self.file.as_fd(), writes, how) {
                 Err(e) if self.leaves_direct(&e) => {}
                 outcome => return outcome,
             }
@@ -230,6 +243,11 @@ impl StorageFile for RealFile {
 
     fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Acquire)
+    }
+
+    fn set_writing(&self, how: Writing) {
+        // The first one counts.
+        let _ = self.writing.set(how);
     }
 
     fn writes_in_parallel(&self) -> bool {
@@ -360,10 +378,21 @@ mod tests {
         let buffer = AlignedBuffer::new(4096);
         let writes: Vec<(u64, &[u8])> = (0..200).map(|page| (page * 4096, buffer.bytes())).collect();
         let closed_to_writing = File::open(&path).unwrap();
-        let error = ring.write_all(closed_to_writing.as_fd(), &writes).unwrap_err();
+        let error = ring.write_all(closed_to_writing.as_fd(), &writes, Writing::UNCALIBRATED).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         let open = OpenOptions::new().write(true).open(&path).unwrap();
-        ring.write_all(open.as_fd(), &writes).unwrap();
+        ring.write_all(open.as_fd(), &writes, Writing::UNCALIBRATED).unwrap();
+    }
+
+    #[test]
+    fn writes_go_out_in_the_pieces_that_are_asked_for() {
+        let dir = TempDir::new().unwrap();
+        let file = direct_file(&dir, "pieces", FileRing::detect);
+        file.set_writing(Writing { piece_bytes: 16 << 10, at_once: 1, is_calibrated: true });
+        write_and_read_back(&file);
+        let file = direct_file(&dir, "one large", FileRing::detect);
+        file.set_writing(Writing { piece_bytes: 8 << 20, at_once: 3, is_calibrated: true });
+        write_and_read_back(&file);
     }
 
     #[test]

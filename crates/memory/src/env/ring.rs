@@ -7,14 +7,15 @@
 //! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring; then
 //! there is none, and callers use plain calls.
 
+use crate::placement::Writing;
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Reads or writes in flight at once.
-const IN_FLIGHT_MAX: usize = 64;
-/// The longest single one: long runs are cut, so that they go out side by side too.
+const IN_FLIGHT_MAX: usize = Writing::AT_ONCE_MAX;
+/// The longest single read: long runs are cut, so that they come in side by side too.
 const BYTES_MAX: usize = 256 << 10;
 
 /// A ring for reads and writes.
@@ -61,15 +62,20 @@ impl FileRing {
         can.then_some(FileRing { ring, broken: false })
     }
 
-    /// Writes all of it, in any order. Not durable yet. After an error any part may have been written; nothing is
-    /// in flight any more.
-    pub(super) fn write_all(&mut self, file: BorrowedFd<'_>, writes: &[(u64, &[u8])]) -> io::Result<()> {
+    /// Writes all of it, in any order, long runs cut into pieces that go out side by side. Not durable yet. After an
+    /// error any part may have been written; nothing is in flight any more.
+    pub(super) fn write_all(
+        &mut self,
+        file: BorrowedFd<'_>,
+        writes: &[(u64, &[u8])],
+        how: Writing,
+    ) -> io::Result<()> {
         let mut waiting: VecDeque<Pending<'_>> = VecDeque::with_capacity(writes.len());
         for (offset, bytes) in writes {
-            let parts = bytes.chunks(BYTES_MAX).zip((*offset..).step_by(BYTES_MAX));
+            let parts = bytes.chunks(how.piece_bytes).zip((*offset..).step_by(how.piece_bytes));
             waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Written(bytes) }));
         }
-        self.do_all(file, waiting)
+        self.do_all(file, waiting, how.at_once)
     }
 
     /// Fills all of them, in any order; an end of file before that is an error. Nothing is in flight any more when it
@@ -84,18 +90,24 @@ impl FileRing {
             let parts = bytes.chunks_mut(BYTES_MAX).zip((*offset..).step_by(BYTES_MAX));
             waiting.extend(parts.map(|(bytes, offset)| Pending { offset, bytes: Bytes::Read(bytes) }));
         }
-        self.do_all(file, waiting)
+        self.do_all(file, waiting, IN_FLIGHT_MAX)
     }
 
-    fn do_all(&mut self, file: BorrowedFd<'_>, mut waiting: VecDeque<Pending<'_>>) -> io::Result<()> {
+    fn do_all(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut waiting: VecDeque<Pending<'_>>,
+        at_once: usize,
+    ) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("the ring has failed before"));
         }
-        let mut in_flight: [Option<Pending<'_>>; IN_FLIGHT_MAX] = [const { None }; IN_FLIGHT_MAX];
+        let mut slots: [Option<Pending<'_>>; IN_FLIGHT_MAX] = [const { None }; IN_FLIGHT_MAX];
+        let in_flight = &mut slots[..at_once];
         let mut failure: Option<io::Error> = None;
         loop {
             if failure.is_none() {
-                self.push(file, &mut waiting, &mut in_flight);
+                self.push(file, &mut waiting, in_flight);
             }
             let flying = in_flight.iter().flatten().count();
             if flying == 0 {
@@ -117,7 +129,7 @@ impl FileRing {
         &mut self,
         file: BorrowedFd<'_>,
         waiting: &mut VecDeque<Pending<'b>>,
-        in_flight: &mut [Option<Pending<'b>>; IN_FLIGHT_MAX],
+        in_flight: &mut [Option<Pending<'b>>],
     ) {
         for (index, slot) in in_flight.iter_mut().enumerate().filter(|(_, slot)| slot.is_none()) {
             let Some(mut next) = waiting.pop_front() else { return };

@@ -66,6 +66,11 @@ pub fn prefer_node(topology: &Topology, node: usize) -> Result<()> {
     if topology.nodes().len() < 2 {
         return Ok(());
     }
+    prefer(node)
+}
+
+/// As [`prefer_node`], on any machine.
+pub(super) fn prefer(node: usize) -> Result<()> {
     let mask = node_mask(node)?;
     // SAFETY: reads the mask, which is as long as said; changes only this thread's memory policy. The kernel's count of
     // bits is one more than there are.
@@ -78,6 +83,19 @@ pub fn prefer_node(topology: &Topology, node: usize) -> Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(failed("set the memory node of", &io::Error::last_os_error())) }
+}
+
+/// Whether a memory policy was chosen for this thread, by itself or by whoever started the process.
+pub(super) fn prefers_some_node() -> Result<bool> {
+    let mut mode: libc::c_int = 0;
+    let (nowhere, flags): (*mut u64, libc::c_long) = (std::ptr::null_mut(), 0);
+    // SAFETY: stores the policy's number, and no mask: there is no place for one.
+    let result =
+        unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nowhere, 0usize, nowhere, flags) };
+    match result {
+        0 => Ok(mode != libc::MPOL_DEFAULT),
+        _ => Err(failed("ask for the memory policy of", &io::Error::last_os_error())),
+    }
 }
 
 /// Puts the whole pages of a range on the node; pages that are elsewhere move. Does nothing on a machine with one

@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 /// As good as the best, within what measurements scatter.
-const NEARLY: f64 = 0.95;
+pub(super) const NEARLY: f64 = 0.95;
 
 impl Limits {
     /// The limits that follow from a profile's curves.

@@ -12,19 +12,30 @@
 //! | 6 in sequence, or in large pieces | [`Policy::access_bytes`], [`Policy::small_access_bytes`] |
 //! | 7 `devdax` | none: a pool is files; [`crate::DomainKind::Dax`] on a file system is 5 to 10% below it |
 //!
+//! Checkpoints write to a disk as its profile says: [`Writing`].
+//!
 //! The limits come from a [`Profile`](crate::profile::Profile), so a calibrated machine gets its own.
 //!
 //! First touch: Linux puts a page on the node of the thread that touches it first. A pinned thread that fills its own
 //! part of a pool therefore has near memory without asking; [`bind_near`] is for memory that another thread
 //! touches first. On one node all of it does nothing.
+//!
+//! The node of a pool is that of its device ([`node_of_device`]); its background threads run there
+//! ([`ThreadPlacement`]).
 
 mod affinity;
+mod device;
 mod limits;
+mod threads;
 mod topology;
+mod writing;
 
 pub use affinity::{allowed_cpus, bind_near, pin_thread, prefer_node};
+pub use device::node_of_device;
 pub use limits::Limits;
-pub use topology::{Cpu, Node, Topology, parse_cpu_list};
+pub use threads::ThreadPlacement;
+pub use topology::{Cpu, Node, Topology, format_cpu_list, parse_cpu_list};
+pub use writing::Writing;
 
 use crate::error::Result;
 use crate::profile::Profile;

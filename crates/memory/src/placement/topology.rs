@@ -52,6 +52,16 @@ pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
+/// Writes growing numbers as [`parse_cpu_list`] reads them: `0-3,8`.
+pub fn format_cpu_list(cpus: &[usize]) -> String {
+    let ranges = cpus.chunk_by(|cpu, next| cpu + 1 == *next).map(|range| match range {
+        [only] => only.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    ranges.collect::<Vec<_>>().join(",")
+}
+
 fn read(path: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text.trim().to_string())),

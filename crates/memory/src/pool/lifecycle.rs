@@ -23,6 +23,7 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping};
 use crate::mutants;
+use crate::placement::ThreadPlacement;
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -276,9 +277,12 @@ impl Pool {
         let whole_bytes = file_bytes / header.extent_bytes * header.extent_bytes;
         check_length(&path, header.extents, header.extent_bytes, whole_bytes)?;
         let file: Arc<dyn StorageFile> = Arc::from(file);
-        let (mapping, domain) = open_domain(dir, &path, options, &header, &file, whole_bytes)?;
+        let may_place = options.near_device && !options.env.is_simulated();
+        let place = if may_place { ThreadPlacement::near_device(dir) } else { None };
+        let env = options.env.clone().with_threads(place);
+        let options = PoolOptions { extent_bytes: header.extent_bytes, env, ..options.clone() };
+        let (mapping, domain) = open_domain(dir, &path, &options, &header, &file, whole_bytes)?;
         let files = Files { pool: file, pool_path: path.clone(), _lock: lock };
-        let options = PoolOptions { extent_bytes: header.extent_bytes, ..options.clone() };
         Pool::assemble(&options, mapping, domain, Some(files), &path)
     }
 

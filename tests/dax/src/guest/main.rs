@@ -5,6 +5,7 @@
 //! dax-guest run DIR SEED STEPS ACKNOWLEDGED    recover, check, go on with the history up to STEPS
 //! dax-guest check DIR SEED ACKNOWLEDGED        recover, check that exactly the acknowledged steps are there
 //!                                              (and at most one more), go on for a few steps, check again
+//! dax-guest nodes DIR                          where threads and pages are on a machine with two memory nodes
 //! ```
 //!
 //! A step is acknowledged on the console (`dax: done 7`) and by a mark that the plugin sees. Every line that the
@@ -13,6 +14,7 @@
 mod commits;
 mod history;
 mod marks;
+mod nodes;
 mod order;
 mod tree;
 
@@ -28,6 +30,9 @@ use tree::Tree;
 /// Steps that go on after a recovery that is only checked.
 const STEPS_AFTER_CHECK: u64 = 20;
 
+const USAGE: &str =
+    "usage: dax-guest run DIR SEED STEPS ACKNOWLEDGED | check DIR SEED ACKNOWLEDGED | nodes DIR";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -39,7 +44,8 @@ fn main() -> ExitCode {
         }
         ["check", dir, seed, acknowledged] => numbers([seed, acknowledged])
             .and_then(|[seed, acknowledged]| check(Path::new(dir), seed, acknowledged)),
-        _ => Err("usage: dax-guest run DIR SEED STEPS ACKNOWLEDGED | check DIR SEED ACKNOWLEDGED".into()),
+        ["nodes", dir] => nodes::run(Path::new(dir)),
+        _ => Err(USAGE.into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

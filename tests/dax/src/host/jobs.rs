@@ -62,7 +62,7 @@ impl Setting<'_> {
 type Job = (&'static str, fn(&Setting<'_>, &Path) -> Result<String>);
 
 /// Longest first.
-const JOBS: [Job; 8] = [
+const JOBS: [Job; 9] = [
     ("power failures, and again while recovering", power_failures_and_in_recovery),
     ("killed guests recover", killed),
     ("power failures, another history", |setting, work| {
@@ -77,6 +77,7 @@ const JOBS: [Job; 8] = [
     ("a missing clwb is found", |setting, work| mutant(setting, work, "dax-no-clwb", 20, 12)),
     ("a missing sfence is found", |setting, work| mutant(setting, work, "dax-no-sfence", 500, 32)),
     ("eADR is seen and used on request", eadr),
+    ("two memory nodes, an NVDIMM on one", two_nodes),
 ];
 
 /// Runs those with `only` in their names; an error names those that failed.
@@ -246,6 +247,7 @@ fn eadr(setting: &Setting<'_>, work: &Path) -> Result<String> {
             processor: "",
             persistence: "cpu",
             command_line,
+            nodes: 1,
             plugin: None,
         }
         .start(setting.paths)?
@@ -260,4 +262,23 @@ fn eadr(setting: &Setting<'_>, work: &Path) -> Result<String> {
         }
     }
     Ok("persistence domain cpu_cache: flush=clwb by default, none as the platform says".to_string())
+}
+
+/// A machine with two memory nodes: the guest asks its kernel where threads and pages are.
+fn two_nodes(setting: &Setting<'_>, work: &Path) -> Result<String> {
+    let nvdimm = work.join("nvdimm.img");
+    crate::machine::copy(&setting.blank, &nvdimm)?;
+    let said = Machine {
+        archive: setting.shipped.clone(),
+        nvdimms: vec![nvdimm],
+        processor: "",
+        persistence: "mem-ctrl",
+        command_line: "entresol.mode=nodes entresol.acknowledged=0".to_string(),
+        nodes: 2,
+        plugin: None,
+    }
+    .start(setting.paths)?
+    .finish()?;
+    let found = said.iter().find_map(|line| line.strip_prefix("dax: nodes "));
+    found.map(str::to_string).ok_or_else(|| crate::machine::tail(&said).into())
 }

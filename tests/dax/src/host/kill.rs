@@ -27,6 +27,7 @@ pub(crate) fn run(paths: &Paths, archive: &Path, blank: &Path, work: &Path, seed
             processor: "",
             persistence: "mem-ctrl",
             command_line,
+            nodes: 1,
             plugin: None,
         }
         .start(paths)

@@ -1,4 +1,4 @@
-//! A guest: QEMU without hardware virtualisation, one processor, NVDIMMs backed by files.
+//! A guest: QEMU without hardware virtualisation, a processor for each memory node, NVDIMMs backed by files.
 
 use crate::{Paths, Result};
 use std::io::{BufRead, BufReader};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Where QEMU puts the first NVDIMM in the guest's physical addresses.
 pub(crate) const FIRST_NVDIMM: u64 = 1 << 32;
+/// DRAM of a guest.
+const RAM_MIB: usize = 256;
 /// A boot takes 3 to 7 s alone; a guest that says nothing for this long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
@@ -22,6 +24,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) persistence: &'a str,
     /// For the guest's init.
     pub(crate) command_line: String,
+    /// Memory nodes, with a processor each; the NVDIMMs are on the last.
+    pub(crate) nodes: usize,
     /// Arguments of the plugin, which also makes the run repeatable.
     pub(crate) plugin: Option<String>,
 }
@@ -42,13 +46,18 @@ impl Machine<'_> {
             qemu.arg("-L").arg(root.join(firmware));
         }
         qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
-        qemu.args(["-accel", "tcg", "-smp", "1", "-rtc", "base=2026-01-01,clock=vm"]);
+        qemu.args(["-accel", "tcg", "-rtc", "base=2026-01-01,clock=vm", "-smp"]).arg(self.nodes.to_string());
         qemu.arg("-cpu").arg(format!("max,la57=off{}", self.processor));
-        qemu.arg("-m").arg(format!("256M,slots={},maxmem=64G", self.nvdimms.len()));
+        qemu.arg("-m").arg(format!("{RAM_MIB}M,slots={},maxmem=64G", self.nvdimms.len()));
+        for node in (0..self.nodes).filter(|_| self.nodes > 1) {
+            let mib = RAM_MIB / self.nodes;
+            qemu.arg("-object").arg(format!("memory-backend-ram,id=ram{node},size={mib}M"));
+            qemu.arg("-numa").arg(format!("node,nodeid={node},cpus={node},memdev=ram{node}"));
+        }
         let mut machine = format!("pc,nvdimm=on,nvdimm-persistence={}", self.persistence);
         if let Some(plugin) = &self.plugin {
             // The plugin walks the guest's page tables in memory that it can find.
-            qemu.args(["-object", "memory-backend-memfd,id=ram,size=256M,share=on"]);
+            qemu.arg("-object").arg(format!("memory-backend-memfd,id=ram,size={RAM_MIB}M,share=on"));
             machine.push_str(",memory-backend=ram");
             // Eight nanoseconds an instruction: with fewer, the kernel's waits take most of the time.
             qemu.args(["-icount", "shift=3,sleep=off", "-seed", "1"]);
@@ -59,7 +68,8 @@ impl Machine<'_> {
             let (bytes, file) = (crate::image::NVDIMM_BYTES, file.display());
             qemu.arg("-object")
                 .arg(format!("memory-backend-file,id=nvdimm{number},share=on,mem-path={file},size={bytes}"));
-            qemu.arg("-device").arg(format!("nvdimm,memdev=nvdimm{number}"));
+            let node = self.nodes - 1;
+            qemu.arg("-device").arg(format!("nvdimm,memdev=nvdimm{number},node={node}"));
         }
         qemu.arg("-kernel").arg(root.join("guest/vmlinuz")).arg("-initrd").arg(&self.archive);
         qemu.arg("-append").arg(format!(

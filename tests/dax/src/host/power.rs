@@ -59,6 +59,7 @@ impl PowerFailures<'_> {
                 "entresol.mode=run entresol.seed={seed} entresol.steps={} entresol.acknowledged={acknowledged}{mutant}",
                 u64::MAX
             ),
+            nodes: 1,
             plugin: Some(format!(
                 "nvdimm={},base={FIRST_NVDIMM},out={},seed={seed},first={},every={},images={}",
                 nvdimm.display(),
@@ -113,6 +114,7 @@ impl PowerFailures<'_> {
                 self.seed,
                 acknowledged.join(",")
             ),
+            nodes: 1,
             plugin: None,
         };
         let said = machine.start(paths)?.finish()?;

@@ -24,13 +24,15 @@ use super::hook::{self, Place};
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
 use crate::mutants::intact;
+use crate::placement::Writing;
 use std::sync::atomic::Ordering;
 
 /// Bytes of pages copied between two syncs of the journal.
 const BATCH_BYTES: usize = 8 << 20;
 /// Marks are taken by the line, so a batch may be this much longer.
 const BATCH_PAGES_MAX: usize = BATCH_BYTES / PAGE_BYTES as usize + 512;
-/// The longest run of pages that is one write.
+/// The longest run of pages that is one write, if no profile says anything else: where many writes are in flight at
+/// once, the file cuts it further.
 const RUN_PAGES_MAX: usize = 256;
 
 impl Shared {
@@ -59,6 +61,14 @@ impl Shared {
             // The pool file may now hold part of the pages and the marks are gone: latch.
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// How pages are written: as a profile says, or as suits most drives.
+    pub(super) fn writing(&self) -> Writing {
+        let is_parallel = self.pages_file.writes_in_parallel();
+        let plain = Writing { piece_bytes: RUN_PAGES_MAX * PAGE_BYTES as usize, ..Writing::UNCALIBRATED };
+        let how = self.writing.unwrap_or(if is_parallel { Writing::UNCALIBRATED } else { plain });
+        Writing { at_once: if is_parallel { how.at_once } else { 1 }, ..how }
     }
 
     fn copy_pages(&self) -> Result<()> {
@@ -116,7 +126,8 @@ impl Shared {
     fn write_runs(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
         let mut writes = Vec::new();
         let mut rest = copies;
-        for run in pages.chunk_by(|page, next| page + 1 == *next).flat_map(|run| run.chunks(RUN_PAGES_MAX)) {
+        let run_pages = self.writing.map_or(RUN_PAGES_MAX, |how| how.piece_bytes / PAGE_BYTES as usize);
+        for run in pages.chunk_by(|page, next| page + 1 == *next).flat_map(|run| run.chunks(run_pages)) {
             let (bytes, after) = rest.split_at(run.len() * PAGE_BYTES as usize);
             writes.push((u64::from(run[0]) * PAGE_BYTES, bytes));
             rest = after;

@@ -66,6 +66,7 @@ use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::mutants;
+use crate::placement::Writing;
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
 pub use checksums::PagesReport;
@@ -76,7 +77,7 @@ use append::{Appender, BUFFER_BYTES_MAX};
 use background::Background;
 use checksums::{ChecksumParts, Checksums};
 use commit::Rounds;
-use dirty::DirtyPages;
+use dirty::{DirtyPages, PAGE_BYTES};
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
 use parking_lot::{Condvar, Mutex};
@@ -110,6 +111,8 @@ pub struct JournalOptions {
     pub recovery_ms_target: u32,
     /// Choice of the pages that go when a pool is larger than its memory budget.
     pub page_replacement: PageReplacement,
+    /// How checkpoints write, as the profile of the disk says ([`Writing::of`]); none: as suits most.
+    pub writing: Option<Writing>,
 }
 
 impl Default for JournalOptions {
@@ -121,6 +124,7 @@ impl Default for JournalOptions {
             preallocated_slots: 4,
             recovery_ms_target: 500,
             page_replacement: PageReplacement::default(),
+            writing: None,
         }
     }
 }
@@ -138,6 +142,19 @@ impl JournalOptions {
             return Err(Error::Invalid(format!(
                 "journal_bytes_max ({}) must be at least checkpoint_bytes ({}), and both above 0",
                 self.journal_bytes_max, self.checkpoint_bytes
+            )));
+        }
+        if let Some(Writing { piece_bytes, at_once, .. }) = self.writing
+            && (!Writing::PIECE_BYTES.contains(&piece_bytes)
+                || !piece_bytes.is_multiple_of(PAGE_BYTES as usize)
+                || !(1..=Writing::AT_ONCE_MAX).contains(&at_once))
+        {
+            return Err(Error::Invalid(format!(
+                "journal writing has pieces of {piece_bytes} bytes, {at_once} at once; pieces must be a multiple of \
+                 {PAGE_BYTES} from {} to {}, and 1 to {} at once",
+                Writing::PIECE_BYTES.start(),
+                Writing::PIECE_BYTES.end(),
+                Writing::AT_ONCE_MAX
             )));
         }
         if self.recovery_ms_target == 0 {
@@ -170,6 +187,7 @@ struct Shared {
     mapping: Arc<Mapping>,
     /// The pool file past the page cache, where that can be had: for checkpoints.
     pages_file: Box<dyn StorageFile>,
+    writing: Option<Writing>,
     pool_path: PathBuf,
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
@@ -307,6 +325,9 @@ impl Journal {
             let bytes = 2 * (payload_bytes + FRAME_HEADER_WORDS * 8) as u64;
             memory.reserve_unchecked(MemoryConsumer::JournalBuffers, bytes)
         });
+        if let Some(how) = parts.options.writing {
+            pages_file.set_writing(how);
+        }
         let may_drop = pages_file.is_what_is_mapped() && !env.is_simulated();
         let residency = parts.memory.as_ref().filter(|_| may_drop).and_then(|memory| {
             Residency::new(
@@ -328,6 +349,7 @@ impl Journal {
             groups_taken: AtomicU64::new(0),
             mapping: parts.mapping,
             pages_file,
+            writing: parts.options.writing,
             pool_path: parts.pool_path,
             journal_file: log.file.clone(),
             journal_path: log.path.clone(),
@@ -419,6 +441,11 @@ impl Journal {
 
     pub(crate) fn check_healthy(&self) -> Result<()> {
         self.shared.check_healthy()
+    }
+
+    /// How checkpoints write.
+    pub(crate) fn writing(&self) -> Writing {
+        self.shared.writing()
     }
 
     pub(crate) fn checkpoint(&self) -> Result<()> {
