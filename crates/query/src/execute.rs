@@ -65,7 +65,8 @@ impl Session {
             Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?.0, self.zone.name())))
         });
         let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
-        let prepared = self.prepare_command(Some(command), &declared).await?;
+        let memory = self.reserve_statement(source.to_string().len())?;
+        let prepared = self.prepare_command(Some(command), &declared, memory).await?;
         let source = EngineStatement::Statement(source);
         self.statements.insert(name.to_owned(), Named { prepared, source });
         Ok(StatementResult::Done { verb: "PREPARE" })

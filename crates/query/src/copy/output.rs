@@ -35,7 +35,7 @@ impl Session {
     pub async fn copy_out(&mut self, statement: &CopyStatement) -> Result<CopyOut> {
         let query = self.copied_query(statement);
         let query = query.map_err(|error| self.failing(error))?;
-        let prepared = self.prepare_command(Some(Command::Query(Box::new(query))), &[]).await;
+        let prepared = self.prepare_command(Some(Command::Query(Box::new(query))), &[], None).await;
         let prepared = prepared.map_err(|error| self.failing(error))?;
         match self.run_prepared(&prepared, &[]).await? {
             Outcome::Rows(stream) => {

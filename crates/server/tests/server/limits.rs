@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use entresol::memory::budget::MemorySize;
+use entresol::{Database, Options};
 use entresol_server::{Limits, ServerOptions};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
@@ -196,6 +198,33 @@ async fn rows_that_are_sent_need_no_memory_and_rows_that_are_held_do() {
     drop(client);
     served.eventually("memory is back", |counts| counts.connections == 0).await;
     served.memory_is_back().await;
+    served.stop().await;
+}
+
+/// Prepared statements are counted: lists of constants take more than a hundred times their text.
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_statements_are_bounded_by_the_memory_there_is() {
+    let database = Options::default().memory_max(MemorySize::Bytes(128 << 20)).worker_threads(2);
+    let served = Served::on(Database::volatile(database).unwrap(), options()).await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)").await.unwrap();
+    let constants: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
+    let prepare =
+        |name: u32| format!("PREPARE p{name} AS SELECT v FROM t WHERE v IN ({})", constants.join(","));
+    let mut prepared = 0;
+    let error = loop {
+        match client.batch_execute(&prepare(prepared)).await {
+            Ok(()) => prepared += 1,
+            error => break code(error),
+        }
+        assert!(prepared < 100, "a hundred of 6 MiB are in 128 MiB");
+    };
+    assert_eq!(error, "53200");
+    assert!(prepared > 3, "{prepared} are prepared");
+    assert_eq!(one(&client, "SELECT count(*) FROM t").await, "0");
+    client.batch_execute("DEALLOCATE ALL").await.unwrap();
+    client.batch_execute(&prepare(prepared)).await.unwrap();
+    drop(client);
     served.stop().await;
 }
 
