@@ -17,7 +17,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
-use entresol_tables::{Catalog, Table};
+use entresol_tables::{Catalog, Index, Table};
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
 
@@ -92,8 +92,12 @@ impl EntresolTable {
         }
         let has_key = hidden_key || !table.schema().hidden_key();
         let key = has_key.then(|| Constraint::PrimaryKey(table.schema().key().to_vec()));
-        let unique = table.definition().indexes.iter().filter(|index| index.unique);
-        let unique = unique.map(|index| Constraint::Unique(index.columns.clone()));
+        // An index that is being built, or younger than a snapshot that is open, says nothing about the rows that are read.
+        let holds = |index: &Index| {
+            index.definition().unique && catalog.context().is_seen_by_all(index.readable_from())
+        };
+        let unique = table.indexes().iter().filter(|index| holds(index));
+        let unique = unique.map(|index| Constraint::Unique(index.definition().columns.clone()));
         let constraints: Vec<Constraint> = key.into_iter().chain(unique).collect();
         let constraints = (!constraints.is_empty()).then(|| Constraints::new_unverified(constraints));
         EntresolTable { catalog, current, table, schema, constraints }

@@ -419,6 +419,12 @@ impl StateContext {
         unreachable!("attempts are counted up to their maximum")
     }
 
+    /// True if every transaction, now or later, sees the commit with this timestamp. Cost: a look at each transaction that
+    /// is open.
+    pub fn is_seen_by_all(&self, timestamp: Timestamp) -> bool {
+        self.active.snapshots().all_see(timestamp)
+    }
+
     /// The newest commit of the group (0: none); it may still be on its way to durability.
     pub fn last_cts(&self, group: GroupId) -> Timestamp {
         self.directory.last_cts(group)

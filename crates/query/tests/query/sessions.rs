@@ -38,6 +38,25 @@ async fn a_block_reads_one_snapshot_and_its_own_writes() {
     assert_eq!(one(&mut a, "SELECT sum(amount) FROM account").await, "1201");
 }
 
+/// A unique index is younger than a snapshot that has the same value twice: nothing may be concluded from it there.
+#[tokio::test]
+async fn a_unique_index_says_nothing_of_older_snapshots() {
+    let (_database, mut a, mut b) = accounts().await;
+    run(&mut b, "INSERT INTO account VALUES (3, 200)").await;
+    let grouped = "SELECT count(*) FROM (SELECT amount, id, count(*) FROM account GROUP BY amount, id) g";
+    let sorted = "SELECT id FROM account ORDER BY amount, id DESC";
+    let by_amount = "SELECT amount, id FROM account GROUP BY amount";
+    run(&mut a, "BEGIN").await;
+    assert_eq!((one(&mut a, grouped).await, one(&mut a, sorted).await), ("3".into(), "1;3;2".into()));
+    run(&mut b, "DELETE FROM account WHERE id = 3").await;
+    run(&mut b, "CREATE UNIQUE INDEX by_amount ON account (amount)").await;
+    assert_eq!((one(&mut a, grouped).await, one(&mut a, sorted).await), ("3".into(), "1;3;2".into()));
+    assert_eq!((one(&mut b, grouped).await, one(&mut b, sorted).await), ("2".into(), "1;2".into()));
+    a.query(by_amount).await.expect_err("an amount may have several ids there");
+    run(&mut a, "ROLLBACK").await;
+    assert_eq!(one(&mut a, by_amount).await, "100 1;200 2");
+}
+
 #[tokio::test]
 async fn the_first_committer_wins() {
     let (_database, mut a, mut b) = accounts().await;
