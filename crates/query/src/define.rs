@@ -15,6 +15,7 @@ use crate::definition::{column_indexes, index_name};
 use crate::error::{Error, Result};
 use crate::notices::is_storage;
 use crate::result::StatementResult;
+use crate::running::StopsIfDropped;
 use crate::sequences;
 use crate::session::{Session, blocking};
 use crate::syntax::{refuse, table_name};
@@ -84,7 +85,11 @@ async fn create_index(session: &Session, create: &CreateIndex) -> Result<Stateme
     let definition =
         IndexDefinition { name, columns, unique: create.unique, constraint: false, primary: false };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
-    match blocking(move || catalog.create_index(table.name(), definition)).await? {
+    let statement = session.running.statement();
+    let stops = StopsIfDropped::new(Arc::clone(&statement));
+    let created = blocking(move || catalog.create_index_for(&statement, table.name(), definition)).await;
+    stops.done();
+    match created? {
         Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
         Err(TableError::UniqueViolation { constraint, columns, values, .. }) => Err(Error::coded(
             "23505",

@@ -397,7 +397,9 @@ impl Session {
         if let Command::CreateTable(create) = &command {
             return Ok(engine::create_table(self, create).await?.stream());
         }
-        if command.is_definition() || matches!(command, Command::Backup(_)) {
+        if (command.is_definition() && !command.is_stopped_by_itself())
+            || matches!(command, Command::Backup(_))
+        {
             // Its steps take effect one by one, on threads that nobody stops: its result is what happened.
             self.begin_definite()?;
         }

@@ -197,6 +197,11 @@ impl Command {
         )
     }
 
+    /// Whether it is a definition that may take long, and looks itself whether it is stopped.
+    pub(crate) fn is_stopped_by_itself(&self) -> bool {
+        matches!(self, Command::Define(statement) if matches!(**statement, Statement::CreateIndex(_)))
+    }
+
     /// Whether it is about the session and its transaction only.
     pub(crate) fn concerns_session(&self) -> bool {
         matches!(

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use entresol_memory::Durability;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{Isolation, KeyRange, StateContext, Transaction};
+use entresol_transactions::{Cancellation, Isolation, KeyRange, StateContext, Transaction};
 
 use crate::error::{Error, Result};
 use crate::index::{Entry, Index};
@@ -34,11 +34,17 @@ const ATTEMPTS_MAX: u32 = 200;
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Puts the entries of all rows into an index that writers keep up already.
-pub(crate) fn fill(context: &Arc<StateContext>, table: &Table, index: &Index) -> Result<()> {
+/// Puts the entries of all rows into an index that writers keep up already, unless the statement is stopped.
+pub(crate) fn fill(
+    context: &Arc<StateContext>,
+    table: &Table,
+    index: &Index,
+    statement: &Cancellation,
+) -> Result<()> {
     let mut from = None;
     let mut attempt = 0;
     loop {
+        statement.check()?;
         let rows_max = (BUILD_ROWS >> attempt.min(10)).max(1);
         match batch(context, table, index, &from, rows_max) {
             Ok(None) => return Ok(()),

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::common::Result as EngineResult;
 use entresol_tables::{Catalog, Column, Index, Table};
-use entresol_transactions::Transaction;
+use entresol_transactions::{INFINITY, Transaction};
 
 use super::roles::{self, RoleRow};
 use super::{information, named, oids, pg_types, relation};
@@ -95,7 +95,9 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             valid: true,
         });
     }
-    all.extend(table.indexes().iter().map(|index| secondary(table, index)));
+    // One that is being built may still come to nothing.
+    let built = table.indexes().iter().filter(|index| index.readable_from() != INFINITY);
+    all.extend(built.map(|index| secondary(table, index)));
     all.sort_by(|left, right| left.name.cmp(&right.name));
     all
 }

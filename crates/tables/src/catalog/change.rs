@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use entresol_memory::Durability;
-use entresol_transactions::{INFINITY, StateOptions, Transaction};
+use entresol_transactions::{Cancellation, INFINITY, StateOptions, Transaction};
 
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
@@ -43,6 +43,17 @@ impl Catalog {
     /// before are refused with a conflict. It is whole, durable and in use when this returns.
     /// [`Error::UniqueViolation`] if rows have the same unique values.
     pub fn create_index(&self, table: &str, definition: IndexDefinition) -> Result<Arc<Index>> {
+        self.create_index_for(&Cancellation::default(), table, definition)
+    }
+
+    /// As [`Catalog::create_index`], for a statement that may be stopped until all rows have their entries; nothing of the
+    /// index is left then.
+    pub fn create_index_for(
+        &self,
+        statement: &Cancellation,
+        table: &str,
+        definition: IndexDefinition,
+    ) -> Result<Arc<Index>> {
         let _changing = self.changing.lock();
         let old = self.table(table)?;
         self.check_free(&definition.name)?;
@@ -63,7 +74,8 @@ impl Catalog {
         indexes.push(Arc::clone(&index));
         let building = old.redefined(table, with_index, indexes);
         let built = self.replace(&old, &building).and_then(|()| {
-            build::fill(&self.context, &building, &index)?;
+            build::fill(&self.context, &building, &index, statement)?;
+            statement.begin_definite()?;
             self.write_entry(&building)
         });
         match built {
