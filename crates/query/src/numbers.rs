@@ -2,6 +2,7 @@
 //!
 //! - A literal with a point is a DECIMAL: 0.1 must not lose digits on its way into a DECIMAL column. The engine
 //!   does that (`parse_float_as_decimal`), but also for 1e300; a literal with an exponent is made a DOUBLE here.
+//! - A literal that is cast to NUMERIC without precision keeps the digits that it has.
 //! - Where a DOUBLE meets a DECIMAL in a comparison, arithmetic, BETWEEN, IN, CASE, or a choice like COALESCE, the DECIMAL
 //!   becomes a DOUBLE. The engine would make both DECIMAL(30,15), which most doubles do not fit, and which keeps
 //!   filters away from keys.
@@ -55,6 +56,7 @@ fn type_exponents_of(statement: &mut Statement) {
 /// The same in whatever has expressions.
 pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
     let visited: ControlFlow<()> = visit_expressions_mut(sql, |expr| {
+        keep_digits(expr);
         if let SqlExpr::Value(value) = expr
             && let number @ Literal::Number(..) = &value.value
         {
@@ -72,6 +74,66 @@ pub(crate) fn type_exponents_in(sql: &mut impl VisitMut) {
         ControlFlow::Continue(())
     });
     debug_assert!(visited.is_continue());
+}
+
+/// Gives a cast of a literal to NUMERIC without precision as many digits after the point as the literal has.
+fn keep_digits(expr: &mut SqlExpr) {
+    if let SqlExpr::Cast { expr: inner, data_type, .. } = expr
+        && let SqlType::Numeric(info) | SqlType::Decimal(info) | SqlType::Dec(info) = data_type
+        && *info == ExactNumberInfo::None
+        && let Some(number) = literal_text(inner).and_then(plain_number)
+    {
+        let scale = number.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+        *info = ExactNumberInfo::PrecisionAndScale(u64::from(DECIMAL128_MAX_PRECISION), scale as i64);
+        **inner = SqlExpr::Value(Literal::SingleQuotedString(number).into());
+    }
+}
+
+/// The text of a literal, also of one whose exponent has made it a DOUBLE.
+fn literal_text(expr: &SqlExpr) -> Option<String> {
+    match expr {
+        SqlExpr::Value(value) => match &value.value {
+            Literal::SingleQuotedString(text) => Some(text.clone()),
+            number @ Literal::Number(..) => Some(number.to_string()),
+            _ => None,
+        },
+        SqlExpr::Cast { expr, data_type: SqlType::Double(_), .. } => literal_text(expr),
+        _ => None,
+    }
+}
+
+/// A number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL cannot have as
+/// many digits, or the text is no number.
+fn plain_number(text: String) -> Option<String> {
+    let text = text.trim();
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (unsigned, 0),
+    };
+    let (before, behind) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{before}{behind}");
+    let digits_max = usize::from(DECIMAL128_MAX_PRECISION);
+    if digits.is_empty() || digits.len() > digits_max || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // The place of the point among the digits, with zeros on either side.
+    let point = i64::try_from(before.len()).ok()? + i64::from(exponent);
+    let scale = usize::try_from((digits.len() as i64 - point).max(0)).ok()?;
+    let zeros_behind = usize::try_from((point - digits.len() as i64).max(0)).ok()?;
+    if scale.max(digits.len() + zeros_behind) > digits_max {
+        return None;
+    }
+    let padded = format!(
+        "{}{digits}{}",
+        "0".repeat((scale + 1).saturating_sub(digits.len())),
+        "0".repeat(zeros_behind)
+    );
+    let (whole, fraction) = padded.split_at(padded.len() - scale);
+    Some(if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") })
 }
 
 /// The rule for DOUBLE beside DECIMAL; it comes before the engine's type coercion.
