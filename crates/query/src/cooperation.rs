@@ -5,12 +5,14 @@
 //!
 //! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::running`]);
 //! - a stream that has held its thread for [`TURN_MAX`] gives way, by the clock and not by a count of batches;
-//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs;
+//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no pair meets one, a turn
+//!   lasts for seconds, so the runtime gets another thread then to go on with;
 //! - once the rows of a plan are dropped, what still computes for it on other threads stops.
 //!
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
@@ -38,6 +40,7 @@ use datafusion::physical_plan::{
 };
 use entresol_transactions::Interrupt;
 use futures::{Stream, StreamExt};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::error::{Result, external};
 use crate::running::Running;
@@ -45,6 +48,49 @@ use crate::scan::EntresolScan;
 
 /// How long a stream computes before others get a turn.
 const TURN_MAX: Duration = Duration::from_millis(10);
+
+thread_local! {
+    /// When the turn began in which this thread computes rows.
+    static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The outermost stream that is asked in a turn; its end ends the turn.
+struct Turn {
+    is_outermost: bool,
+}
+
+impl Turn {
+    fn at(now: Instant) -> Turn {
+        let is_outermost = TURN_BEGAN.get().is_none();
+        if is_outermost {
+            TURN_BEGAN.set(Some(now));
+        }
+        Turn { is_outermost }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            TURN_BEGAN.set(None);
+        }
+    }
+}
+
+/// Lets the runtime go on with another thread if this one has been computing for long in one turn: it may be the one that looks
+/// at sockets and clocks.
+fn give_way_to_others() {
+    if TURN_BEGAN.get().is_some_and(|began| began.elapsed() > TURN_MAX)
+        && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    {
+        // Once the other thread has begun, the rest of the turn runs beside it.
+        tokio::task::block_in_place(|| std::thread::sleep(HAND_OVER));
+        TURN_BEGAN.set(Some(Instant::now()));
+    }
+}
+
+/// Time that another thread needs to begin; a hundredth of a turn.
+const HAND_OVER: Duration = Duration::from_micros(100);
 
 /// A query that runs: the statement that it belongs to at the moment, and whether somebody still wants its rows.
 #[derive(Debug)]
@@ -267,6 +313,7 @@ impl Stream for WatchedRows {
             return Poll::Ready(Some(Err(external(error))));
         }
         let now = Instant::now();
+        let _turn = Turn::at(now);
         let began = *self.turn.get_or_insert(now);
         if now.duration_since(began) > TURN_MAX {
             self.turn = None;
@@ -336,6 +383,7 @@ impl PhysicalExpr for Condition {
 
     fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
         self.query.check().map_err(external)?;
+        give_way_to_others();
         self.inner.evaluate(batch)
     }
 
