@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use entresol::{Durability, MemorySize};
+use entresol::{Durability, MemorySize, Options};
 
 use crate::shell::output::Format;
 
@@ -56,6 +56,36 @@ const SHELL_EXAMPLES: &str = "Examples:
   entresol shell ./db < statements.sql
 At the prompt, \\? lists the commands. The first error ends -c, -f and standard input with exit status 1.";
 
+/// Arguments of commands that open a database to run statements: memory, devices.
+#[derive(Debug, Args)]
+pub struct StorageArguments {
+    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
+    #[arg(long, value_name = "SIZE", default_value = "50%")]
+    pub memory_max: MemorySize,
+    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
+    #[arg(long, value_name = "DIR")]
+    pub disk_dir: Option<PathBuf>,
+    /// Keep background threads on the processors near the device, on a machine with several memory nodes.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub near_device: bool,
+    /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
+    #[arg(long, value_name = "FILE")]
+    pub disk_profile: Option<PathBuf>,
+}
+
+impl StorageArguments {
+    /// Options of a database that is opened with them.
+    pub fn options(&self) -> Options {
+        Options {
+            memory_max: self.memory_max,
+            disk_directory: self.disk_dir.clone(),
+            near_device: self.near_device,
+            disk_profile: self.disk_profile.clone(),
+            ..Options::default()
+        }
+    }
+}
+
 /// Arguments of `entresol shell`.
 #[derive(Debug, Args)]
 #[command(after_help = SHELL_EXAMPLES)]
@@ -74,18 +104,9 @@ pub struct ShellArguments {
     /// When commits are durable: sync, group:10ms (any number of milliseconds) or none.
     #[arg(long, default_value = "sync", value_name = "LEVEL")]
     pub durability: Durability,
-    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
-    #[arg(long, value_name = "SIZE", default_value = "50%")]
-    pub memory_max: MemorySize,
-    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
-    #[arg(long, value_name = "DIR")]
-    pub disk_dir: Option<PathBuf>,
-    /// Keep background threads on the processors near the device, on a machine with several memory nodes.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    pub near_device: bool,
-    /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
-    #[arg(long, value_name = "FILE")]
-    pub disk_profile: Option<PathBuf>,
+    /// Memory and devices of the database.
+    #[command(flatten)]
+    pub storage: StorageArguments,
     /// Neither read nor write the history.
     #[arg(long)]
     pub no_history: bool,
@@ -148,18 +169,9 @@ pub struct ServeArguments {
     /// later, whatever they do.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
     pub shutdown_timeout: Duration,
-    /// Memory of the database: bytes such as 512MiB, or a share of the machine or its control group such as 25%.
-    #[arg(long, value_name = "SIZE", default_value = "50%")]
-    pub memory_max: MemorySize,
-    /// Directory on a disk for tables WITH (placement = 'disk') of a database on persistent memory; give it with every open.
-    #[arg(long, value_name = "DIR")]
-    pub disk_dir: Option<PathBuf>,
-    /// Keep background threads on the processors near the device, on a machine with several memory nodes.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    pub near_device: bool,
-    /// Profile of the disk that checkpoints write to, as measured by `lab run calibrate`.
-    #[arg(long, value_name = "FILE")]
-    pub disk_profile: Option<PathBuf>,
+    /// Memory and devices of the database.
+    #[command(flatten)]
+    pub storage: StorageArguments,
     /// Memory for the sorts, joins and aggregates of one statement, such as 256MB.
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes)]
     pub statement_memory: usize,

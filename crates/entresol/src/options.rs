@@ -44,7 +44,7 @@ pub struct Options {
     pub max_snapshot_age: Option<Duration>,
     /// Directory on a disk for tables that are placed there (`placement = 'disk'`), beside a database on persistent memory.
     pub disk_directory: Option<PathBuf>,
-    /// Whether background threads and topologies run on the processors that are near the device of the directory, and
+    /// Placement of background threads and topologies on the processors that are near the device of the directory, and
     /// take memory there, on a machine with several memory nodes.
     pub near_device: bool,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
@@ -142,7 +142,7 @@ impl Options {
         self
     }
 
-    /// Whether background threads and topologies run near the device: on the processors of its memory node, as far as
+    /// Sets if background threads and topologies run near the device: on the processors of its memory node, as far as
     /// the process may use them. They do if nothing else is said, where the machine has several nodes and the kernel
     /// tells that of the device. Queries, and the threads of the caller, run where they like. `entresol.placement`
     /// shows what is in effect.
@@ -209,7 +209,7 @@ impl Options {
 fn writing_of(file: &Path) -> Result<Writing> {
     let profile = Profile::load(file)?;
     Writing::of(&profile).map_err(|error| {
-        let what = format!("device profile {}: {error}", file.display());
+        let what = format!("disk_profile {}: {error}", file.display());
         Error::new(ErrorKind::Invalid, what)
     })
 }

@@ -66,7 +66,7 @@ pub struct PoolOptions {
     pub env: Env,
     /// The budget that the pool's memory counts in; none: it counts nowhere and has no bound.
     pub memory: Option<Arc<MemoryBudget>>,
-    /// Whether background threads run near the pool's device, where the machine has several memory nodes; see
+    /// Placement of background threads near the pool's device, where the machine has several memory nodes; see
     /// [`ThreadPlacement`]. Threads of a simulated world do not.
     pub near_device: bool,
 }

@@ -40,7 +40,7 @@ use crate::rewriting::rewritten;
 /// Functions that return one of their arguments.
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
 
-/// Makes literals with an exponent DOUBLE.
+/// Makes literals with an exponent DOUBLE, and keeps the digits of those that are cast to NUMERIC.
 pub(crate) fn type_exponents(statement: &mut EngineStatement) {
     match statement {
         EngineStatement::Statement(statement) => type_exponents_of(statement),

@@ -197,7 +197,7 @@ impl Command {
         )
     }
 
-    /// Whether it is a definition that may take long, and looks itself whether it is stopped.
+    /// Tells if it is a definition that may take long, and looks itself whether it is stopped.
     pub(crate) fn is_stopped_by_itself(&self) -> bool {
         matches!(self, Command::Define(statement) if matches!(**statement, Statement::CreateIndex(_)))
     }

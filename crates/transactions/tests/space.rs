@@ -173,7 +173,7 @@ fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     }
 }
 
-/// What stays after a burst is spread over many slabs; rewriting it brings it together, and frees them.
+/// Objects that stay after a burst are spread over many slabs; rewriting them brings them together, and frees slabs.
 #[test]
 fn rewriting_brings_objects_together() {
     let (context, state, _) = two_states(KeyWidth::Eight);

@@ -35,13 +35,9 @@ pub fn run(arguments: &ServeArguments) -> Result<()> {
     let stop = signalled(arguments.shutdown_timeout + END_TIME_MAX)?;
     let database_options = Options {
         durability: arguments.durability,
-        memory_max: arguments.memory_max,
-        disk_directory: arguments.disk_dir.clone(),
-        near_device: arguments.near_device,
-        disk_profile: arguments.disk_profile.clone(),
         query_memory_bytes_max: arguments.query_memory,
         max_snapshot_age: (!arguments.max_snapshot_age.is_zero()).then_some(arguments.max_snapshot_age),
-        ..Options::default()
+        ..arguments.storage.options()
     };
     let database = Database::open(&arguments.dir, database_options)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();

@@ -38,14 +38,7 @@ pub struct Shell {
 
 /// Runs `entresol shell`.
 pub fn run(arguments: &ShellArguments) -> Result<()> {
-    let options = Options {
-        durability: arguments.durability,
-        memory_max: arguments.memory_max,
-        disk_directory: arguments.disk_dir.clone(),
-        near_device: arguments.near_device,
-        disk_profile: arguments.disk_profile.clone(),
-        ..Options::default()
-    };
+    let options = Options { durability: arguments.durability, ..arguments.storage.options() };
     let database = Database::open(&arguments.dir, options)?;
     let session = database.session()?;
     let mut shell = Shell { database, session, format: arguments.format, timing: false, finished: false };

@@ -123,7 +123,7 @@ impl FreeChunks {
         Ok(Some(first))
     }
 
-    /// Whether a granule of the run was given back.
+    /// Tells if a granule of the run was given back.
     pub(super) fn has_hole(&self, run: Run) -> bool {
         let granules = run.first / self.granule..(run.first + run.chunks).div_ceil(self.granule);
         self.holes.range(granules).any(|(_, is_given_back)| *is_given_back)

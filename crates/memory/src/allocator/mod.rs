@@ -373,7 +373,7 @@ impl Allocator {
         Ok(HeldSpace { allocator: self, granules, is_given_back: false })
     }
 
-    /// Whether space in a range was given back and is not used since.
+    /// Tells if space in a range was given back and is not used since.
     pub(crate) fn has_hole(&self, offset: u64, bytes: u64) -> bool {
         let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().has_hole(run)

@@ -85,7 +85,7 @@ pub(super) fn prefer(node: usize) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(failed("set the memory node of", &io::Error::last_os_error())) }
 }
 
-/// Whether a memory policy was chosen for this thread, by itself or by whoever started the process.
+/// Tells if a memory policy was chosen for this thread, by itself or by whoever started the process.
 pub(super) fn prefers_some_node() -> Result<bool> {
     let mut mode: libc::c_int = 0;
     let (nowhere, flags): (*mut u64, libc::c_long) = (std::ptr::null_mut(), 0);

@@ -64,7 +64,7 @@ impl ThreadPlacement {
     }
 }
 
-/// Whether the machine has more than one node; a look at one small file.
+/// Tells if the machine has more than one node; a look at one small file.
 fn has_several_nodes() -> bool {
     let online = std::fs::read_to_string("/sys/devices/system/node/online");
     online.ok().and_then(|text| parse_cpu_list(&text)).is_some_and(|nodes| nodes.len() > 1)

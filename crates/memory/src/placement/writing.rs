@@ -1,4 +1,4 @@
-//! What a disk gains from when much is written to it: by checkpoints.
+//! Lengths and numbers of writes that a disk gains from when checkpoints write much to it.
 
 use super::limits::NEARLY;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::profile::{Direction, Pattern, Profile};
 /// The smallest transfer of a medium that is a disk; memory moves cache lines.
 const DISK_TRANSFER_BYTES_MIN: u64 = 512;
 
-/// So much of the best bandwidth is no loss that a measurement tells for sure.
+/// Share of the best bandwidth from which on a measurement tells no loss for sure.
 const HOLDS: f64 = 0.8;
 
 /// Bytes that go to a disk in one write, and writes at once.
@@ -17,7 +17,7 @@ pub struct Writing {
     pub piece_bytes: usize,
     /// Writes in flight at once, where the system can have several (io_uring).
     pub at_once: usize,
-    /// Whether a profile says so; else it is what suits most drives.
+    /// True if a profile says so; else it is what suits most drives.
     pub is_calibrated: bool,
 }
 
@@ -28,11 +28,11 @@ impl Writing {
     /// Most writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;
 
-    /// What suits most drives: pieces of 256 KiB, 64 at once.
+    /// Values that suit most drives: pieces of 256 KiB, 64 at once.
     pub const UNCALIBRATED: Writing =
         Writing { piece_bytes: 256 << 10, at_once: Writing::AT_ONCE_MAX, is_calibrated: false };
 
-    /// What the profile of a disk says. Pieces are the largest that reach its full write bandwidth, within
+    /// Reads the profile of a disk. Pieces are the largest that reach its full write bandwidth, within
     /// [`Writing::PIECE_BYTES`]. As many go out at once as there may be writers; fewer than [`Writing::AT_ONCE_MAX`]
     /// only if more were seen to cost a fifth of the bandwidth with pieces of every size, since a checkpoint has
     /// pieces of all sizes and single pages need a long queue.

@@ -101,7 +101,7 @@ fn pages_by_node(words: &[AtomicU64]) -> Result<BTreeMap<i32, usize>, Failure> {
     Ok(counts)
 }
 
-/// Whether all pages of memory are on one node.
+/// Tells if all pages of memory are on one node.
 fn all_on(what: &str, words: &[AtomicU64], node: usize) -> Result<(), Failure> {
     let counts = pages_by_node(words)?;
     let [(found, pages)] = counts.iter().collect::<Vec<_>>()[..] else {

@@ -255,6 +255,15 @@ pub(crate) struct JournalParts {
     pub(crate) extent_bytes: u64,
 }
 
+impl JournalParts {
+    /// Keeper of the pool's pages within the budget; none without one, or where the system cannot do it.
+    fn residency(&self) -> Option<Residency> {
+        let memory = self.memory.clone()?;
+        let replacement = self.options.page_replacement;
+        Residency::new(memory, &self.mapping, self.extent_bytes, &self.pool_path, replacement)
+    }
+}
+
 impl Journal {
     /// Makes an empty journal, under a temporary name until it is whole.
     pub(crate) fn create(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
@@ -309,7 +318,7 @@ impl Journal {
         let checksum_parts = ChecksumParts {
             path: &parts.pool_path.with_file_name(CHECKSUMS_FILE),
             uuid: log.header.uuid,
-            pool_file: parts.pool_file,
+            pool_file: parts.pool_file.clone(),
             pool_path: &parts.pool_path,
             position: log.header.replay_lsn,
             replayed: dirty.marked(parts.mapping.mapped_bytes()),
@@ -329,15 +338,7 @@ impl Journal {
             pages_file.set_writing(how);
         }
         let may_drop = pages_file.is_what_is_mapped() && !env.is_simulated();
-        let residency = parts.memory.as_ref().filter(|_| may_drop).and_then(|memory| {
-            Residency::new(
-                memory.clone(),
-                &parts.mapping,
-                parts.extent_bytes,
-                &parts.pool_path,
-                parts.options.page_replacement,
-            )
-        });
+        let residency = may_drop.then(|| parts.residency()).flatten();
         let end_lsn = recovered.end_lsn;
         let replayed =
             Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
