@@ -252,7 +252,7 @@ fn plan_error(message: String) -> Error {
     let name = message.strip_prefix("table '").and_then(|rest| rest.strip_suffix("' not found"));
     match name {
         Some(name) => {
-            let default = format!("{}.{}.", crate::schemas::CATALOG, crate::schemas::SCHEMA);
+            let default = format!("{}.{}.", crate::schema_names::CATALOG, crate::schema_names::SCHEMA);
             Error::NoSuchTable(name.strip_prefix(&default).unwrap_or(name).to_owned())
         }
         None => Error::Invalid(first_lines(&message)),

@@ -1,17 +1,13 @@
 //! Definitions as SQL: what `pg_get_indexdef` and `pg_get_constraintdef` show, and quoting.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use entresol_tables::Table;
 
-use super::relations::Constraint;
+use super::constraints::Constraint;
 use super::view::IndexView;
-use crate::schemas::SCHEMA;
-use crate::syntax::identifier;
-use crate::walk::visit_expressions;
+use crate::schema_names::SCHEMA;
 
 /// CREATE INDEX of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
@@ -48,28 +44,6 @@ fn parenthesised(condition: &str) -> String {
 fn columns(table: &Table, columns: &[usize]) -> String {
     let names = columns.iter().map(|&column| quoted(&table.schema().columns()[column].name));
     names.collect::<Vec<_>>().join(", ")
-}
-
-/// The columns that an expression names, by place.
-pub(crate) fn columns_in(table: &Table, expression: &str) -> Vec<usize> {
-    let parsed = Parser::new(&PostgreSqlDialect {})
-        .try_with_sql(expression)
-        .and_then(|mut parser| parser.parse_expr());
-    let Ok(parsed) = parsed else { return Vec::new() };
-    let mut found = Vec::new();
-    let visited: ControlFlow<()> = visit_expressions(&parsed, |expr| {
-        let name = match expr {
-            Expr::Identifier(name) => Some(identifier(name)),
-            Expr::CompoundIdentifier(names) => names.last().map(identifier),
-            _ => None,
-        };
-        let column = name.and_then(|name| table.schema().column_index(&name));
-        found.extend(column.filter(|column| !found.contains(column)));
-        ControlFlow::Continue(())
-    });
-    debug_assert!(visited.is_continue());
-    found.sort_unstable();
-    found
 }
 
 /// An identifier, quoted where it has to be.

@@ -8,14 +8,15 @@ use std::ops::RangeInclusive;
 use datafusion::common::Result as EngineResult;
 
 use super::cell::Cell;
-use super::relations::constraints_of;
+use super::constraints::constraints_of;
 use super::resolve::{Alias, parts};
 use super::roles::Privileges;
 use super::view::View;
-use super::{definitions, oids, pg_types};
+use super::{definitions, oids};
+use crate::catalog::named::sequences_of;
 use crate::error::{Error, external};
-use crate::schemas::SCHEMA;
-use crate::upkeep::sequences_of;
+use crate::postgres::pg_types;
+use crate::schema_names::SCHEMA;
 
 pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
 
@@ -137,12 +138,12 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_my_temp_schema", 0..=0, "oid", |_, _| Ok(Cell::Int(0))),
     strict("pg_partition_ancestors", 1..=1, "oid[]", |_, _| Ok(Cell::Ints(Vec::new()))),
     strict("pg_encoding_to_char", 1..=1, "name", |_, of| {
-        Ok(if of[0].int() == Some(super::server::UTF8) { "UTF8".into() } else { "".into() })
+        Ok(if of[0].int() == Some(oids::UTF8) { "UTF8".into() } else { "".into() })
     }),
     strict("pg_char_to_encoding", 1..=1, "int4", |_, of| {
         let is_utf8 =
             of[0].text().is_some_and(|name| matches!(&*name.to_ascii_uppercase(), "UTF8" | "UTF-8"));
-        Ok(if is_utf8 { super::server::UTF8.into() } else { Cell::Int(-1) })
+        Ok(if is_utf8 { oids::UTF8.into() } else { Cell::Int(-1) })
     }),
     strict("getdatabaseencoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
     strict("pg_client_encoding", 0..=0, "name", |_, _| Ok("UTF8".into())),

@@ -4,11 +4,11 @@ use datafusion::common::Result as EngineResult;
 use entresol_tables::Table;
 
 use super::cell::Cell;
+use super::constraints::{Constraint, constraints_of};
 use super::named;
-use super::relation::{Relation, Rows, all, empty, relation};
-use super::relations::{Constraint, constraints_of};
+use super::relation::{Relation, Rows, empty, relation};
 use super::view::{Attribute, View, attributes_of, described_attributes};
-use crate::schemas::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, SCHEMA};
 
 /// The relations of the schema.
 pub(crate) static RELATIONS: &[Relation] = &[
@@ -171,7 +171,7 @@ fn schemata(_: &View) -> EngineResult<Rows> {
 
 fn tables(view: &View) -> EngineResult<Rows> {
     let own = view.tables.iter().map(|table| (SCHEMA, table.name(), "BASE TABLE"));
-    let described = all().map(|(schema, relation)| {
+    let described = view.registry.all().map(|(schema, relation)| {
         let kind = if schema == super::PG_CATALOG { "BASE TABLE" } else { "VIEW" };
         (schema, relation.name, kind)
     });
@@ -199,7 +199,7 @@ fn columns(view: &View) -> EngineResult<Rows> {
         let described = of_view.iter().enumerate();
         rows.extend(described.map(|(at, column)| column_row(SCHEMA, &named.name, at, column)));
     }
-    for (schema, relation) in all() {
+    for (schema, relation) in view.registry.all() {
         let of_relation = described_attributes(relation);
         let described = of_relation.iter().enumerate();
         rows.extend(described.map(|(at, column)| column_row(schema, relation.name, at, column)));

@@ -21,29 +21,27 @@
 
 pub(crate) mod call;
 pub(crate) mod cell;
-pub(crate) mod correlated;
+pub(crate) mod constraints;
 pub(crate) mod definitions;
 pub(crate) mod functions;
+pub(crate) mod history;
 pub(crate) mod information;
 pub(crate) mod named;
+pub(crate) mod objects;
 pub(crate) mod oids;
-pub(crate) mod pg_types;
+pub(crate) mod registry;
 pub(crate) mod relation;
 pub(crate) mod relations;
 pub(crate) mod resolve;
 pub(crate) mod roles;
 pub(crate) mod server;
-pub(crate) mod spelling;
+pub(crate) mod system;
+pub(crate) mod vacuum;
 pub(crate) mod view;
 
-/// The schema of the tables that describe everything.
-pub(crate) const PG_CATALOG: &str = "pg_catalog";
-/// The SQL standard's.
-pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
-/// The name under which the engine finds ours: it has an `information_schema` of its own, for SHOW.
-pub(crate) const INFORMATION_INNER: &str = "\u{1}information";
+use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
 
 /// Whether a table of this name, without a schema, is one of `pg_catalog`: they come before those of `public`.
 pub fn is_catalog_relation(name: &str) -> bool {
-    name.starts_with("pg_") && relation::find(PG_CATALOG, name).is_some()
+    name.starts_with("pg_") && registry::REGISTRY.find(PG_CATALOG, name).is_some()
 }

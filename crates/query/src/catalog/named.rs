@@ -9,12 +9,14 @@ use entresol_tables::{Sequence, SequenceType};
 use futures::FutureExt;
 
 use super::cell::Cell;
-use super::pg_types;
+use super::oids;
 use super::relation::Rows;
 use super::view::{Attribute, View, attribute};
-use super::{oids, pg_types::PgType};
-use crate::schemas::{CATALOG, SCHEMA};
-use crate::types::column_of;
+use crate::postgres::pg_types::{self, PgType};
+use crate::postgres::types::column_of;
+use crate::schema_names::{CATALOG, SCHEMA};
+use entresol_tables::{Catalog, Table};
+use std::ops::Range;
 
 /// A view or a sequence.
 pub(crate) struct Named {
@@ -150,4 +152,16 @@ pub(super) fn standard_sequences(view: &View) -> EngineResult<Rows> {
         ]
     };
     Ok(view.catalog.sequences().iter().map(|sequence| row(sequence)).collect())
+}
+
+/// The sequences that belong to columns of a table.
+pub(crate) fn sequences_of(catalog: &Catalog, table: &Table, columns: Range<usize>) -> Vec<String> {
+    let owners: Vec<_> = columns.filter_map(|column| Catalog::owner(table, column)).collect();
+    let is_owned = |owner: &entresol_tables::SequenceOwner| {
+        owners.iter().any(|known| known.table == owner.table && known.column == owner.column)
+    };
+    let sequences = catalog.sequences();
+    let owned =
+        sequences.iter().filter(|sequence| sequence.definition().owner.as_ref().is_some_and(is_owned));
+    owned.map(|sequence| sequence.name().to_owned()).collect()
 }

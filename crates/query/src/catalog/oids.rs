@@ -99,6 +99,11 @@ fn hash(name: &str) -> i64 {
     (hash & 0x0fff_ffff) as i64
 }
 
+/// UTF8 in PostgreSQL's numbering of encodings.
+pub(crate) const UTF8: i64 = 6;
+/// The operator class of every column of an index.
+pub(crate) const OPERATOR_CLASS: i64 = 9_999;
+
 #[cfg(test)]
 mod tests {
     use super::*;

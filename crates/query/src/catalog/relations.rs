@@ -4,12 +4,13 @@ use datafusion::common::Result as EngineResult;
 use entresol_tables::Table;
 
 use super::cell::Cell;
-use super::relation::{self, Rows};
+use super::constraints::{Constraint, constraints_of};
+use super::relation::Rows;
 use super::roles::{Privileges, RoleRow};
 use super::view::schema_oid;
 use super::view::{Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of};
 use super::{PG_CATALOG, definitions, named, oids};
-use crate::schemas::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, SCHEMA};
 
 const PERMANENT: &str = "p";
 const UNLOGGED: &str = "u";
@@ -54,8 +55,8 @@ pub(super) fn classes(view: &View) -> EngineResult<Rows> {
         has_index: false,
         privileges: None,
     });
-    let described = relation::all().map(|(schema, relation)| Class {
-        oid: relation.oid(),
+    let described = view.registry.all().map(|(schema, relation)| Class {
+        oid: view.registry.oid(relation),
         name: relation.name.to_owned(),
         schema: schema_oid(schema),
         access_method: if schema == PG_CATALOG { oids::HEAP } else { 0 },
@@ -153,8 +154,8 @@ pub(super) fn attributes(view: &View) -> EngineResult<Rows> {
         let columns = named::attributes_of(view, &named);
         rows.extend(columns.iter().enumerate().map(|(at, column)| attribute_row(named.oid, at, column)));
     }
-    for (_, relation) in relation::all() {
-        let (oid, columns) = (relation.oid(), described_attributes(relation));
+    for (_, relation) in view.registry.all() {
+        let (oid, columns) = (view.registry.oid(relation), described_attributes(relation));
         rows.extend(columns.iter().enumerate().map(|(at, column)| attribute_row(oid, at, column)));
     }
     Ok(rows)
@@ -237,52 +238,13 @@ pub(super) fn indexes(view: &View) -> EngineResult<Rows> {
             false.into(),
             places(&index.columns),
             collations,
-            Cell::Ints(vec![super::server::OPERATOR_CLASS; columns]),
+            Cell::Ints(vec![oids::OPERATOR_CLASS; columns]),
             Cell::Ints(vec![0; columns]),
             Cell::Null,
             Cell::Null,
         ]
     };
     Ok(view.indexes().map(row).collect())
-}
-
-/// A constraint of a table.
-pub(crate) struct Constraint<'v> {
-    pub(crate) oid: i64,
-    pub(crate) name: String,
-    /// p, u, c.
-    pub(crate) kind: &'static str,
-    pub(crate) table: &'v Table,
-    /// The index that keeps it, 0 if none does.
-    pub(crate) index: i64,
-    pub(crate) columns: Vec<usize>,
-    /// The condition of a check.
-    pub(crate) condition: Option<&'v str>,
-}
-
-/// The constraints of a table: key, unique ones, checks.
-pub(crate) fn constraints_of(table: &Table) -> Vec<Constraint<'_>> {
-    let by_index = indexes_of(table).into_iter().filter_map(|index| {
-        Some(Constraint {
-            oid: index.constraint?,
-            name: index.name,
-            kind: if index.primary { "p" } else { "u" },
-            table,
-            index: index.oid,
-            columns: index.columns,
-            condition: None,
-        })
-    });
-    let checks = table.definition().checks.iter().enumerate().map(|(place, check)| Constraint {
-        oid: oids::check(table.state().id(), place),
-        name: check.name.clone(),
-        kind: "c",
-        table,
-        index: 0,
-        columns: definitions::columns_in(table, &check.expression),
-        condition: Some(&check.expression),
-    });
-    by_index.chain(checks).collect()
 }
 
 pub(super) fn constraints(view: &View) -> EngineResult<Rows> {
@@ -341,7 +303,7 @@ pub(super) fn defaults(view: &View) -> EngineResult<Rows> {
 pub(super) fn tables(view: &View) -> EngineResult<Rows> {
     let own = view.tables.iter().map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
     let described =
-        super::view::described(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
+        view.registry.of_schema(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
     let row = |(schema, name, has_index): (&str, &str, bool)| {
         vec![
             schema.into(),

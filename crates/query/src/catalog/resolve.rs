@@ -4,9 +4,10 @@ use datafusion::common::Result as EngineResult;
 
 use super::cell::Cell;
 use super::view::{View, schema_oid};
-use super::{PG_CATALOG, definitions, functions, oids, pg_types};
+use super::{PG_CATALOG, definitions, functions, oids};
 use crate::error::{Error, external};
-use crate::schemas::{CATALOG, SCHEMA};
+use crate::postgres::pg_types;
+use crate::schema_names::{CATALOG, SCHEMA};
 
 /// What a number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,14 +8,10 @@ use super::relation::Rows;
 use super::relations::{alignment, collation_of};
 use super::roles::RoleRow;
 use super::view::View;
-use super::{definitions, functions, oids, pg_types};
-use crate::schemas::CATALOG;
-use crate::settings::{SETTINGS, Settings};
-
-/// UTF8 in PostgreSQL's numbering of encodings.
-pub(super) const UTF8: i64 = 6;
-/// The operator class of every column of an index.
-pub(super) const OPERATOR_CLASS: i64 = 9_999;
+use super::{definitions, functions, oids};
+use crate::postgres::pg_types;
+use crate::postgres::settings::{SETTINGS, Settings};
+use crate::schema_names::CATALOG;
 
 pub(super) fn namespaces(_: &View) -> EngineResult<Rows> {
     let row = |(oid, name): (i64, &str)| vec![oid.into(), name.into(), oids::OWNER.into(), Cell::Null];
@@ -27,7 +23,7 @@ pub(super) fn databases(_: &View) -> EngineResult<Rows> {
         oids::DATABASE.into(),
         CATALOG.into(),
         oids::OWNER.into(),
-        UTF8.into(),
+        oids::UTF8.into(),
         "c".into(),
         false.into(),
         true.into(),
@@ -119,7 +115,7 @@ pub(super) fn users(view: &View) -> EngineResult<Rows> {
 
 pub(super) fn settings(view: &View) -> EngineResult<Rows> {
     let built_in = Settings::default();
-    let row = |setting: &'static crate::settings::Setting| {
+    let row = |setting: &'static crate::postgres::settings::Setting| {
         let value = view.facts.value(setting);
         let initial = built_in.get(setting).to_owned();
         vec![
@@ -279,7 +275,7 @@ pub(super) fn languages(_: &View) -> EngineResult<Rows> {
 
 pub(super) fn operator_classes(_: &View) -> EngineResult<Rows> {
     Ok(vec![vec![
-        OPERATOR_CLASS.into(),
+        oids::OPERATOR_CLASS.into(),
         oids::BTREE.into(),
         "any_ops".into(),
         oids::PG_CATALOG.into(),

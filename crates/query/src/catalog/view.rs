@@ -1,18 +1,29 @@
 //! What the relations and functions of the catalog are computed from: tables, roles and settings, as they are now.
 
+use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
+use async_trait::async_trait;
+use datafusion::catalog::TableProvider;
 use datafusion::common::Result as EngineResult;
 use entresol_tables::{Catalog, Column, Index, Table};
 use entresol_transactions::{INFINITY, Transaction};
 
+use super::oids;
+use super::relation::{self, Registry};
 use super::roles::{self, RoleRow};
-use super::{information, named, oids, pg_types, relation};
 use crate::error::external;
-use crate::functions::{Client, Facts};
-use crate::provider::Current;
-use crate::snapshots::Sessions;
-use crate::views::Views;
+use crate::postgres::pg_types;
+use crate::session::current::Current;
+use crate::session::snapshots::Sessions;
+use crate::session::variables::{Client, Facts};
+
+/// Planner of relations that are stored as query text.
+#[async_trait]
+pub(crate) trait PlannedRelations: Debug + Send + Sync {
+    /// The view or sequence of a name.
+    async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>>;
+}
 
 /// Where a [`View`] comes from; one per session.
 #[derive(Debug, Clone)]
@@ -22,7 +33,8 @@ pub(crate) struct Source {
     pub(crate) facts: Arc<Facts>,
     pub(crate) sessions: Sessions,
     /// Set when the engine is there.
-    pub(crate) views: Arc<OnceLock<Views>>,
+    pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
+    pub(crate) registry: &'static Registry,
 }
 
 impl Source {
@@ -34,6 +46,7 @@ impl Source {
             transaction: self.current.get(&self.catalog)?,
             facts: Arc::clone(&self.facts),
             views: Arc::clone(&self.views),
+            registry: self.registry,
         })
     }
 }
@@ -46,17 +59,8 @@ pub(crate) struct View {
     transaction: Arc<Transaction>,
     pub(crate) facts: Arc<Facts>,
     /// Plans the views.
-    pub(crate) views: Arc<OnceLock<Views>>,
-}
-
-/// A relation of any schema.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object {
-    pub(crate) oid: i64,
-    pub(crate) schema: i64,
-    pub(crate) name: String,
-    /// As in `pg_class.relkind`: r, i, v, S.
-    pub(crate) kind: char,
+    pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
+    pub(crate) registry: &'static Registry,
 }
 
 /// An index of a user's table, the one that a PRIMARY KEY of CREATE TABLE is thought to have included.
@@ -131,7 +135,7 @@ impl View {
     /// The name of a role's number.
     pub(crate) fn role_name(&self, oid: i64) -> EngineResult<Option<String>> {
         if oid == oids::OWNER {
-            return Ok(Some(crate::schemas::CATALOG.to_owned()));
+            return Ok(Some(crate::schema_names::CATALOG.to_owned()));
         }
         Ok(self.roles()?.into_iter().map(|role| role.name).find(|name| oids::role(name) == oid))
     }
@@ -146,47 +150,13 @@ impl View {
         self.tables.iter().find(|table| oids::state(table.state().id()) == oid)
     }
 
-    /// All tables and indexes.
-    pub(crate) fn objects(&self) -> Vec<Object> {
-        let tables = self.tables.iter().map(|table| Object {
-            oid: oids::state(table.state().id()),
-            schema: oids::PUBLIC,
-            name: table.name().to_owned(),
-            kind: 'r',
-        });
-        let indexes = self.indexes().map(|index| Object {
-            oid: index.oid,
-            schema: oids::PUBLIC,
-            name: index.name,
-            kind: 'i',
-        });
-        let described = relation::all().map(|(schema, relation)| Object {
-            oid: relation.oid(),
-            schema: schema_oid(schema),
-            name: relation.name.to_owned(),
-            kind: if schema == super::PG_CATALOG { 'r' } else { 'v' },
-        });
-        let named = named::all(self).into_iter().map(|named| Object {
-            oid: named.oid,
-            schema: oids::PUBLIC,
-            name: named.name,
-            kind: named.kind,
-        });
-        tables.chain(indexes).chain(named).chain(described).collect()
-    }
-
-    /// The table or index of a number.
-    pub(crate) fn object(&self, oid: i64) -> Option<Object> {
-        self.objects().into_iter().find(|object| object.oid == oid)
-    }
-
     /// Schemas by number.
     pub(crate) fn schemas() -> [(i64, &'static str); 4] {
         [
             (oids::PG_CATALOG, super::PG_CATALOG),
-            (oids::PUBLIC, crate::schemas::SCHEMA),
+            (oids::PUBLIC, crate::schema_names::SCHEMA),
             (oids::INFORMATION_SCHEMA, super::INFORMATION_SCHEMA),
-            (oids::SYSTEM, crate::schemas::SYSTEM_SCHEMA),
+            (oids::SYSTEM, crate::schema_names::SYSTEM_SCHEMA),
         ]
     }
 
@@ -234,13 +204,4 @@ pub(crate) fn described_attributes(relation: &relation::Relation) -> Vec<Attribu
         default: None,
     };
     columns.map(attribute).collect()
-}
-
-/// The relations of a schema that are computed.
-pub(crate) fn described(schema: &str) -> &'static [relation::Relation] {
-    match schema {
-        super::PG_CATALOG => relation::PG_CATALOG,
-        super::INFORMATION_SCHEMA | super::INFORMATION_INNER => information::RELATIONS,
-        _ => &[],
-    }
 }

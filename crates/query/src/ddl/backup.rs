@@ -1,0 +1,17 @@
+//! `BACKUP TO 'directory'`: a backup of the open database, while others go on writing.
+//!
+//! Outside of a transaction only; what it holds is said at [`entresol_memory::Pool::backup`].
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+
+pub(crate) async fn run(session: &SessionCore, destination: PathBuf) -> Result<StatementResult> {
+    let pool = Arc::clone(session.catalog.context().pool());
+    blocking(move || pool.backup(&destination)).await?.map_err(entresol_tables::Error::from)?;
+    Ok(StatementResult::Done { verb: "BACKUP" })
+}

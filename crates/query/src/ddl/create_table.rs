@@ -1,0 +1,113 @@
+//! CREATE TABLE, and CREATE TABLE AS.
+
+use crate::ddl::table_definition;
+use crate::ddl::table_options;
+use crate::dml::statements::insert_frame;
+use crate::error::Result;
+use crate::parser::names::table_name;
+use crate::parser::statement::query_statement;
+use crate::planner::query::plan_query;
+use crate::session::commit::blocking;
+use crate::session::commit::commit_after;
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+use datafusion::dataframe::DataFrame;
+use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions};
+use entresol_tables::{
+    Catalog, Error as TableError, Kept, NewSequence, RelationKind, TableDefinition, TableOptions,
+};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) -> Result<StatementResult> {
+    let name = table_name(&create.name)?;
+    if let CreateTableOptions::With(options) = &create.table_options {
+        session.storage_notice(table_options::option_names(options));
+    }
+    let Some(query) = &create.query else {
+        if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
+            return Ok(StatementResult::Done { verb: "CREATE TABLE" });
+        }
+        session.begin_definite()?;
+        let (mut definition, sequences) = table_definition::declared(session, &name, create)?;
+        let declared = table_options::declared_options(create)?;
+        definition.placement = declared.placement.unwrap_or_default();
+        let history = declared.history.flatten();
+        make_table(session, &name, definition, sequences, create.if_not_exists, history).await?;
+        return Ok(StatementResult::Done { verb: "CREATE TABLE" });
+    };
+    table_definition::declared_schema_is_absent(create)?;
+    match session.catalog.relation_kind(&name) {
+        Some(_) if create.if_not_exists => return Ok(StatementResult::Done { verb: "CREATE TABLE" }),
+        Some(RelationKind::Table) => return Err(TableError::TableExists { table: name }.into()),
+        Some(_) => return Err(TableError::RelationExists { name }.into()),
+        None => {}
+    }
+    let tx = session.catalog.begin()?;
+    let _bound = session.bind(&tx);
+    let frame = plan_query(session, query_statement(query.clone())).await?;
+    let schema = table_definition::derived_schema(frame.schema().as_arrow())?;
+    let declared = table_options::declared_options(create)?;
+    let mut definition = TableDefinition::plain(schema);
+    definition.placement = declared.placement.unwrap_or_default();
+    session.begin_definite()?;
+    make_table(session, &name, definition, Vec::new(), false, declared.history.flatten()).await?;
+    let unfilled = Unfilled { catalog: &session.catalog, name: &name, kept: false };
+    // There is nothing yet that would have to stay.
+    session.end_definite();
+    let rows = fill(session, &name, frame).await?;
+    unfilled.keep();
+    Ok(StatementResult::Count { verb: "CREATE TABLE AS", rows })
+}
+
+/// Drops the new table of a statement that does not come to its end: it fails, or its future is dropped.
+struct Unfilled<'s> {
+    catalog: &'s Catalog,
+    name: &'s str,
+    kept: bool,
+}
+
+impl Unfilled<'_> {
+    /// The table has its rows.
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Unfilled<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        // On this thread: once the failure is reported, the table is gone.
+        if let Err(error) = self.catalog.drop_table(self.name) {
+            tracing::warn!(%error, table = self.name, "the table of a CREATE TABLE AS that failed is left, perhaps empty");
+        }
+    }
+}
+
+/// The table is new: its writer needs a snapshot that is not older.
+async fn fill(session: &SessionCore, name: &str, frame: DataFrame) -> Result<u64> {
+    let table = session.catalog.table(name)?;
+    let began = Instant::now();
+    let writer = session.catalog.begin()?;
+    session.attend(&writer);
+    let targets: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
+    let rows = insert_frame(session, &writer, &table, &targets, frame).await?;
+    commit_after(began, &writer, session.durability, &session.running).await?;
+    Ok(rows)
+}
+
+async fn make_table(
+    session: &SessionCore,
+    name: &str,
+    definition: TableDefinition,
+    sequences: Vec<NewSequence>,
+    if_not_exists: bool,
+    history: Option<Kept>,
+) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    let options = TableOptions { group: None, if_not_exists, history };
+    blocking(move || catalog.create_table_with(&name, definition, options, sequences).map(drop)).await??;
+    Ok(())
+}

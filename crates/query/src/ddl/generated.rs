@@ -1,0 +1,112 @@
+//! Columns whose values are drawn from a sequence of their own: SERIAL, and GENERATED … AS IDENTITY.
+//!
+//! - Both are a column that is NOT NULL, a sequence `table_column_seq` that goes with it, and the default
+//!   `nextval('table_column_seq')`. An identity column is one whose sequence says so.
+//! - GENERATED ALWAYS refuses values in INSERT and UPDATE, but not in COPY, as in PostgreSQL: dumps are read that way.
+//! - Which columns draw from a sequence is read off their defaults: a name in `nextval('…')`.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr, GeneratedAs};
+
+use crate::parser::sequence_calls::{relation_name, sequences_in};
+use entresol_tables::{Catalog, DataType, Identity, NewSequence, SequenceType, Table};
+
+use crate::ddl::sequences::declared;
+use crate::dml::expressions;
+use crate::error::{Error, Result};
+use crate::parser::sequence::Options;
+
+/// How the values of a column come about.
+#[derive(Debug, Clone)]
+pub(crate) struct Generated {
+    pub(crate) identity: Option<Identity>,
+    options: Options,
+    /// The type of the sequence of a SERIAL; an identity column's is that of the column.
+    serial: Option<SequenceType>,
+}
+
+/// The type of the column and of the sequence that SERIAL and its siblings stand for.
+pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
+    let SqlType::Custom(name, modifiers) = declared else { return None };
+    if !modifiers.is_empty() {
+        return None;
+    }
+    let (column, sequence) = match name.to_string().to_ascii_lowercase().as_str() {
+        "serial" | "serial4" => (DataType::Int, SequenceType::Int),
+        "bigserial" | "serial8" => (DataType::BigInt, SequenceType::BigInt),
+        "smallserial" | "serial2" => (DataType::SmallInt, SequenceType::SmallInt),
+        _ => return None,
+    };
+    Some((column, Generated { identity: None, options: Options::default(), serial: Some(sequence) }))
+}
+
+/// What GENERATED … AS IDENTITY says; `None` if the option is another.
+pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>> {
+    let ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. } = option else {
+        return None;
+    };
+    let identity = match generated_as {
+        GeneratedAs::Always => Identity::Always,
+        GeneratedAs::ByDefault => Identity::ByDefault,
+        GeneratedAs::ExpStored => return None,
+    };
+    let options = Options::of_engine(sequence_options.as_deref().unwrap_or_default());
+    Some(options.map(|options| Generated { identity: Some(identity), options, serial: None }))
+}
+
+impl Generated {
+    /// The sequence of a column and its default; the name is one that nobody has.
+    pub(crate) fn sequence(
+        &self,
+        catalog: &Catalog,
+        table: &str,
+        (place, name, data_type): (usize, &str, DataType),
+        taken: &[NewSequence],
+    ) -> Result<(NewSequence, String)> {
+        let of_column = match data_type {
+            DataType::SmallInt => Some(SequenceType::SmallInt),
+            DataType::Int => Some(SequenceType::Int),
+            DataType::BigInt => Some(SequenceType::BigInt),
+            _ => None,
+        };
+        let sequence_type = self.serial.or(of_column).ok_or_else(|| {
+            Error::coded("22023", "identity column type must be smallint, integer, or bigint")
+        })?;
+        let base = format!("{table}_{name}_seq");
+        let is_taken = |name: &str| {
+            name == table || catalog.relation_kind(name).is_some() || taken.iter().any(|new| new.name == name)
+        };
+        let name = crate::ddl::table_definition::free_name(&base, is_taken);
+        let default = drawing_from(&name);
+        let definition = declared(&self.options, sequence_type)?;
+        Ok((NewSequence { name, definition, column: place, identity: self.identity }, default))
+    }
+}
+
+/// The default of a column that draws from a sequence.
+fn drawing_from(sequence: &str) -> String {
+    let plain = relation_name(sequence).is_ok_and(|name| name == sequence);
+    let quoted = if plain { sequence.to_owned() } else { format!("\"{}\"", sequence.replace('"', "\"\"")) };
+    format!("nextval('{}')", quoted.replace('\'', "''"))
+}
+
+/// Refuses an expression that names a sequence which is not there.
+pub(crate) fn check_sequences(catalog: &Catalog, expr: &Expr) -> Result<()> {
+    sequences_in(expr).iter().try_for_each(|name| catalog.sequence(name).map(drop))?;
+    Ok(())
+}
+
+/// The columns whose defaults draw from a sequence.
+pub(crate) fn columns_drawing_from(catalog: &Catalog, sequence: &str) -> Result<Vec<(Arc<Table>, usize)>> {
+    let mut found = Vec::new();
+    for table in catalog.tables() {
+        for (column, default) in table.definition().defaults.iter().enumerate() {
+            let Some(default) = default.as_ref().filter(|default| default.contains('(')) else { continue };
+            if sequences_in(&expressions::parse(default)?).iter().any(|name| name == sequence) {
+                found.push((Arc::clone(&table), column));
+            }
+        }
+    }
+    Ok(found)
+}

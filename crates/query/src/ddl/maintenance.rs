@@ -1,0 +1,97 @@
+//! Statements that keep tables in order: TRUNCATE and ANALYZE.
+//!
+//! - TRUNCATE deletes all rows in the statement's transaction: others go on seeing them in their snapshots, and ROLLBACK
+//!   brings them back. It takes as long, and as much memory, as a DELETE. Its space comes back as that of deleted rows does.
+//! - RESTART IDENTITY restarts the sequences of the tables' columns once the rows are gone. Sequences are not taken back, so
+//!   it is not possible inside of a block. A crash between the two leaves the sequences as they were.
+//! - ANALYZE has nothing to compute: the planner counts the rows of a table when it plans, and keeps no statistics that
+//!   could be old. It says so.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{Analyze, Truncate, TruncateIdentityOption};
+use entresol_tables::{Error as TableError, Table};
+use entresol_transactions::Transaction;
+
+use crate::catalog::named::sequences_of;
+use crate::ddl::sequences;
+use crate::dml::statements as dml_statements;
+use crate::error::{Error, Result};
+use crate::parser::names::{refuse, table_name};
+use crate::parser::sequence::{Options, SequenceStatement};
+use crate::parser::statement::{Command, parse};
+use crate::session::core::SessionCore;
+use crate::session::result::StatementResult;
+
+/// Deletes all rows of the tables.
+pub(crate) async fn truncate(
+    session: &SessionCore,
+    tx: &Arc<Transaction>,
+    statement: &Truncate,
+) -> Result<StatementResult> {
+    for table in tables_of(session, statement)? {
+        let text = format!("DELETE FROM \"{}\"", table.name().replace('"', "\"\""));
+        match parse(&text)?.pop() {
+            Some(Command::Delete(delete)) => dml_statements::delete(session, tx, &delete).await?,
+            other => return Err(Error::Internal(format!("{other:?} deletes nothing"))),
+        };
+    }
+    Ok(StatementResult::Done { verb: "TRUNCATE TABLE" })
+}
+
+/// Tells whether a TRUNCATE restarts sequences.
+pub(crate) fn restarts(statement: &Truncate) -> bool {
+    matches!(statement.identity, Some(TruncateIdentityOption::Restart))
+}
+
+/// Restarts the sequences of the tables' columns.
+pub(crate) async fn restart(session: &SessionCore, statement: &Truncate) -> Result<()> {
+    for table in tables_of(session, statement)? {
+        let columns = 0..table.schema().visible_columns().len();
+        for name in sequences_of(&session.catalog, &table, columns) {
+            let options = Options { restart: Some(None), ..Options::default() };
+            let restart = SequenceStatement { creates: false, lenient: true, name, options };
+            sequences::run(session, &restart).await?;
+        }
+    }
+    Ok(())
+}
+
+fn tables_of(session: &SessionCore, statement: &Truncate) -> Result<Vec<Arc<Table>>> {
+    refuse(
+        "TRUNCATE",
+        &[(statement.partitions.is_some(), "PARTITION"), (statement.on_cluster.is_some(), "ON CLUSTER")],
+    )?;
+    let mut tables: Vec<Arc<Table>> = Vec::new();
+    for target in &statement.table_names {
+        match session.catalog.table(&table_name(&target.name)?) {
+            Err(TableError::NoSuchTable { .. }) if statement.if_exists => {}
+            table => tables.push(table?),
+        }
+    }
+    Ok(tables)
+}
+
+/// Checks that the table is there, and says what ANALYZE does.
+pub(crate) fn analyze(session: &SessionCore, statement: &Analyze) -> Result<StatementResult> {
+    refuse(
+        "ANALYZE",
+        &[
+            (statement.partitions.is_some(), "PARTITION"),
+            (statement.for_columns || statement.cache_metadata || statement.noscan, "an option of Hive's"),
+            (statement.compute_statistics, "COMPUTE STATISTICS"),
+        ],
+    )?;
+    if let Some(name) = &statement.table_name {
+        let table = session.catalog.table(&table_name(name)?)?;
+        for column in &statement.columns {
+            let column = crate::parser::names::identifier(column);
+            if !table.schema().visible_columns().iter().any(|known| known.name == column) {
+                return Err(TableError::NoSuchColumn { table: table.name().to_owned(), column }.into());
+            }
+        }
+    }
+    session
+        .notice("ANALYZE computed nothing: the planner counts rows when it plans, statistics are not kept");
+    Ok(StatementResult::Done { verb: "ANALYZE" })
+}

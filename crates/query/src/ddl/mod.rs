@@ -1,0 +1,13 @@
+//! CREATE, ALTER, DROP, and the maintenance of relations: VACUUM, ANALYZE, TRUNCATE, BACKUP.
+
+pub(crate) mod alter;
+pub(crate) mod backup;
+pub(crate) mod create_table;
+pub(crate) mod generated;
+pub(crate) mod maintenance;
+pub(crate) mod sequences;
+pub(crate) mod statements;
+pub(crate) mod table_definition;
+pub(crate) mod table_options;
+pub(crate) mod vacuum;
+pub(crate) mod views;

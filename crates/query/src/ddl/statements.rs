@@ -1,0 +1,148 @@
+//! CREATE INDEX, ALTER TABLE and the DROPs: from the statement to the catalog.
+//!
+//! - An index is whole and in use when the statement returns; others write the table meanwhile.
+//! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a conflict.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
+};
+use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
+
+use crate::ddl::alter;
+use crate::ddl::sequences;
+use crate::ddl::table_definition::{column_indexes, index_name};
+use crate::ddl::views::{self, drop_all};
+use crate::error::{Error, Result};
+use crate::parser::names::{refuse, table_name};
+use crate::session::cancellation::StopsIfDropped;
+use crate::session::commit::blocking;
+use crate::session::core::SessionCore;
+use crate::session::notices::is_storage;
+use crate::session::result::StatementResult;
+
+/// Runs a statement of this module.
+pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<StatementResult> {
+    match statement {
+        Statement::CreateIndex(create) => create_index(session, create).await,
+        Statement::AlterTable(alter) => alter::run(session, alter).await,
+        Statement::CreateView(create) => views::create(session, create).await,
+        Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
+            drop_all(session, RelationKind::View, *if_exists, names, *cascade).await?;
+            Ok(StatementResult::Done { verb: "DROP VIEW" })
+        }
+        Statement::Drop { object_type: ObjectType::Sequence, if_exists, names, cascade, .. } => {
+            sequences::drop_sequences(session, *if_exists, names, *cascade).await
+        }
+        Statement::Drop { if_exists, names, cascade, .. } => {
+            refuse("DROP INDEX", &[(*cascade, "CASCADE")])?;
+            drop_indexes(session, *if_exists, names).await
+        }
+        other => Err(Error::Internal(format!("{other} defines nothing"))),
+    }
+}
+
+async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<StatementResult> {
+    const DONE: StatementResult = StatementResult::Done { verb: "CREATE INDEX" };
+    let is_other = |using: &IndexType| !matches!(using, IndexType::BTree);
+    let storage = create.with.iter().map(|option| match option {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
+            Expr::Identifier(name) => Some(name.value.as_str()),
+            _ => None,
+        },
+        _ => None,
+    });
+    refuse(
+        "CREATE INDEX",
+        &[
+            (create.using.as_ref().is_some_and(is_other), "USING anything but btree"),
+            (!create.include.is_empty(), "INCLUDE"),
+            (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
+            (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
+            (create.predicate.is_some(), "WHERE"),
+            (!create.index_options.is_empty() || !create.alter_options.is_empty(), "an option"),
+        ],
+    )?;
+    let table = session.catalog.table(&table_name(&create.table_name)?)?;
+    session.storage_notice(storage.flatten());
+    let columns = column_indexes(table.name(), table.schema(), &ascending(session, &create.columns))?;
+    let name = match &create.name {
+        Some(name) => table_name(name)?,
+        None => index_name(session, table.name(), table.definition(), &columns, "idx"),
+    };
+    let definition =
+        IndexDefinition { name, columns, unique: create.unique, constraint: false, primary: false };
+    let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
+    let statement = session.running.statement();
+    let stops = StopsIfDropped::new(Arc::clone(&statement));
+    let created = blocking(move || catalog.create_index_for(&statement, table.name(), definition)).await;
+    stops.done();
+    match created? {
+        Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
+        Err(TableError::UniqueViolation { constraint, columns, values, .. }) => Err(Error::coded(
+            "23505",
+            format!(
+                "could not create unique index \"{constraint}\": Key ({columns})=({values}) is duplicated."
+            ),
+        )),
+        created => created.map(|_| DONE).map_err(Error::from),
+    }
+}
+
+/// The columns of an index in the one order that there is.
+fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn> {
+    let mut columns = columns.to_vec();
+    for column in &mut columns {
+        let options = &mut column.column.options;
+        let (descends, nulls_first) = (options.asc == Some(false), options.nulls_first);
+        // NULLS FIRST is what DESC has anyway.
+        if descends || nulls_first == Some(true) {
+            session.notice(format!(
+                "index column {}: DESC and NULLS FIRST have no effect, the index is in ascending order with NULLs last; \
+                 results of ORDER BY are right, and sorted where the index has another order",
+                column.column.expr
+            ));
+        }
+        (options.asc, options.nulls_first) = (None, None);
+    }
+    columns
+}
+
+/// DROP TABLE.
+pub(crate) async fn drop_tables(
+    session: &SessionCore,
+    if_exists: bool,
+    names: &[ObjectName],
+    cascade: bool,
+) -> Result<StatementResult> {
+    drop_all(session, RelationKind::Table, if_exists, names, cascade).await?;
+    Ok(StatementResult::Done { verb: "DROP TABLE" })
+}
+
+async fn drop_indexes(
+    session: &SessionCore,
+    if_exists: bool,
+    names: &[ObjectName],
+) -> Result<StatementResult> {
+    let names: Result<Vec<String>> = names.iter().map(table_name).collect();
+    let mut existing = Vec::new();
+    for name in names? {
+        match session.catalog.table_of_index(&name) {
+            Ok(_) => existing.push(name),
+            Err(_) if session.catalog.relation_kind(&name).is_some() => {
+                return Err(TableError::WrongKind { name, wanted: RelationKind::Index }.into());
+            }
+            Err(TableError::NoSuchIndex { .. }) if if_exists => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for name in existing {
+        let catalog = Arc::clone(&session.catalog);
+        match blocking(move || catalog.drop_index(&name)).await? {
+            Err(TableError::NoSuchIndex { .. }) if if_exists => {}
+            dropped => dropped?,
+        }
+    }
+    Ok(StatementResult::Done { verb: "DROP INDEX" })
+}

@@ -1,0 +1,332 @@
+//! CREATE TABLE: from the statement to a table's definition.
+//!
+//! - Columns have a type, NULL, NOT NULL, DEFAULT, CHECK, UNIQUE or PRIMARY KEY; a table has at most one PRIMARY KEY, on one
+//!   or several columns, and any checks and unique constraints. What would promise more than is kept (REFERENCES,
+//!   deferred constraints) is refused.
+//! - Constraints without a name get the one that PostgreSQL would give them.
+//! - Definitions are durable when the statement returns; they cannot be part of a transaction.
+
+use datafusion::arrow::datatypes::Schema as ArrowSchema;
+use datafusion::execution::context::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    CheckConstraint, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, HiveDistributionStyle,
+    Ident, IndexColumn, TableConstraint, UniqueConstraint,
+};
+use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
+
+use crate::ddl::generated::{Generated, check_sequences, identity_option, serial};
+use crate::dml::checks;
+use crate::dml::defaults;
+use crate::error::{Error, Result};
+use crate::parser::names::{identifier, refuse};
+use crate::planner::translation;
+use crate::postgres::types::{column_of, declared_type};
+use crate::session::core::SessionCore;
+
+/// A column with what its declaration says besides.
+pub(crate) struct Declared {
+    pub(crate) column: Column,
+    pub(crate) default: Option<Expr>,
+    pub(crate) checks: Vec<CheckConstraint>,
+    pub(crate) unique: Option<UniqueConstraint>,
+    /// SERIAL or an identity column.
+    pub(crate) generated: Option<Generated>,
+    /// In the PRIMARY KEY, and what that is called.
+    key: Option<Option<Ident>>,
+}
+
+impl Declared {
+    /// Whether it is declared PRIMARY KEY.
+    pub(crate) fn is_key(&self) -> bool {
+        self.key.is_some()
+    }
+}
+
+/// The definition that a CREATE TABLE declares, and the sequences of its columns.
+pub(crate) fn declared(
+    session: &SessionCore,
+    table: &str,
+    create: &CreateTable,
+) -> Result<(TableDefinition, Vec<NewSequence>)> {
+    check_clauses(create)?;
+    let columns: Result<Vec<Declared>> = create.columns.iter().map(declared_column).collect();
+    let columns = columns?;
+    let (mut key, mut key_name) = (Vec::new(), None);
+    let mut add_key = |names: Vec<String>, name: &Option<Ident>| {
+        if !key.is_empty() {
+            let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+            return Err(Error::coded("42P16", message));
+        }
+        (key, key_name) = (names, name.as_ref().map(identifier));
+        Ok(())
+    };
+    for declared in &columns {
+        if let Some(name) = &declared.key {
+            add_key(vec![declared.column.name.clone()], name)?;
+        }
+    }
+    for constraint in &create.constraints {
+        if let TableConstraint::PrimaryKey(primary) = constraint {
+            let names: Result<Vec<String>> = primary.columns.iter().map(plain_column).collect();
+            add_key(names?, &primary.name)?;
+        }
+    }
+    let schema = Schema::new(columns.iter().map(|declared| declared.column.clone()).collect(), &key)?;
+    let mut definition = TableDefinition::plain(schema);
+    definition.key_name = key_name;
+    let state = session.context.state();
+    let mut sequences = Vec::new();
+    for (at, declared) in columns.iter().enumerate() {
+        if let Some(generated) = &declared.generated {
+            let column = (at, declared.column.name.as_str(), declared.column.data_type);
+            let (sequence, default) = generated.sequence(&session.catalog, table, column, &sequences)?;
+            sequences.push(sequence);
+            definition.defaults[at] = Some(default);
+        }
+        if let Some(default) = &declared.default {
+            check_sequences(&session.catalog, default)?;
+            defaults::evaluate(state.clone(), table, &declared.column, default)?;
+            definition.defaults[at] = Some(default.to_string());
+        }
+    }
+    for declared in &columns {
+        for check in &declared.checks {
+            add_check(&state, table, &mut definition, check, Some(&declared.column.name))?;
+        }
+    }
+    for (at, declared) in columns.iter().enumerate() {
+        if let Some(unique) = &declared.unique {
+            add_unique(session, table, &mut definition, unique, vec![at])?;
+        }
+    }
+    for constraint in &create.constraints {
+        match constraint {
+            TableConstraint::PrimaryKey(_) => {}
+            TableConstraint::Check(check) => add_check(&state, table, &mut definition, check, None)?,
+            TableConstraint::Unique(unique) => {
+                let columns = column_indexes(table, &definition.schema, &unique.columns)?;
+                add_unique(session, table, &mut definition, unique, columns)?;
+            }
+            TableConstraint::ForeignKey(_) => return Err(no_foreign_keys()),
+            other => return Err(Error::unsupported(format!("constraint {other} in CREATE TABLE"))),
+        }
+    }
+    Ok((definition, sequences))
+}
+
+/// Foreign keys would have to be checked by every write of both tables.
+pub(crate) fn no_foreign_keys() -> Error {
+    Error::unsupported("foreign keys (REFERENCES): they are not checked, so they are not taken")
+}
+
+/// Adds a check, named as PostgreSQL would; `column` is the one it was declared at.
+pub(crate) fn add_check(
+    state: &SessionState,
+    table: &str,
+    definition: &mut TableDefinition,
+    check: &CheckConstraint,
+    column: Option<&str>,
+) -> Result<()> {
+    refuse("CHECK", &[(check.enforced == Some(false), "NOT ENFORCED")])?;
+    let expression = checks::normalised(state.clone(), table, &definition.schema, &check.expr)?;
+    let name = match &check.name {
+        Some(name) => identifier(name),
+        None => {
+            let named = checks::columns_of(&definition.schema, &expression)?;
+            let column = match (column, named.as_slice()) {
+                (Some(column), _) => Some(column),
+                (None, [only]) => Some(definition.schema.columns()[*only].name.as_str()),
+                _ => None,
+            };
+            let base =
+                column.map_or_else(|| format!("{table}_check"), |column| format!("{table}_{column}_check"));
+            free_name(&base, |name| definition.checks.iter().any(|check| check.name == name))
+        }
+    };
+    definition.checks.push(Check { name, expression });
+    Ok(())
+}
+
+fn add_unique(
+    session: &SessionCore,
+    table: &str,
+    definition: &mut TableDefinition,
+    unique: &UniqueConstraint,
+    columns: Vec<usize>,
+) -> Result<()> {
+    let index = unique_index(session, table, definition, unique, columns)?;
+    definition.indexes.push(index);
+    Ok(())
+}
+
+/// The index of a unique constraint.
+pub(crate) fn unique_index(
+    session: &SessionCore,
+    table: &str,
+    definition: &TableDefinition,
+    unique: &UniqueConstraint,
+    columns: Vec<usize>,
+) -> Result<IndexDefinition> {
+    use datafusion::sql::sqlparser::ast::NullsDistinctOption;
+    refuse(
+        "UNIQUE",
+        &[
+            (unique.characteristics.is_some(), "DEFERRABLE"),
+            (unique.nulls_distinct == NullsDistinctOption::NotDistinct, "NULLS NOT DISTINCT"),
+        ],
+    )?;
+    let name = match &unique.name {
+        Some(name) => identifier(name),
+        None => index_name(session, table, definition, &columns, "key"),
+    };
+    Ok(IndexDefinition { name, columns, unique: true, constraint: true, primary: false })
+}
+
+/// A name for an index that nobody has, as PostgreSQL makes it.
+pub(crate) fn index_name(
+    session: &SessionCore,
+    table: &str,
+    definition: &TableDefinition,
+    columns: &[usize],
+    suffix: &str,
+) -> String {
+    let names: Vec<&str> = columns.iter().map(|&at| definition.schema.columns()[at].name.as_str()).collect();
+    free_name(&format!("{table}_{}_{suffix}", names.join("_")), |name| {
+        definition.indexes.iter().any(|index| index.name == name)
+            || session.catalog.relation_kind(name).is_some()
+    })
+}
+
+/// The name, or the first with a number behind it that is free.
+pub(crate) fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(base) {
+        return base.to_owned();
+    }
+    let numbered = (1..).map(|number| format!("{base}{number}"));
+    numbered.into_iter().find(|name| !taken(name)).unwrap_or_else(|| base.to_owned())
+}
+
+/// The visible columns that an index or a constraint lists.
+pub(crate) fn column_indexes(table: &str, schema: &Schema, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+    let index = |column: &IndexColumn| {
+        let name = plain_column(column)?;
+        let found = schema.visible_columns().iter().position(|known| known.name == name);
+        found.ok_or_else(|| {
+            entresol_tables::Error::NoSuchColumn { table: table.to_owned(), column: name }.into()
+        })
+    };
+    columns.iter().map(index).collect()
+}
+
+/// Checks a CREATE TABLE AS: its columns come from the query alone.
+pub(crate) fn declared_schema_is_absent(create: &CreateTable) -> Result<()> {
+    check_clauses(create)?;
+    refuse("CREATE TABLE AS", &[(!create.constraints.is_empty(), "PRIMARY KEY")])
+}
+
+/// The schema of a table made by CREATE TABLE AS: the query's columns, nullable, without a key.
+pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
+    let columns: Result<Vec<Column>> = source
+        .fields()
+        .iter()
+        .map(|field| match column_of(field) {
+            Some(column) => Ok(Column { name: translation::shown_name(field.name()), ..column }),
+            None => Err(Error::unsupported(format!(
+                "type {} of column {} in CREATE TABLE AS: cast it",
+                field.data_type(),
+                field.name()
+            ))),
+        })
+        .collect();
+    Ok(Schema::new(columns?, &[] as &[&str])?)
+}
+
+fn check_clauses(create: &CreateTable) -> Result<()> {
+    refuse(
+        "CREATE TABLE",
+        &[
+            (create.or_replace, "OR REPLACE"),
+            (create.temporary, "TEMPORARY"),
+            (create.external, "EXTERNAL"),
+            (create.like.is_some(), "LIKE"),
+            (create.clone.is_some(), "CLONE"),
+            (create.inherits.is_some(), "INHERITS"),
+            (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION"),
+            (create.on_commit.is_some(), "ON COMMIT"),
+            (
+                !matches!(create.table_options, CreateTableOptions::None | CreateTableOptions::With(_)),
+                "an option",
+            ),
+            (!matches!(create.hive_distribution, HiveDistributionStyle::NONE), "PARTITIONED BY"),
+            (create.query.is_some() && !create.columns.is_empty(), "a column list with AS SELECT"),
+        ],
+    )
+}
+
+/// What a column of CREATE TABLE or ADD COLUMN declares.
+pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
+    let name = identifier(&definition.name);
+    let ((data_type, modifier), generated) = match serial(&definition.data_type) {
+        Some((data_type, generated)) => ((data_type, Modifier::None), Some(generated)),
+        None => (declared_type(&name, &definition.data_type)?, None),
+    };
+    let mut column = Column::new(&name, data_type).with_modifier(modifier);
+    column.nullable = generated.is_none();
+    let mut declared =
+        Declared { column, default: None, checks: Vec::new(), unique: None, generated, key: None };
+    for option in &definition.options {
+        let named = |own: &Option<Ident>| own.clone().or_else(|| option.name.clone());
+        if let Some(generated) = identity_option(&option.option) {
+            if declared.generated.replace(generated?).is_some() {
+                let message = format!("both default and identity specified for column \"{name}\"");
+                return Err(Error::coded("42601", message));
+            }
+            continue;
+        }
+        match &option.option {
+            ColumnOption::Null => declared.column.nullable = true,
+            ColumnOption::NotNull => declared.column.nullable = false,
+            ColumnOption::PrimaryKey(primary) => declared.key = Some(named(&primary.name)),
+            ColumnOption::Default(default) => declared.default = Some(default.clone()),
+            ColumnOption::Check(check) => {
+                let name = named(&check.name);
+                declared.checks.push(CheckConstraint { name, ..check.clone() });
+            }
+            ColumnOption::Unique(unique) => {
+                let name = named(&unique.name);
+                declared.unique = Some(UniqueConstraint { name, ..unique.clone() });
+            }
+            ColumnOption::ForeignKey(_) => return Err(no_foreign_keys()),
+            other => return Err(Error::unsupported(format!("{other} of column {name}"))),
+        }
+    }
+    if let Some(generated) = &declared.generated {
+        let null = definition.options.iter().any(|option| matches!(option.option, ColumnOption::Null));
+        let wrong =
+            |what: &str| Err(Error::coded("42601", format!("{what} specified for column \"{name}\"")));
+        match (declared.default.is_some(), null, generated.identity.is_some()) {
+            (true, _, true) => return wrong("both default and identity"),
+            (true, _, false) => return wrong("multiple default values"),
+            (_, true, _) => return wrong("conflicting NULL/NOT NULL declarations"),
+            _ => declared.column.nullable = false,
+        }
+    }
+    Ok(declared)
+}
+
+/// The name of a column of an index or a key, which are in ascending order with NULLs last.
+pub(crate) fn plain_column(column: &IndexColumn) -> Result<String> {
+    let options = &column.column.options;
+    refuse(
+        "an index",
+        &[
+            (options.asc == Some(false), "DESC"),
+            (options.nulls_first == Some(true), "NULLS FIRST"),
+            (column.operator_class.is_some(), "an operator class"),
+        ],
+    )?;
+    match &column.column.expr {
+        Expr::Identifier(ident) => Ok(identifier(ident)),
+        other => Err(Error::unsupported(format!("the expression {other} as a column of an index or key"))),
+    }
+}

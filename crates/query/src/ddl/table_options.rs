@@ -1,0 +1,117 @@
+//! The options of tables: `WITH (history = '7 days', placement = 'dram')`, and `ALTER TABLE t SET (...)`.
+//!
+//! | option | values | can be changed |
+//! | --- | --- | --- |
+//! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
+//! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
+//! | PostgreSQL's storage parameters | any; they have no effect, which a notice says | yes |
+
+use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
+use entresol_tables::{Kept, Table};
+use entresol_transactions::TierChoice;
+
+use crate::error::{Error, Result};
+use crate::session::notices::is_storage;
+use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
+
+/// Options of a table as a statement gives them.
+#[derive(Debug, Default)]
+pub(crate) struct DeclaredOptions {
+    /// `Some(None)`: no history.
+    pub(crate) history: Option<Option<Kept>>,
+    pub(crate) placement: Option<TierChoice>,
+}
+
+/// The options of a CREATE TABLE.
+pub(crate) fn declared_options(create: &CreateTable) -> Result<DeclaredOptions> {
+    match &create.table_options {
+        CreateTableOptions::With(options) => table_options("CREATE TABLE", options),
+        _ => Ok(DeclaredOptions::default()),
+    }
+}
+
+/// Reads the options that a statement names.
+pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<DeclaredOptions> {
+    let mut declared = DeclaredOptions::default();
+    for option in options {
+        let SqlOption::KeyValue { key, value } = option else {
+            return Err(Error::unsupported(format!("{option} in {verb}")));
+        };
+        let name = key.value.to_ascii_lowercase();
+        let is_named_twice = match name.as_str() {
+            name if is_storage(name) => false,
+            "history" => declared.history.replace(kept_of(&text_of(value))?).is_some(),
+            "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
+            _ => return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))),
+        };
+        if is_named_twice {
+            return Err(Error::coded("42601", format!("parameter \"{name}\" specified more than once")));
+        }
+    }
+    Ok(declared)
+}
+
+/// The names of options.
+pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> {
+    options.iter().filter_map(|option| match option {
+        SqlOption::KeyValue { key, .. } => Some(key.value.as_str()),
+        _ => None,
+    })
+}
+
+impl DeclaredOptions {
+    /// An error if the table would have to move.
+    pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
+        let placement = table.definition().placement;
+        match self.placement.is_some_and(|wanted| wanted != placement) {
+            true => {
+                let table = table.name().to_owned();
+                Err(entresol_tables::Error::PlacementFixed { table, placement }.into())
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+fn placement_of(text: &str) -> Result<TierChoice> {
+    text.parse().map_err(|_| {
+        let message = format!("invalid value for parameter \"placement\": \"{text}\"");
+        Error::coded("22023", format!("{message}; dram, pmem, disk or auto"))
+    })
+}
+
+/// A value as text: quoted or not.
+fn text_of(value: &Expr) -> String {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Literal::SingleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        Expr::Identifier(word) => word.value.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Seconds of a day, and days of a month where an interval has some: as PostgreSQL counts them.
+const DAY_SECONDS: i128 = 86_400;
+const MONTH_DAYS: i128 = 30;
+
+/// The value of the parameter `history`; None: no history.
+pub(crate) fn kept_of(text: &str) -> Result<Option<Kept>> {
+    match text.to_ascii_lowercase().as_str() {
+        "off" | "none" | "false" => return Ok(None),
+        "forever" => return Ok(Some(Kept::Forever)),
+        _ => {}
+    }
+    let wrong = || {
+        let message = format!("invalid value for parameter \"history\": \"{text}\"");
+        Error::coded("22023", format!("{message}; a time like '7 days', or forever, or off"))
+    };
+    let parsed = parse_interval_month_day_nano(text).map_err(|_| wrong())?;
+    let days = i128::from(parsed.months) * MONTH_DAYS + i128::from(parsed.days);
+    let nanos = days * DAY_SECONDS * 1_000_000_000 + i128::from(parsed.nanoseconds);
+    match u64::try_from(nanos) {
+        Ok(nanos) if nanos > 0 => Ok(Some(Kept::For(std::time::Duration::from_nanos(nanos)))),
+        _ => Err(wrong()),
+    }
+}

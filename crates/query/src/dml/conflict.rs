@@ -1,0 +1,305 @@
+//! ON CONFLICT: what happens to rows whose key or unique values are there already.
+//!
+//! - A conflict is looked for on the key or the unique index that the target names, or on all of them if DO NOTHING names
+//!   none; any other duplicate is an error.
+//! - Rows of one statement conflict with each other too: the later is skipped by DO NOTHING; DO UPDATE refuses it (21000),
+//!   as a row would be changed twice.
+//! - A row that another transaction puts there meanwhile is a conflict of transactions, which runs the statement again.
+//!
+//! Memory: the keys of all rows of the statement.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray};
+use datafusion::arrow::compute::{cast, filter_record_batch};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
+use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
+use entresol_tables::{Arbiter, Column, Row, Table, Value};
+use entresol_transactions::Transaction;
+
+use crate::dml::assignment;
+use crate::dml::computation::Computation;
+use crate::dml::expressions::{Item, check_boolean};
+use crate::dml::identity;
+use crate::dml::rows;
+use crate::dml::source;
+use crate::error::{Error, Result};
+use crate::parser::names::{identifier, table_name};
+use crate::postgres::types::visible_schema;
+use crate::session::core::SessionCore;
+
+/// The relation that stands for the row that was to be inserted.
+const EXCLUDED: &str = "excluded";
+
+/// What ON CONFLICT says, for one statement.
+pub(crate) struct OnConflict {
+    arbiters: Vec<Arbiter>,
+    /// Of each arbiter what the rows of the statement had.
+    seen: Vec<HashSet<Vec<u8>>>,
+    update: Option<Assignments>,
+}
+
+/// Rows of a statement that are to be written, new and changed.
+pub(crate) struct Resolved {
+    new: Vec<Row>,
+    /// Of the rows that are changed: their old keys, and what they become.
+    keys: Vec<Row>,
+    changed: Vec<Row>,
+    /// Places, among the rows that were given, of the new and of the changed ones.
+    new_places: Vec<usize>,
+    changed_places: Vec<usize>,
+}
+
+impl Resolved {
+    /// Rows that are all new.
+    pub(crate) fn new(rows: Vec<Row>) -> Resolved {
+        let new_places = (0..rows.len()).collect();
+        Resolved { new: rows, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() }
+    }
+
+    /// How many rows are written.
+    pub(crate) fn len(&self) -> usize {
+        self.new.len() + self.changed.len()
+    }
+
+    /// The rows that were there, as they become.
+    pub(crate) fn changed(&self) -> &[Row] {
+        &self.changed
+    }
+
+    /// The rows that are written, in the order of those that were given.
+    pub(crate) fn in_order(&self) -> Vec<&Row> {
+        let new = self.new_places.iter().zip(&self.new);
+        let mut rows: Vec<_> = new.chain(self.changed_places.iter().zip(&self.changed)).collect();
+        rows.sort_unstable_by_key(|(place, _)| **place);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Writes them.
+    pub(crate) fn write(&self, tx: &Transaction, table: &Arc<Table>) -> Result<()> {
+        if !self.changed.is_empty() {
+            table.update_many(tx, &self.keys, &self.changed)?;
+        }
+        Ok(table.insert_many(tx, &self.new)?)
+    }
+}
+
+/// DO UPDATE.
+struct Assignments {
+    assigned: Vec<usize>,
+    values: Computation,
+    condition: Option<Computation>,
+    /// Of the row that is there and the excluded one.
+    schema: SchemaRef,
+    columns: Vec<Column>,
+}
+
+impl OnConflict {
+    pub(crate) async fn new(
+        session: &SessionCore,
+        table: &Table,
+        name: &str,
+        on: &OnInsert,
+    ) -> Result<OnConflict> {
+        let OnInsert::OnConflict(on) = on else {
+            return Err(Error::unsupported(format!("{on} in INSERT")));
+        };
+        let (arbiters, update) = match (&on.conflict_target, &on.action) {
+            (target, OnConflictAction::DoNothing) => (arbiters(table, target.as_ref())?, None),
+            (Some(target), OnConflictAction::DoUpdate(update)) => {
+                let update = Assignments::new(session, table, name, update).await?;
+                (arbiters(table, Some(target))?, Some(update))
+            }
+            (None, OnConflictAction::DoUpdate(_)) => {
+                let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+                return Err(Error::coded("42601", message));
+            }
+        };
+        let seen = vec![HashSet::new(); arbiters.len()];
+        Ok(OnConflict { arbiters, seen, update })
+    }
+
+    /// Tells if it reads tables, so that all rows have to come at once.
+    pub(crate) fn reads_tables(&self) -> bool {
+        self.computations().any(Computation::reads_tables)
+    }
+
+    fn computations(&self) -> impl Iterator<Item = &Computation> {
+        self.update.iter().flat_map(|update| [&update.values].into_iter().chain(&update.condition))
+    }
+
+    /// Finds which of the rows meet others, and what becomes of those. Nothing is written yet.
+    pub(crate) async fn resolve(
+        &mut self,
+        session: &SessionCore,
+        tx: &Transaction,
+        table: &Arc<Table>,
+        rows: Vec<Row>,
+    ) -> Result<Resolved> {
+        let mut met: Vec<Option<Row>> = vec![None; rows.len()];
+        let mut skipped = vec![false; rows.len()];
+        for (arbiter, seen) in self.arbiters.iter().zip(&mut self.seen) {
+            let identities = table.identities(arbiter, &rows)?;
+            let there = table.rows_with(tx, arbiter, &identities)?;
+            for (at, (identity, there)) in identities.into_iter().zip(there).enumerate() {
+                let Some(identity) = identity.filter(|_| !skipped[at]) else { continue };
+                let again = seen.contains(&identity[..]);
+                match &self.update {
+                    None => skipped[at] = again || there.is_some(),
+                    Some(_) if again => {
+                        let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+                        return Err(Error::coded("21000", message));
+                    }
+                    Some(_) => met[at] = there,
+                }
+                if !skipped[at] {
+                    seen.insert(identity.to_vec());
+                }
+            }
+        }
+        let (mut new, mut old, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut new_places, mut old_places) = (Vec::new(), Vec::new());
+        for (at, ((row, met), skipped)) in rows.into_iter().zip(met).zip(skipped).enumerate() {
+            match met {
+                Some(met) => {
+                    old.push(met);
+                    excluded.push(row);
+                    old_places.push(at);
+                }
+                None if skipped => {}
+                None => {
+                    new.push(row);
+                    new_places.push(at);
+                }
+            }
+        }
+        let mut resolved =
+            Resolved { new, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() };
+        if let Some(update) = &self.update {
+            update.apply(session, table, old, &excluded, &old_places, &mut resolved).await?;
+        }
+        Ok(resolved)
+    }
+}
+
+impl Assignments {
+    async fn new(session: &SessionCore, table: &Table, name: &str, update: &DoUpdate) -> Result<Assignments> {
+        let visible = visible_schema(table.schema(), session.zone.name());
+        let relations = [(name, &visible), (EXCLUDED, &visible)];
+        let assigned = source::assigned_columns(table, &update.assignments)?;
+        let given = update.assignments.iter().map(|assignment| &assignment.value);
+        identity::check_assigned(&session.catalog, table, assigned.iter().copied().zip(given))?;
+        let mut items = Vec::with_capacity(assigned.len());
+        for (assignment, &column) in update.assignments.iter().zip(&assigned) {
+            let expr = source::assigned_value(table, column, &assignment.value)?;
+            items.push(Item { expr, name: table.schema().columns()[column].name.clone() });
+        }
+        let values = Computation::new(session, "SET", &relations, &items).await?;
+        for (field, &column) in values.fields().fields().iter().zip(&assigned) {
+            assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
+        }
+        let condition = match &update.selection {
+            None => None,
+            Some(condition) => {
+                let items = [Item { expr: condition.clone(), name: "condition".to_owned() }];
+                let condition = Computation::new(session, "WHERE", &relations, &items).await?;
+                check_boolean("WHERE", condition.fields().field(0).data_type())?;
+                Some(condition)
+            }
+        };
+        let columns = table.schema().visible_columns();
+        let nullable =
+            |field: &datafusion::arrow::datatypes::FieldRef| field.as_ref().clone().with_nullable(true);
+        let fields: Fields = visible.fields().iter().chain(visible.fields()).map(nullable).collect();
+        let columns: Vec<Column> = columns.iter().chain(columns).cloned().collect();
+        Ok(Assignments { assigned, values, condition, schema: Arc::new(ArrowSchema::new(fields)), columns })
+    }
+
+    /// Adds to `resolved` what becomes of the rows that are there, each beside the one that was to be inserted.
+    async fn apply(
+        &self,
+        session: &SessionCore,
+        table: &Table,
+        old: Vec<Row>,
+        excluded: &[Row],
+        places: &[usize],
+        resolved: &mut Resolved,
+    ) -> Result<()> {
+        let visible = table.schema().visible_columns().len();
+        let both: Vec<Row> = old
+            .iter()
+            .zip(excluded)
+            .map(|(old, excluded)| old[..visible].iter().chain(&excluded[..visible]).cloned().collect())
+            .collect();
+        let mut batch = rows::batch(&self.schema, &self.columns, &both)?;
+        let mut chosen: Vec<(usize, Row)> = places.iter().copied().zip(old).collect();
+        if let Some(condition) = &self.condition {
+            let met = cast(condition.of(session, &batch).await?.column(0), &ArrowType::Boolean)?;
+            let met = met.as_boolean();
+            batch = filter_record_batch(&batch, met)?;
+            let mut at = 0..;
+            chosen.retain(|_| at.next().is_some_and(|at| met.is_valid(at) && met.value(at)));
+        }
+        let values = self.values.of(session, &batch).await?;
+        let new = assignment::rows(table, &self.assigned, &values, &session.zone)?;
+        for ((place, mut row), mut values) in chosen.into_iter().zip(new) {
+            resolved.keys.push(table.key_of(&row));
+            for &column in &self.assigned {
+                row[column] = std::mem::replace(&mut values[column], Value::Null);
+            }
+            resolved.changed.push(row);
+            resolved.changed_places.push(place);
+        }
+        Ok(())
+    }
+}
+
+/// What a target names: the key or unique indexes.
+fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<Arbiter>> {
+    let schema = table.schema();
+    let mut unique = table.indexes().iter().filter(|index| index.definition().unique);
+    match target {
+        None => {
+            let key = (!schema.hidden_key()).then_some(Arbiter::Key);
+            Ok(key.into_iter().chain(unique.cloned().map(Arbiter::Index)).collect())
+        }
+        Some(ConflictTarget::Columns(columns)) => {
+            let mut wanted = Vec::with_capacity(columns.len());
+            for name in columns.iter().map(identifier) {
+                let index = schema.visible_columns().iter().position(|column| column.name == name);
+                wanted.push(index.ok_or_else(|| entresol_tables::Error::NoSuchColumn {
+                    table: table.name().to_owned(),
+                    column: name,
+                })?);
+            }
+            let sorted = |columns: &[usize]| {
+                let mut columns = columns.to_vec();
+                columns.sort_unstable();
+                columns.dedup();
+                columns
+            };
+            let wanted = sorted(&wanted);
+            if !schema.hidden_key() && sorted(schema.key()) == wanted {
+                return Ok(vec![Arbiter::Key]);
+            }
+            let found = unique.find(|index| sorted(&index.definition().columns) == wanted);
+            found.map(|index| vec![Arbiter::Index(Arc::clone(index))]).ok_or_else(|| {
+                let message =
+                    "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                Error::coded("42P10", message)
+            })
+        }
+        Some(ConflictTarget::OnConstraint(name)) => {
+            let name = table_name(name)?;
+            if !schema.hidden_key() && table.definition().key_constraint(table.name()) == name {
+                return Ok(vec![Arbiter::Key]);
+            }
+            let found = unique.find(|index| index.name() == name && index.definition().constraint);
+            found.map(|index| vec![Arbiter::Index(Arc::clone(index))]).ok_or_else(|| {
+                let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name());
+                Error::coded("42704", message)
+            })
+        }
+    }
+}

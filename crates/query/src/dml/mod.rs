@@ -1,0 +1,18 @@
+//! INSERT, UPDATE and DELETE: from computed rows to rows of tables.
+//!
+//! [`statements`] is the entry; [`modify`] takes over where there are defaults, checks, ON CONFLICT or RETURNING.
+
+pub(crate) mod assignment;
+pub(crate) mod checks;
+pub(crate) mod computation;
+pub(crate) mod conflict;
+pub(crate) mod defaults;
+pub(crate) mod expressions;
+pub(crate) mod identity;
+pub(crate) mod literal_rows;
+pub(crate) mod modify;
+pub(crate) mod row_query;
+pub(crate) mod rows;
+pub(crate) mod source;
+pub(crate) mod statements;
+pub(crate) mod write;

@@ -1,0 +1,328 @@
+//! Lines into fields, whatever pieces the bytes come in.
+//!
+//! | | text | csv |
+//! | --- | --- | --- |
+//! | end of a line | `\n` or `\r\n`, the same for all; a backslash before it makes it data | `\n` or `\r\n` outside of quotes |
+//! | special characters | `\b \f \n \r \t \v`, `\` and 1 to 3 octal digits, `\x` and 1 or 2 hex digits, `\` and any other | in quotes; quotes in them escaped |
+//! | NULL | the null text as it stands, before escapes are read | the null text without quotes |
+//! | end of the data | `\.` alone on a line, or no more bytes | the same |
+//!
+//! Bytes are UTF-8 once escapes are read. Memory: one line, at most [`LINE_BYTES_MAX`], and what was pushed last.
+
+use crate::error::{Error, Result};
+use crate::parser::copy_options::{Format, Options};
+
+/// The longest line of a COPY FROM.
+pub const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// A field: `None` is NULL.
+pub(super) type Field = Option<String>;
+
+/// Cuts bytes into lines and lines into fields.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    options: Options,
+    /// What is not yet a whole line.
+    rest: Vec<u8>,
+    /// How far it was looked through for the line's end.
+    looked: Looked,
+    /// The lines that were seen, for messages.
+    line: u64,
+    /// Whether lines end with `\r\n`; known after the first.
+    carriage_returns: Option<bool>,
+    header: bool,
+    ended: bool,
+}
+
+/// A place in a line, and whether it is in quotes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Looked {
+    at: usize,
+    quoted: bool,
+}
+
+fn malformed(message: impl Into<String>) -> Error {
+    Error::coded("22P04", message)
+}
+
+impl Decoder {
+    pub(super) fn new(options: Options) -> Decoder {
+        let header = options.header;
+        Decoder {
+            options,
+            rest: Vec::new(),
+            looked: Looked::default(),
+            line: 0,
+            carriage_returns: None,
+            header,
+            ended: false,
+        }
+    }
+
+    /// The line that was read last, from 1.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Takes bytes and gives the fields of each line that is whole now to `f`.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut f: impl FnMut(u64, Vec<Field>) -> Result<()>,
+    ) -> Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.rest);
+        pending.extend_from_slice(bytes);
+        let mut start = 0;
+        while let Some(end) = self.line_end(&pending[start..]) {
+            self.take(&pending[start..start + end], true, &mut f)?;
+            start += end + 1;
+            if self.ended {
+                return Ok(());
+            }
+        }
+        pending.drain(..start);
+        if pending.len() > LINE_BYTES_MAX {
+            self.line += 1;
+            return Err(Error::coded("54000", format!("a line of more than {LINE_BYTES_MAX} bytes")));
+        }
+        self.rest = pending;
+        Ok(())
+    }
+
+    /// The end of the data: the last line may have no end.
+    pub(super) fn finish(&mut self, mut f: impl FnMut(u64, Vec<Field>) -> Result<()>) -> Result<()> {
+        let rest = std::mem::take(&mut self.rest);
+        if !self.ended && !rest.is_empty() {
+            self.take(&rest, false, &mut f)?;
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    /// Where the first line ends, if it does; else what was looked at now is not looked at again.
+    fn line_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
+        match self.options.format {
+            Format::Text => {
+                let special = |byte: &u8| matches!(byte, b'\n' | b'\\');
+                while let Some(length) = bytes.get(at..).and_then(|rest| rest.iter().position(special)) {
+                    at += length;
+                    if bytes[at] == b'\n' {
+                        return Some(at);
+                    }
+                    // Whatever is behind a backslash is not the end; but `\.` ends the data, and its line.
+                    at += 2;
+                }
+                at = at.max(bytes.len());
+            }
+            Format::Csv { quote, escape } => {
+                while let Some(&byte) = bytes.get(at) {
+                    match byte {
+                        b'\n' if !quoted => return Some(at),
+                        byte if quoted && byte == escape && escape != quote => at += 1,
+                        byte if byte == quote => quoted = !quoted,
+                        _ => {}
+                    }
+                    at += 1;
+                }
+            }
+        }
+        self.looked = Looked { at, quoted };
+        None
+    }
+
+    fn take(
+        &mut self,
+        line: &[u8],
+        whole: bool,
+        f: &mut impl FnMut(u64, Vec<Field>) -> Result<()>,
+    ) -> Result<()> {
+        self.line += 1;
+        let line = match (line.strip_suffix(b"\r"), whole) {
+            (Some(stripped), _) if self.carriage_returns != Some(false) => {
+                self.carriage_returns = Some(true);
+                stripped
+            }
+            (_, true) if self.carriage_returns == Some(true) => {
+                return Err(malformed("literal newline found in data"));
+            }
+            (_, true) => {
+                self.carriage_returns = Some(false);
+                line
+            }
+            (_, false) => line,
+        };
+        if line == b"\\." {
+            self.ended = true;
+            return Ok(());
+        }
+        if std::mem::take(&mut self.header) {
+            return Ok(());
+        }
+        let fields = match self.options.format {
+            Format::Text => self.text_fields(line)?,
+            Format::Csv { quote, escape } => self.csv_fields(line, quote, escape)?,
+        };
+        f(self.line, fields)
+    }
+
+    fn text_fields(&self, line: &[u8]) -> Result<Vec<Field>> {
+        let mut fields = Vec::new();
+        let mut start = 0;
+        let mut at = 0;
+        while at <= line.len() {
+            match line.get(at) {
+                Some(b'\\') => at += 2,
+                Some(b'\r') => return Err(malformed("literal carriage return found in data")),
+                Some(&byte) if byte != self.options.delimiter => at += 1,
+                // The delimiter, or the end of the line.
+                _ => {
+                    let raw = &line[start..at];
+                    let is_null = raw == self.options.null.as_bytes();
+                    fields.push(if is_null { None } else { Some(text(unescaped(raw))?) });
+                    at += 1;
+                    start = at;
+                }
+            }
+        }
+        // A backslash was the last byte of the line.
+        if start <= line.len() {
+            fields.push(Some(text(unescaped(&line[start..]))?));
+        }
+        Ok(fields)
+    }
+
+    fn csv_fields(&self, line: &[u8], quote: u8, escape: u8) -> Result<Vec<Field>> {
+        let mut fields = Vec::new();
+        let mut value = Vec::new();
+        let (mut has_quotes, mut quoted) = (false, false);
+        let mut at = 0;
+        loop {
+            let next = line.get(at).copied();
+            match next {
+                None if quoted => return Err(malformed("unterminated CSV quoted field")),
+                Some(byte) if quoted => {
+                    let following = line.get(at + 1).copied();
+                    if byte == escape && following.is_some_and(|next| next == quote || next == escape) {
+                        value.extend(following);
+                        at += 1;
+                    } else if byte == quote {
+                        quoted = false;
+                    } else {
+                        value.push(byte);
+                    }
+                }
+                Some(byte) if byte == quote => (quoted, has_quotes) = (true, true),
+                Some(byte) if byte != self.options.delimiter => value.push(byte),
+                _ => {
+                    let is_null = !has_quotes && value == self.options.null.as_bytes();
+                    let field = std::mem::take(&mut value);
+                    fields.push(if is_null { None } else { Some(text(field)?) });
+                    has_quotes = false;
+                    if next.is_none() {
+                        return Ok(fields);
+                    }
+                }
+            }
+            at += 1;
+        }
+    }
+}
+
+fn text(bytes: Vec<u8>) -> Result<String> {
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Error::coded("22021", "invalid byte sequence for encoding \"UTF8\""))?;
+    match text.contains('\0') {
+        true => Err(Error::coded("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")),
+        false => Ok(text),
+    }
+}
+
+/// A field of the text format with its escapes read.
+fn unescaped(raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let Some(escaped) = rest.next() else {
+            bytes.push(byte);
+            break;
+        };
+        let mut octal = |first: u32| {
+            let mut value = first;
+            for _ in 0..2 {
+                let Some(digit) = digit(rest.peek(), 8) else { break };
+                value = value * 8 + digit;
+                rest.next();
+            }
+            // As PostgreSQL does: \777 is \377.
+            value as u8
+        };
+        bytes.push(match escaped {
+            b'b' => 0x08,
+            b'f' => 0x0c,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 0x0b,
+            b'0'..=b'7' => octal(u32::from(escaped - b'0')),
+            b'x' => match digit(rest.peek(), 16) {
+                Some(mut value) => {
+                    rest.next();
+                    if let Some(second) = digit(rest.peek(), 16) {
+                        value = value * 16 + second;
+                        rest.next();
+                    }
+                    value as u8
+                }
+                None => b'x',
+            },
+            other => other,
+        });
+    }
+    bytes
+}
+
+fn digit(byte: Option<&u8>, radix: u32) -> Option<u32> {
+    char::from(*byte?).to_digit(radix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::copy::CopyStatement;
+    use crate::parser::copy_options::Layout;
+
+    /// It would take hours if what came before each piece were looked through again.
+    #[test]
+    fn a_long_line_in_short_pieces_is_looked_through_once() {
+        for (sql, line) in [
+            ("COPY t FROM STDIN", "a\\\n\\\\b"),
+            ("COPY t FROM STDIN CSV", "a,\"b\nc\"\"\","),
+            ("COPY t FROM STDIN (FORMAT csv, ESCAPE '\\')", "\"\\\"\n\\\\\","),
+        ] {
+            let Ok(Some(CopyStatement { layout: Layout::Lines(options), .. })) = CopyStatement::parse(sql)
+            else {
+                panic!("{sql}");
+            };
+            let times = LINE_BYTES_MAX / 4 / line.len();
+            let mut decoder = Decoder::new(options);
+            let mut lines = 0;
+            let mut count = |_, _| {
+                lines += 1;
+                Ok(())
+            };
+            for piece in line.repeat(times).as_bytes().chunks(1) {
+                decoder.push(piece, &mut count).unwrap();
+            }
+            decoder.push(b"\n", &mut count).unwrap();
+            assert_eq!(lines, 1, "{sql}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! COPY: many rows in and out of tables as lines of text, as PostgreSQL's clients send and expect them.
+//!
+//! ```text
+//! COPY t [(columns)] FROM STDIN [WITH (…)]            bytes ─▶ CopyIn ─▶ decode ─▶ rows, a batch at a time
+//! COPY {t [(columns)] | (query)} TO STDOUT [WITH (…)]  query ─▶ encode ─▶ CopyOut ─▶ bytes, a batch at a time
+//! ```
+//!
+//! - The formats are `text` and `csv` with FORMAT, DELIMITER, NULL, HEADER, QUOTE and ESCAPE; [`decode`] and
+//!   [`encode`] say how. Other options are refused. In format `binary` rows go as values ([`CopyIn::push_row`],
+//!   [`CopyOut::next_batch`]): what their bytes are is the wire's.
+//! - A COPY FROM is one statement: outside of a block a transaction of its own, which is not run again after a
+//!   conflict because its data is gone; inside of one, what it wrote is taken back if it fails. It fails too if it is
+//!   dropped before [`CopyIn::finish`].
+//! - Errors name the table, the line and the column.
+//!
+//! Memory: [`LINE_BYTES_MAX`] and a batch of rows in; a batch of rows out; and the transaction's write set.
+
+mod decode;
+mod encode;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod input;
+mod output;
+
+pub use decode::LINE_BYTES_MAX;
+pub use input::CopyIn;
+pub use output::{CopyLines, CopyOut};
+
+use crate::error::Error;
+
+/// Bytes of lines are asked for where there are no lines.
+fn no_lines() -> Error {
+    Error::unsupported("COPY with FORMAT binary but for clients on the wire")
+}

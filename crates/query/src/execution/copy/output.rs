@@ -1,0 +1,151 @@
+//! COPY TO STDOUT: the rows of a table or query into bytes.
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::Statement;
+use futures::StreamExt;
+
+use super::{encode, no_lines};
+use crate::dml::source;
+use crate::error::{Error, Result};
+use crate::execution::session::Session;
+use crate::parser::copy::{CopyStatement, Source};
+use crate::parser::copy_options::Layout;
+use crate::parser::names::table_name;
+use crate::parser::statement::{Command, query_of};
+use crate::session::result::Outcome;
+
+/// A COPY TO STDOUT in work; see the [module](super). The snapshot lives as long as it.
+pub struct CopyOut {
+    layout: Layout,
+    stream: SendableRecordBatchStream,
+    header: bool,
+    copied: u64,
+}
+
+impl std::fmt::Debug for CopyOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CopyOut").field("layout", &self.layout).field("copied", &self.copied).finish()
+    }
+}
+
+impl Session {
+    /// Begins a COPY TO STDOUT, in the open block or with a snapshot of its own.
+    pub async fn copy_out(&mut self, statement: &CopyStatement) -> Result<CopyOut> {
+        let query = self.copied_query(statement);
+        let query = query.map_err(|error| self.failing(error))?;
+        let prepared = self.prepare_command(Some(Command::Query(Box::new(query))), &[], None).await;
+        let prepared = prepared.map_err(|error| self.failing(error))?;
+        match self.run_prepared(&prepared, &[]).await? {
+            Outcome::Rows(stream) => {
+                let layout = statement.layout.clone();
+                let header = matches!(&layout, Layout::Lines(options) if options.header);
+                Ok(CopyOut { layout, stream, header, copied: 0 })
+            }
+            other => Err(Error::Internal(format!("{other:?} of a COPY"))),
+        }
+    }
+
+    fn copied_query(&self, statement: &CopyStatement) -> Result<EngineStatement> {
+        if statement.from {
+            return Err(Error::Invalid("the statement is COPY FROM: use copy_in".into()));
+        }
+        match &statement.source {
+            Source::Query(query) => Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone())))),
+            Source::Table { name, columns } => {
+                let table = self.core.catalog.table(&table_name(name)?)?;
+                let visible = table.schema().visible_columns();
+                let columns = match columns.is_empty() {
+                    true => (0..visible.len()).collect(),
+                    false => source::columns_named(&table, columns)?,
+                };
+                let names: Vec<String> =
+                    columns.iter().map(|&column| quoted(&visible[column].name)).collect();
+                query_of(&format!("SELECT {} FROM public.{}", names.join(", "), quoted(table.name())))
+            }
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl CopyOut {
+    /// The columns that are copied.
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+
+    /// How many rows were given out.
+    pub fn rows(&self) -> u64 {
+        self.copied
+    }
+
+    /// The next lines; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        Some(self.next_lines().await?.map(|lines| lines.bytes))
+    }
+
+    /// The same, for who has to tell one line from the next.
+    pub async fn next_lines(&mut self) -> Option<Result<CopyLines>> {
+        let mut lines = CopyLines::default();
+        if let (Layout::Lines(options), true) = (&self.layout, std::mem::take(&mut self.header)) {
+            encode::header(options, &self.stream.schema(), &mut lines);
+            return Some(Ok(lines));
+        }
+        let batch = match self.next_batch().await? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error)),
+        };
+        let Layout::Lines(options) = &self.layout else { return Some(Err(no_lines())) };
+        Some(encode::lines(options, &batch, &mut lines).map(|()| lines))
+    }
+
+    /// The next rows as they are; `None` at the end.
+    pub async fn next_batch(&mut self) -> Option<Result<RecordBatch>> {
+        let batch = match self.stream.next().await? {
+            Ok(batch) => batch,
+            Err(error) => return Some(Err(error.into())),
+        };
+        self.copied += batch.num_rows() as u64;
+        Some(Ok(batch))
+    }
+}
+
+/// Lines of a COPY TO STDOUT, one for each row, ends of lines included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyLines {
+    pub(super) bytes: Vec<u8>,
+    /// Where each line ends.
+    pub(super) ends: Vec<usize>,
+}
+
+impl CopyLines {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The line of this number, from 0. A value in csv may have ends of lines of its own.
+    pub fn get(&self, line: usize) -> Option<&[u8]> {
+        let start = match line {
+            0 => 0,
+            line => *self.ends.get(line - 1)?,
+        };
+        Some(&self.bytes[start..*self.ends.get(line)?])
+    }
+
+    /// The last line is complete.
+    pub(super) fn end_line(&mut self) {
+        self.bytes.push(b'\n');
+        self.ends.push(self.bytes.len());
+    }
+}

@@ -1,0 +1,121 @@
+//! PREPARE, EXECUTE and DEALLOCATE: prepared statements by name, in SQL. [`crate::execution::prepared`] does the work.
+//!
+//! They are the session's, not its transaction's: ROLLBACK does not take them back. Memory: [`STATEMENTS_MAX`], each with
+//! its syntax tree, for those who ask what EXECUTE runs ([`Session::executed`]).
+
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::common::ScalarValue;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Statement};
+
+use crate::error::{Error, Result};
+use crate::execution::prepared::Named;
+use crate::execution::session::Session;
+use crate::parser::statement::{Command, parse, query_of};
+use crate::planner::query;
+use crate::postgres::types::{arrow_type, declared_type};
+use crate::session::result::{Outcome, StatementResult};
+
+/// The most statements that a session has prepared in SQL.
+pub const STATEMENTS_MAX: usize = 1024;
+
+impl Session {
+    /// The statement that `sql` would run if it is an EXECUTE of one that there is.
+    pub fn executed(&self, sql: &str) -> Option<&EngineStatement> {
+        match parse(sql).ok()?.pop()? {
+            Command::Execute { name, .. } => self.statements.get(&name).map(|named| &named.source),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn prepare_named(
+        &mut self,
+        name: &str,
+        types: &[SqlType],
+        command: Command,
+        source: Box<Statement>,
+    ) -> Result<StatementResult> {
+        let result = self.try_prepare_named(name, types, command, source).await;
+        result.map_err(|error| self.failing(error))
+    }
+
+    async fn try_prepare_named(
+        &mut self,
+        name: &str,
+        types: &[SqlType],
+        command: Command,
+        source: Box<Statement>,
+    ) -> Result<StatementResult> {
+        self.check_block()?;
+        if self.statements.contains_key(name) {
+            return Err(Error::coded("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        if self.statements.len() >= STATEMENTS_MAX {
+            let message = format!("at most {STATEMENTS_MAX} statements may be prepared: use DEALLOCATE");
+            return Err(Error::coded("53000", message));
+        }
+        let declared = types.iter().enumerate().map(|(at, declared)| {
+            Ok(Some(arrow_type(declared_type(&format!("${}", at + 1), declared)?.0, self.core.zone.name())))
+        });
+        let declared: Vec<Option<ArrowType>> = declared.collect::<Result<_>>()?;
+        let memory = self.reserve_statement(source.to_string().len())?;
+        let prepared = self.prepare_command(Some(command), &declared, memory).await?;
+        let source = EngineStatement::Statement(source);
+        self.statements.insert(name.to_owned(), Named { prepared, source });
+        Ok(StatementResult::Done { verb: "PREPARE" })
+    }
+
+    pub(crate) async fn execute_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
+        let started = self.start_named(name, arguments).await;
+        started.map_err(|error| self.failing(error))
+    }
+
+    async fn start_named(&mut self, name: &str, arguments: &[Expr]) -> Result<Outcome> {
+        self.check_block()?;
+        let unknown = || Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
+        let prepared = self.statements.get(name).ok_or_else(unknown)?.prepared.clone();
+        let values = self.arguments(arguments).await?;
+        // A statement that runs a statement: the future would contain itself.
+        Box::pin(self.run_prepared(&prepared, &values)).await
+    }
+
+    /// The values of the arguments, which may be computed but read nothing.
+    async fn arguments(&self, arguments: &[Expr]) -> Result<Vec<ScalarValue>> {
+        if arguments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let query = query_of(&format!("SELECT {}", renamed(&texts)))?;
+        let batches = query::plan_query(&self.core, query).await?.collect().await?;
+        let one = batches.iter().find(|batch| batch.num_rows() == 1);
+        let row =
+            one.ok_or_else(|| Error::Invalid("the arguments of EXECUTE are one row of values".into()))?;
+        Ok(row
+            .columns()
+            .iter()
+            .map(|column| ScalarValue::try_from_array(column, 0))
+            .collect::<datafusion::common::Result<_>>()?)
+    }
+
+    /// Forgets a prepared statement, or all.
+    pub(crate) fn deallocate(&mut self, name: Option<&str>) -> Result<StatementResult> {
+        self.check_block()?;
+        match name {
+            None => self.statements.clear(),
+            Some(name) => {
+                if self.statements.remove(name).is_none() {
+                    let error =
+                        Error::coded("26000", format!("prepared statement \"{name}\" does not exist"));
+                    return Err(self.failing(error));
+                }
+            }
+        }
+        Ok(StatementResult::Done { verb: if name.is_none() { "DEALLOCATE ALL" } else { "DEALLOCATE" } })
+    }
+}
+
+/// Expressions with distinct names, whatever they are.
+fn renamed(texts: &[String]) -> String {
+    let named = texts.iter().enumerate().map(|(at, text)| format!("{text} AS \"argument{at}\""));
+    named.collect::<Vec<_>>().join(", ")
+}

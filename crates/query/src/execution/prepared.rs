@@ -1,0 +1,430 @@
+//! Prepared statements: parsed and planned once, run many times with values for their parameters.
+//!
+//! | statement | what is kept | what a run costs |
+//! | --- | --- | --- |
+//! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
+//! | INSERT of literals and parameters | table, columns, cells | the rows |
+//! | queries over tables | their logical plan, optimised if no value can change it | physical planning, execution |
+//! | anything else | the parsed statement | as if it was executed as text |
+//!
+//! # Invariants
+//!
+//! - A run gives what the statement's text would give with the values in the place of the parameters.
+//! - What was planned is planned again once a table was made, changed or dropped ([`Catalog::version`]), or the session
+//!   has another time zone. If the columns of the result are others then, it is an error (0A000): the client has been told of the old ones.
+//! - A plan that has a function of the time, of the session or of chance is optimised in each run.
+//! - A [`Prepared`] belongs to the session that made it.
+//!
+//! Memory: the syntax tree and the plan, as long as the client keeps the [`Prepared`]; estimated by the length of the text, and
+//! reserved in the budget before the text is parsed.
+//!
+//! [`Catalog::version`]: entresol_tables::Catalog::version
+
+mod kept;
+mod run;
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
+use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
+use entresol_tables::Table;
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+
+use self::kept::{Kept, kept};
+use crate::dml::defaults;
+use crate::dml::literal_rows;
+use crate::dml::modify;
+use crate::dml::modify::Returning;
+use crate::dml::source::{self, InsertSource};
+use crate::dml::statements as dml_statements;
+use crate::error::{Error, Result};
+use crate::execution::cursor::CursorUse;
+use crate::execution::session::Session;
+use crate::parser::statement::query_statement;
+use crate::parser::statement::{Command, parse};
+use crate::planner::fast_path::{self, Point};
+use crate::planner::limits;
+use crate::planner::parameters::{self, Types};
+use crate::planner::query;
+use crate::planner::time_travel;
+use crate::postgres::number_types;
+use crate::postgres::time_zones::Zone;
+use crate::session::current::Current;
+use crate::session::result::Short;
+use datafusion::sql::parser::Statement as EngineStatement;
+
+/// A statement that was prepared in a session; see the [module](self). Cloning it is cheap.
+#[derive(Debug, Clone)]
+pub struct Prepared(Arc<Kernel>);
+
+#[derive(Debug)]
+struct Kernel {
+    /// Whose it is.
+    owner: Arc<Current>,
+    /// None for a text without a statement.
+    command: Option<Command>,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+    planned: Mutex<Planned>,
+    /// For all of it, as long as it lives.
+    _memory: Option<MemoryReservation>,
+}
+
+/// Memory of a statement, and more of it for each byte of its text: a syntax tree and a plan of a list of 1,000 constants took
+/// 133 bytes for each, those of INSERT with as many rows 81.
+const STATEMENT_BYTES: u64 = 16 << 10;
+const BYTES_OF_TEXT_BYTE: u64 = 128;
+/// The longest text that does not count if it needs no planning.
+const SHORT_TEXT_BYTES: usize = 1024;
+
+/// What was kept, and when.
+#[derive(Debug)]
+struct Planned {
+    version: Version,
+    work: Arc<Work>,
+}
+
+/// The version of the catalog, and how often the session's time zone was changed.
+type Version = (u64, u64);
+
+/// How a prepared statement runs.
+#[derive(Debug)]
+enum Work {
+    Point(Point),
+    /// In the session's time zone when it was planned.
+    Insert(InsertSource, Zone),
+    Query {
+        plan: LogicalPlan,
+        /// No value of a parameter, nor the time, can change it.
+        optimised: bool,
+    },
+    /// As the text would.
+    Text,
+}
+
+impl Work {
+    fn is_short(&self) -> bool {
+        matches!(self, Work::Point(_) | Work::Insert(..))
+    }
+
+    /// Runs what is short; `None` if values do not fit, or it is not short. Nothing was written then.
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
+        match self {
+            Work::Point(point) => point.run(transaction, values),
+            Work::Insert(source, zone) => {
+                let rows =
+                    source.query.as_ref().and_then(|query| literal_rows::rows(source, query, values, zone));
+                let count = rows
+                    .map(|rows| dml_statements::insert_rows(transaction, &source.table, &rows))
+                    .transpose()?;
+                Ok(count.map(|count| Short::Count("INSERT", count)))
+            }
+            Work::Query { .. } | Work::Text => Ok(None),
+        }
+    }
+}
+
+/// A statement as it is made ready.
+struct Ready {
+    work: Work,
+    parameters: Vec<ArrowType>,
+    columns: Option<SchemaRef>,
+}
+
+/// An INSERT as far as it is known without planning.
+struct Inserting {
+    source: InsertSource,
+    /// Its query, with the defaults that it asks for.
+    spelled: Option<Box<Query>>,
+    /// Its rows are literals and parameters.
+    short: bool,
+}
+
+impl Prepared {
+    /// Whether running it takes microseconds, if the disk is not waited for: nothing is planned, and no table is
+    /// read but by its key.
+    pub fn is_short(&self) -> bool {
+        match &self.0.command {
+            None => true,
+            Some(command) if command.is_rows() => self.0.planned.lock().work.is_short(),
+            Some(command) => command.concerns_session(),
+        }
+    }
+
+    /// The types of its parameters.
+    pub fn parameters(&self) -> &[ArrowType] {
+        &self.0.parameters
+    }
+
+    /// The columns that it returns; `None` if it returns no rows.
+    pub fn columns(&self) -> Option<SchemaRef> {
+        self.0.columns.clone()
+    }
+
+    /// What the statement does, as command tags begin: SELECT, INSERT, BEGIN; empty for a text without a statement.
+    pub fn verb(&self) -> &'static str {
+        self.0.command.as_ref().map_or("", Command::verb)
+    }
+
+    /// True for COMMIT and ROLLBACK, which a failed block takes.
+    pub fn ends_block(&self) -> bool {
+        matches!(&self.0.command, Some(Command::Commit | Command::Rollback | Command::RollbackTo(_)))
+    }
+
+    /// What it does with a cursor, if it is about one.
+    pub fn cursor_use(&self) -> Option<CursorUse<'_>> {
+        self.0.command.as_ref().and_then(CursorUse::of)
+    }
+
+    /// Brings values to the types of the parameters; those without a zone are in the session's, as it is now. Decimals that the
+    /// type has no room for stay as they are: they are compared so, and rounded or refused where they are assigned.
+    fn values(&self, values: &[ScalarValue], zone: &Zone) -> Result<Option<Vec<ScalarValue>>> {
+        let types = &self.0.parameters;
+        if values.len() != types.len() {
+            let (given, wanted) = (values.len(), types.len());
+            return Err(Error::coded(
+                "08P01",
+                format!("bind message supplies {given} parameters, but prepared statement requires {wanted}"),
+            ));
+        }
+        if values.iter().zip(types).all(|(value, data_type)| value.data_type() == *data_type) {
+            return Ok(None);
+        }
+        let convert = |value: &ScalarValue, data_type: &ArrowType| match data_type {
+            ArrowType::Timestamp(unit, Some(_)) => {
+                value.cast_to(&ArrowType::Timestamp(*unit, Some(zone.name().into())))?.cast_to(data_type)
+            }
+            _ => value.cast_to(data_type),
+        };
+        let cast = |(value, data_type): (&ScalarValue, &ArrowType)| match convert(value, data_type) {
+            // Texts have other spellings of the same number.
+            Ok(cast)
+                if is_decimal(data_type)
+                    && !value.data_type().is_string()
+                    && cast.cast_to(&value.data_type()).ok().as_ref() != Some(value) =>
+            {
+                Ok(value.clone())
+            }
+            Ok(cast) if cast.is_null() == value.is_null() => Ok(cast),
+            _ if is_decimal(data_type) && is_decimal(&value.data_type()) => Ok(value.clone()),
+            // A text is malformed; a number is too large.
+            _ => {
+                let is_text = value.data_type().is_string();
+                let sqlstate = if is_text { "22P02" } else { "22003" };
+                Err(Error::coded(sqlstate, format!("a parameter of type {data_type} cannot be {value}")))
+            }
+        };
+        values.iter().zip(types).map(cast).collect::<Result<_>>().map(Some)
+    }
+}
+
+/// DECIMAL, or lists of it.
+fn is_decimal(data_type: &ArrowType) -> bool {
+    match data_type {
+        ArrowType::Decimal128(..) => true,
+        ArrowType::List(element) => is_decimal(element.data_type()),
+        _ => false,
+    }
+}
+
+/// A statement that was prepared by name.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) prepared: Prepared,
+    pub(crate) source: EngineStatement,
+}
+
+impl Session {
+    /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type that the
+    /// client knows is taken; the others are those of the columns that a parameter is compared with or assigned to,
+    /// or text. Errors are those of the statement; inside of a block they fail it.
+    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+        let prepared = self.prepare_text(sql, parameter_types).await;
+        prepared.map_err(|error| self.failing(error))
+    }
+
+    async fn prepare_text(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+        // Before the tree is built: it is what takes the memory.
+        let memory = self.reserve_statement(sql.len())?;
+        let mut commands = parse(sql)?;
+        if commands.len() > 1 {
+            return Err(Error::coded("42601", "cannot insert multiple commands into a prepared statement"));
+        }
+        self.prepare_command(commands.pop(), parameter_types, memory).await
+    }
+
+    /// Memory of the budget for a statement with a text of so many bytes.
+    pub(crate) fn reserve_statement(&self, text_bytes: usize) -> Result<Option<MemoryReservation>> {
+        let Some(budget) = self.core.catalog.context().pool().memory() else { return Ok(None) };
+        let bytes = STATEMENT_BYTES + BYTES_OF_TEXT_BYTE * text_bytes as u64;
+        let reserved = budget.try_reserve(MemoryConsumer::Connections, bytes);
+        reserved.map(Some).map_err(|limit| Error::MemoryLimit(limit.to_string()))
+    }
+
+    pub(crate) async fn prepare_command(
+        &mut self,
+        command: Option<Command>,
+        parameter_types: &[Option<ArrowType>],
+        memory: Option<MemoryReservation>,
+    ) -> Result<Prepared> {
+        let version = self.planning_version();
+        let ready = match &command {
+            Some(command) => self.ready(command, parameter_types).await?,
+            None => Ready { work: Work::Text, parameters: Vec::new(), columns: None },
+        };
+        Ok(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(&self.core.current),
+            command,
+            parameters: ready.parameters,
+            columns: ready.columns,
+            planned: Mutex::new(Planned { version, work: Arc::new(ready.work) }),
+            _memory: memory,
+        })))
+    }
+
+    /// What plans depend on.
+    fn planning_version(&self) -> Version {
+        (self.core.catalog.version(), self.core.zone_changes)
+    }
+
+    async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
+        let mut types = Types::declared(declared);
+        let count = command.parameters()?.max(declared.len());
+        if let Some(point) = fast_path::recognise(&self.core.catalog, &self.core.zone, command) {
+            point.add_types(&mut types, &self.core.zone);
+            let columns = point.columns().cloned();
+            return Ok(Ready { work: Work::Point(point), parameters: types.complete(count), columns });
+        }
+        let state = self.core.context.state();
+        let (work, columns) = match command {
+            Command::Query(statement) => {
+                let mut present =
+                    dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                let is_computed = time_travel::is_asked(&present) || limits::is_asked(&present);
+                time_travel::without(&mut present);
+                limits::without(&mut present);
+                let plan = query::logical_plan(&self.core, &state, present).await?;
+                types.of_plan(&plan)?;
+                let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
+                let columns = query::columns_of(statement, &plan);
+                let work = match kept(&plan)? {
+                    // Its moments and limits are computed in each run.
+                    _ if is_computed => Work::Text,
+                    Kept::Optimised if count == 0 => {
+                        Work::Query { plan: state.optimize(&plan)?, optimised: true }
+                    }
+                    Kept::Optimised | Kept::AsWritten => Work::Query { plan, optimised: false },
+                    Kept::Nothing => Work::Text,
+                };
+                (work, Some(columns))
+            }
+            Command::Insert(insert) => {
+                let Inserting { source, spelled, short } = self.inserting(insert, &mut types, count)?;
+                let returning = insert.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                if let (Some(query), false) = (spelled, short) {
+                    let query = query_statement(query);
+                    types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                }
+                (if short { Work::Insert(source, self.core.zone.clone()) } else { Work::Text }, returned)
+            }
+            Command::Update(update) => {
+                let source = source::any_update(&self.core.catalog, update)?;
+                let returning = update.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
+                let values = update.assignments.iter().map(|assignment| &assignment.value);
+                types.of_assigned(values.zip(columns), &self.core.zone);
+                let query = query_statement(source.query);
+                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                (Work::Text, returned)
+            }
+            Command::Delete(delete) => {
+                let source = source::any_delete(&self.core.catalog, delete)?;
+                let returning = delete.returning.as_deref();
+                let returned = self.returned(&source.table, &source.name, returning, &mut types).await?;
+                let query = query_statement(source.query);
+                types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
+                (Work::Text, returned)
+            }
+            other => (Work::Text, self.columns_of(other)),
+        };
+        Ok(Ready { work, parameters: types.complete(count), columns })
+    }
+
+    /// The columns that RETURNING gives, if there is one; what its subqueries tell of parameters is added.
+    async fn returned(
+        &self,
+        table: &Table,
+        name: &str,
+        returning: Option<&[SelectItem]>,
+        types: &mut Types,
+    ) -> Result<Option<SchemaRef>> {
+        let Some(returning) = Returning::new(&self.core, table, name, returning).await? else {
+            return Ok(None);
+        };
+        returning.plan().map_or(Ok(()), |plan| types.of_plan(plan))?;
+        Ok(Some(returning.fields()))
+    }
+
+    /// What is known of an INSERT without planning; the types of parameters that are assigned to columns are added.
+    fn inserting(&self, insert: &Insert, types: &mut Types, count: usize) -> Result<Inserting> {
+        let source = source::any_insert(&self.core.catalog, insert)?;
+        let mut inserting = Inserting { source, spelled: None, short: false };
+        let source = &inserting.source;
+        if let Some(query) = &source.query {
+            let mut query = query.clone();
+            defaults::spell_out(&mut query, &source.table, &source.targets)?;
+            let columns = source.table.schema().columns();
+            let values = parameters::assigned_values(&query, &source.targets, columns);
+            types.of_assigned(values.into_iter(), &self.core.zone);
+            // Values of the right types, whatever they are, tell whether only they decide.
+            let sample = types.sample(count)?;
+            // What concerns nothing but the rows themselves.
+            let plain = !modify::concerns_insert(&self.core.catalog, insert)?;
+            inserting.short = plain && literal_rows::rows(source, &query, &sample, &self.core.zone).is_some();
+            inserting.spelled = Some(query);
+        }
+        Ok(inserting)
+    }
+
+    /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys, and INSERT
+    /// of literals and parameters. `None` for all else, errors included: [`Session::prepare`] says what is wrong.
+    pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
+        let version = self.planning_version();
+        // A short text is small beside what its connection has.
+        let memory = match sql.len() {
+            0..=SHORT_TEXT_BYTES => None,
+            bytes => self.reserve_statement(bytes).ok()?,
+        };
+        let mut commands = parse(sql).ok()?;
+        let command = commands.pop().filter(|_| commands.is_empty())?;
+        let count = command.parameters().ok()?;
+        let mut types = Types::default();
+        let (work, columns) =
+            match (&command, fast_path::recognise(&self.core.catalog, &self.core.zone, &command)) {
+                (_, Some(point)) => {
+                    point.add_types(&mut types, &self.core.zone);
+                    let columns = point.columns().cloned();
+                    (Work::Point(point), columns)
+                }
+                (Command::Insert(insert), None) if insert.returning.is_none() => {
+                    let inserting = self.inserting(insert, &mut types, count).ok()?;
+                    (Work::Insert(inserting.short.then_some(inserting.source)?, self.core.zone.clone()), None)
+                }
+                _ => return None,
+            };
+        Some(Prepared(Arc::new(Kernel {
+            owner: Arc::clone(&self.core.current),
+            command: Some(command),
+            parameters: types.complete(count),
+            columns,
+            planned: Mutex::new(Planned { version, work: Arc::new(work) }),
+            _memory: memory,
+        })))
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs of prepared statements: at once where nothing has to be waited for, else as futures.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+use entresol_transactions::Transaction;
+
+use super::{Planned, Prepared, Work};
+use crate::error::{Error, Result};
+use crate::planner::parameters;
+use crate::session::block::StatementGuard;
+use crate::session::block_rows::BlockRows;
+
+use crate::execution::session::Session;
+use crate::postgres::time_zones::UTC;
+use crate::session::commit::{commit_after, commit_waits};
+use crate::session::result::{Outcome, Short, StatementResult};
+
+impl Session {
+    /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its own,
+    /// which is run again if it loses against another. Values of other types than the parameters' are converted.
+    pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+        if !Arc::ptr_eq(&prepared.0.owner, &self.core.current) {
+            return Err(Error::Invalid("the statement was prepared in another session".into()));
+        }
+        let Some(command) = &prepared.0.command else { return Ok(Outcome::Done { verb: "" }) };
+        let converted = prepared.values(values, &self.core.zone)?;
+        let values = converted.as_deref().unwrap_or(values);
+        if !command.is_rows() {
+            return self.run(command.clone()).await;
+        }
+        let writes = command.writes();
+        let Some(block) = &mut self.core.block else {
+            let mut retries = 0;
+            loop {
+                match self.run_prepared_alone(prepared, values, writes).await {
+                    Err(error) if self.may_retry(&error, retries) => {
+                        self.wait_before_retry(&error, retries).await;
+                        retries += 1;
+                    }
+                    result => return result,
+                }
+            }
+        };
+        block.check(writes)?;
+        let failure = Arc::clone(block.failure());
+        let transaction = block.next_statement()?;
+        match self.run_prepared_in(&transaction, prepared, values, writes).await {
+            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(BlockRows { stream, failure }))),
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                failure.set(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs a short statement ([`Prepared::is_short`]) at once, if it waits for nothing: as [`Session::run_prepared`]
+    /// does, without what that needs to wait. `None` if it is for that to run, and to say what is wrong; nothing was
+    /// done then. Values are to be of just the parameters' types.
+    pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
+        let kernel = &prepared.0;
+        let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
+        if self.core.block.as_ref().is_some_and(|block| block.transaction().as_of().is_some()) {
+            return None;
+        }
+        let fit = values.len() == kernel.parameters.len()
+            && values.iter().zip(&kernel.parameters).all(|(value, wanted)| value.data_type() == *wanted);
+        if !fit || !Arc::ptr_eq(&kernel.owner, &self.core.current) {
+            return None;
+        }
+        let work = {
+            let planned = kernel.planned.lock();
+            let current = planned.version == self.planning_version();
+            current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
+        };
+        let writes = command.writes();
+        let Some(block) = &mut self.core.block else {
+            let transaction = self.core.catalog.begin().ok()?;
+            if writes && commit_waits(&transaction, self.durability()) {
+                return None;
+            }
+            if writes {
+                transaction.set_cancellation(self.core.running.statement());
+            }
+            let given = match work.run(&transaction, values) {
+                Ok(given) => given?,
+                // It is run again there.
+                Err(error) if error.is_conflict() => return None,
+                Err(error) => return Some(Err(error)),
+            };
+            return match writes.then(|| transaction.commit(self.durability())) {
+                None | Some(Ok(_)) => Some(Ok(given)),
+                Some(Err(error)) => {
+                    let error = Error::from(error);
+                    if error.is_conflict() { None } else { Some(Err(error)) }
+                }
+            };
+        };
+        let failure = Arc::clone(block.failure());
+        let ran = match block.check(writes).and_then(|()| block.next_statement()) {
+            Ok(transaction) => {
+                transaction.set_cancellation(self.core.running.statement());
+                let guard = writes.then(|| StatementGuard::new(&transaction));
+                let ran = work.run(&transaction, values);
+                if ran.is_ok() {
+                    guard.into_iter().for_each(StatementGuard::keep);
+                }
+                ran
+            }
+            Err(error) => return Some(Err(error)),
+        };
+        match ran {
+            Ok(given) => Some(Ok(given?)),
+            Err(error) => {
+                failure.set(&error);
+                Some(Err(error))
+            }
+        }
+    }
+
+    async fn run_prepared_alone(
+        &mut self,
+        prepared: &Prepared,
+        values: &[ScalarValue],
+        writes: bool,
+    ) -> Result<Outcome> {
+        let began = Instant::now();
+        let transaction = self.core.catalog.begin()?;
+        let outcome = self.run_prepared_in(&transaction, prepared, values, writes).await?;
+        if writes {
+            commit_after(began, &transaction, self.durability(), &self.core.running).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn run_prepared_in(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        prepared: &Prepared,
+        values: &[ScalarValue],
+        writes: bool,
+    ) -> Result<Outcome> {
+        self.core.attend(transaction);
+        let work = self.work(prepared).await?;
+        let given = match work.as_ref() {
+            // A plan of the present is none for the past.
+            _ if transaction.as_of().is_some() => None,
+            Work::Point(_) | Work::Insert(..) => {
+                // Outside of a block all of the transaction is this statement.
+                let guard = (writes && self.core.block.is_some()).then(|| StatementGuard::new(transaction));
+                let given = work.run(transaction, values)?;
+                guard.into_iter().for_each(StatementGuard::keep);
+                given
+            }
+            Work::Query { plan, optimised } => {
+                let _bound = self.core.bind(transaction);
+                return Ok(Outcome::Rows(self.start(plan, *optimised, values).await?));
+            }
+            Work::Text => None,
+        };
+        match given {
+            Some(given) => Ok(StatementResult::from(given).stream()),
+            None => {
+                let mut command = prepared.0.command.clone().ok_or_else(|| {
+                    Error::Internal("a statement that was prepared is not there any more".into())
+                })?;
+                command.substitute(values)?;
+                self.run_in(transaction, &command).await
+            }
+        }
+    }
+
+    /// Starts a planned query.
+    async fn start(
+        &self,
+        plan: &LogicalPlan,
+        optimised: bool,
+        values: &[ScalarValue],
+    ) -> Result<SendableRecordBatchStream> {
+        let state = self.core.context.state();
+        let plan = match values {
+            [] => plan.clone(),
+            values => parameters::with_values(plan.clone(), values)?,
+        };
+        let plan = if optimised { plan } else { state.optimize(&plan)? };
+        let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+        Ok(execute_stream(physical, state.task_ctx())?)
+    }
+
+    /// How the statement runs, planned again if the catalog has changed.
+    async fn work(&self, prepared: &Prepared) -> Result<Arc<Work>> {
+        let version = self.planning_version();
+        {
+            let planned = prepared.0.planned.lock();
+            if planned.version == version {
+                return Ok(Arc::clone(&planned.work));
+            }
+        }
+        let Some(command) = &prepared.0.command else { return Ok(Arc::new(Work::Text)) };
+        let declared: Vec<_> = prepared.0.parameters.iter().cloned().map(Some).collect();
+        let ready = self.ready(command, &declared).await?;
+        if !same_columns(prepared.0.columns.as_ref(), ready.columns.as_ref()) {
+            return Err(Error::coded("0A000", "cached plan must not change result type"));
+        }
+        let work = Arc::new(ready.work);
+        *prepared.0.planned.lock() = Planned { version, work: Arc::clone(&work) };
+        Ok(work)
+    }
+}
+
+fn same_columns(old: Option<&SchemaRef>, new: Option<&SchemaRef>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let column = |schema: &SchemaRef, at: usize| {
+                let data_type = match schema.field(at).data_type() {
+                    // Moments of another zone are of the same type to clients.
+                    DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
+                    other => other.clone(),
+                };
+                (schema.field(at).name().clone(), data_type)
+            };
+            old.fields().len() == new.fields().len()
+                && (0..old.fields().len()).all(|at| column(old, at) == column(new, at))
+        }
+        (old, new) => old.is_none() == new.is_none(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Rows of a query that are handed out in portions: what cursors and portals hold.
+//!
+//! Memory: one batch beside what the query needs.
+
+use std::collections::BTreeMap;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::session::result::Collected;
+
+/// See the [module](self).
+pub struct Portions {
+    schema: SchemaRef,
+    /// What is still to be computed. In a lock that nobody waits for: it makes the session one that threads may share.
+    stream: Option<Mutex<SendableRecordBatchStream>>,
+    /// The batch that is being handed out, and its first row that is left; there is one.
+    open: Option<(RecordBatch, usize)>,
+}
+
+impl Portions {
+    /// Rows as they are computed.
+    pub fn new(stream: SendableRecordBatchStream) -> Portions {
+        Portions { schema: stream.schema(), stream: Some(Mutex::new(stream)), open: None }
+    }
+
+    /// Rows that are there.
+    pub fn of_batch(schema: SchemaRef, batch: Option<RecordBatch>) -> Portions {
+        let open = batch.filter(|batch| batch.num_rows() > 0).map(|batch| (batch, 0));
+        Portions { schema, stream: None, open }
+    }
+
+    /// The columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The batch that is being handed out and its first row that is left, if a row is at hand.
+    pub fn at_hand(&self) -> Option<(&RecordBatch, usize)> {
+        self.open.as_ref().map(|(batch, from)| (batch, *from))
+    }
+
+    /// True if no row is left, as far as is known without reading on.
+    pub fn is_over(&self) -> bool {
+        self.open.is_none() && self.stream.is_none()
+    }
+
+    /// Reads on unless a row is at hand; false if none is left. Dropping the future loses no row.
+    pub async fn fill(&mut self) -> Result<bool> {
+        while self.open.is_none() {
+            let Some(stream) = &mut self.stream else { return Ok(false) };
+            match stream.get_mut().next().await {
+                Some(batch) => {
+                    let batch = batch?;
+                    self.open = (batch.num_rows() > 0).then_some((batch, 0));
+                }
+                None => self.stream = None,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Passes by so many of the rows at hand.
+    pub fn consume(&mut self, rows: usize) {
+        self.open = self.open.take().and_then(|(batch, from)| {
+            let from = from + rows;
+            (from < batch.num_rows()).then_some((batch, from))
+        });
+    }
+
+    /// The next rows, at most so many.
+    pub async fn take(&mut self, rows_max: u64) -> Result<Collected> {
+        let mut batches = Vec::new();
+        self.pass(rows_max, |part| batches.push(part)).await?;
+        Ok(Collected { schema: self.schema.clone(), batches })
+    }
+
+    /// Passes by the next rows, at most so many; returns how many.
+    pub async fn skip(&mut self, rows_max: u64) -> Result<u64> {
+        self.pass(rows_max, drop).await
+    }
+
+    async fn pass(&mut self, rows_max: u64, mut each: impl FnMut(RecordBatch)) -> Result<u64> {
+        let mut passed = 0;
+        while passed < rows_max && self.fill().await? {
+            let Some((batch, from)) = self.at_hand() else { break };
+            let left = usize::try_from(rows_max - passed).unwrap_or(usize::MAX);
+            let taken = left.min(batch.num_rows() - from);
+            each(batch.slice(from, taken));
+            self.consume(taken);
+            passed += taken as u64;
+        }
+        Ok(passed)
+    }
+}
+
+impl std::fmt::Debug for Portions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Portions").field("schema", &self.schema).field("is_over", &self.is_over()).finish()
+    }
+}
+
+/// An open cursor.
+pub(crate) struct Cursor {
+    pub(crate) rows: Portions,
+    /// How many savepoints the block had.
+    pub(crate) savepoints: usize,
+}
+
+/// The open cursors of a session, by name.
+#[derive(Default)]
+pub(crate) struct Cursors(pub(crate) BTreeMap<String, Cursor>);
+
+impl Cursors {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Closes those that are younger than the last of so many savepoints.
+    pub(crate) fn rollback_to(&mut self, savepoints: usize) {
+        self.0.retain(|_, cursor| cursor.savepoints < savepoints);
+    }
+
+    /// The columns of a cursor's rows.
+    pub(crate) fn columns(&self, name: &str) -> Option<SchemaRef> {
+        self.0.get(name).map(|cursor| cursor.rows.schema().clone())
+    }
+}

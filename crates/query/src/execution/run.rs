@@ -1,0 +1,384 @@
+//! Statements of a session, by what runs them: its own, definitions, and those that read or write rows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::ExplainStatement;
+use datafusion::sql::sqlparser::ast::Expr;
+use entresol_transactions::Transaction;
+
+use crate::ddl::backup;
+use crate::ddl::create_table;
+use crate::ddl::maintenance;
+use crate::ddl::sequences;
+use crate::ddl::statements;
+use crate::ddl::vacuum;
+use crate::dml::statements as dml_statements;
+use crate::error::{Error, Result};
+use crate::execution::set;
+use crate::parser::statement::{Command, parse};
+use crate::planner::explain;
+use crate::planner::fast_path;
+use crate::planner::query;
+use crate::planner::time_travel;
+use crate::postgres::settings::{self};
+use crate::session::block::{Block, StatementGuard};
+use crate::session::block_rows::BlockRows;
+use crate::session::commit::{commit, commit_after};
+use crate::session::current::Bound;
+use crate::session::result::{Outcome, StatementResult, texts};
+use datafusion::dataframe::DataFrame;
+use datafusion::sql::parser::Statement as EngineStatement;
+
+use crate::execution::session::Session;
+
+/// The longest wait before such a retry.
+const RETRY_WAIT_MAX: Duration = Duration::from_millis(20);
+
+impl Session {
+    /// Runs statements, separated by semicolons, in order. The first error ends it; what was committed before
+    /// stays committed.
+    pub async fn execute(&mut self, sql: &str) -> Result<Vec<StatementResult>> {
+        let mut results = Vec::new();
+        for command in parse(sql)? {
+            self.begin_timed_statement();
+            let outcome = self.run(command).await?;
+            results.push(self.collect(outcome).await?);
+        }
+        Ok(results)
+    }
+
+    /// Runs statements and returns the rows of the last one, which must be a query.
+    pub async fn query(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
+        match self.execute(sql).await?.pop() {
+            Some(StatementResult::Rows(rows) | StatementResult::Returned { returned: rows, .. }) => {
+                Ok(rows.batches)
+            }
+            _ => Err(Error::Invalid("the statement returns no rows: use execute".into())),
+        }
+    }
+
+    /// Runs one query and hands its rows out as they are computed. The snapshot lives as long as the stream. Inside
+    /// of a block, read the stream to its end before the next statement: it may see what the block writes meanwhile.
+    pub async fn stream(&mut self, sql: &str) -> Result<SendableRecordBatchStream> {
+        let mut commands = parse(sql)?;
+        let (Some(Command::Query(statement)), true) = (commands.pop(), commands.is_empty()) else {
+            return Err(Error::Invalid("only a single query can be streamed: use execute".into()));
+        };
+        self.begin_timed_statement();
+        let transaction = match &mut self.core.block {
+            Some(block) => {
+                block.check(false)?;
+                block.next_statement()?
+            }
+            None => self.core.catalog.begin()?,
+        };
+        self.core.snapshots.note(&transaction);
+        let _bound = Bound::new(&self.core.current, &transaction);
+        let result = match self.plan_query(*statement).await {
+            Ok(frame) => frame.execute_stream().await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| self.failing(error))
+    }
+
+    /// The columns that a statement returns which is no query.
+    pub(crate) fn columns_of(&self, command: &Command) -> Option<SchemaRef> {
+        match command {
+            Command::Show(name) => settings::find(name).ok().map(|setting| texts(&[setting.name])),
+            Command::ShowAll => Some(texts(&set::ALL_COLUMNS)),
+            Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
+            Command::Execute { name, .. } => self.statements.get(name)?.prepared.columns(),
+            Command::ExplainWrite { .. } => Some(explain::columns()),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn run(&mut self, command: Command) -> Result<Outcome> {
+        let result = match command {
+            Command::Execute { name, arguments } => return self.execute_named(&name, &arguments).await,
+            Command::Begin(modes) => self.begin(&modes),
+            Command::BeginAsOf(moment) => self.begin_as_of(&moment).await,
+            Command::SetAsOf(moment) => self.set_as_of(&moment).await,
+            Command::Commit => self.commit_block().await,
+            Command::Rollback => self.rollback_block(),
+            Command::Savepoint(name) => {
+                let settings = self.core.facts.settings();
+                self.block("SAVEPOINT")?.savepoint(name, settings)?;
+                Ok(StatementResult::Done { verb: "SAVEPOINT" })
+            }
+            Command::RollbackTo(name) => {
+                let block = self.block("ROLLBACK TO")?;
+                let settings = block.rollback_to(&name)?;
+                let savepoints = block.savepoints();
+                self.cursors.rollback_to(savepoints);
+                self.restore_settings(settings);
+                Ok(StatementResult::Done { verb: "ROLLBACK" })
+            }
+            Command::Release(name) => {
+                self.block("RELEASE")?.release(&name)?;
+                Ok(StatementResult::Done { verb: "RELEASE" })
+            }
+            Command::Set { name, value, local } => self.set(&name, value.as_deref(), local),
+            Command::ResetAll => self.reset_all(),
+            Command::SetTransaction { modes, session } => self.set_transaction(&modes, session),
+            Command::Show(name) => self.show(&name),
+            Command::ShowAll => self.show_all(),
+            Command::Discard(what) => self.discard(what),
+            Command::Unlisten => Ok(StatementResult::Done { verb: "UNLISTEN" }),
+            Command::Prepare { name, types, command, source } => {
+                self.prepare_named(&name, &types, *command, source).await
+            }
+            Command::Deallocate(name) => self.deallocate(name.as_deref()),
+            Command::Declare { name, query } => self.declare(&name, *query).await,
+            Command::Motion(motion) => self.move_cursor(&motion).await,
+            Command::Close(name) => self.close_cursor(name.as_deref()),
+            Command::Analyze(statement) => {
+                self.check_block()?;
+                let analyzed = maintenance::analyze(&self.core, &statement);
+                analyzed.map_err(|error| self.failing(error))
+            }
+            command => return self.run_statement(command).await,
+        };
+        Ok(result?.stream())
+    }
+
+    fn begin(
+        &mut self,
+        modes: &[datafusion::sql::sqlparser::ast::TransactionMode],
+    ) -> Result<StatementResult> {
+        if let Some(block) = &mut self.core.block {
+            block.check(false)?;
+            let error = Error::Invalid("a transaction is open already".into());
+            block.fail(&error);
+            return Err(error);
+        }
+        let block = Block::new(&self.core.catalog, self.default_modes().with(modes))?;
+        self.core.snapshots.note(block.transaction());
+        self.core.block = Some(block);
+        self.core.settings_before = Some(self.core.facts.settings());
+        Ok(StatementResult::Done { verb: "BEGIN" })
+    }
+
+    /// A block in the past.
+    async fn begin_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+        self.begin(&[])?;
+        let set = self.set_as_of(moment).await;
+        if set.is_err() {
+            // Nothing was begun.
+            self.core.block = None;
+        }
+        set.map(|_| StatementResult::Done { verb: "BEGIN" })
+    }
+
+    async fn set_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+        let block = self.block("SET TRANSACTION AS OF")?;
+        block.check(false)?;
+        let state = self.core.context.state();
+        let computed = time_travel::compute(&state, moment).await;
+        let catalog = Arc::clone(&self.core.catalog);
+        let block = self.block("SET TRANSACTION AS OF")?;
+        let set = match computed {
+            Ok(at) => block.set_as_of(&catalog, at),
+            Err(error) => Err(error),
+        };
+        set.inspect_err(|error| block.fail(error))?;
+        Ok(StatementResult::Done { verb: "SET" })
+    }
+
+    async fn commit_block(&mut self) -> Result<StatementResult> {
+        let block = self.take_block("COMMIT")?;
+        if let Some(message) = block.failure().get() {
+            block.transaction().abort();
+            self.end_settings(false);
+            return Err(Error::RolledBack(message));
+        }
+        self.core.attend(block.transaction());
+        let committed = commit(block.transaction(), self.core.durability, &self.core.running).await;
+        self.end_settings(committed.is_ok());
+        committed?;
+        Ok(StatementResult::Done { verb: "COMMIT" })
+    }
+
+    fn rollback_block(&mut self) -> Result<StatementResult> {
+        self.take_block("ROLLBACK")?.transaction().abort();
+        self.end_settings(false);
+        Ok(StatementResult::Done { verb: "ROLLBACK" })
+    }
+
+    fn take_block(&mut self, verb: &str) -> Result<Block> {
+        self.cursors.clear();
+        self.core.block.take().ok_or_else(|| no_block(verb))
+    }
+
+    fn block(&mut self, verb: &str) -> Result<&mut Block> {
+        self.core.block.as_mut().ok_or_else(|| no_block(verb))
+    }
+
+    /// Runs a statement in the open block, or as a transaction of its own.
+    async fn run_statement(&mut self, command: Command) -> Result<Outcome> {
+        let Some(block) = &mut self.core.block else { return self.run_alone(command).await };
+        block.check(command.writes())?;
+        let failure = Arc::clone(block.failure());
+        let transaction = block.next_statement()?;
+        let result = match &command {
+            Command::Backup(_) => Err(Error::unsupported("BACKUP inside a transaction")),
+            Command::Vacuum(_) => Err(Error::unsupported("VACUUM inside a transaction")),
+            Command::Truncate(truncate) if maintenance::restarts(truncate) => Err(Error::unsupported(
+                "TRUNCATE … RESTART IDENTITY inside a transaction: sequences are not taken back",
+            )),
+            command if command.is_definition() => {
+                Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
+            }
+            command => self.run_in(&transaction, command).await,
+        };
+        match result {
+            Ok(Outcome::Rows(stream)) => Ok(Outcome::Rows(Box::pin(BlockRows { stream, failure }))),
+            result => result.map_err(|error| self.failing(error)),
+        }
+    }
+
+    async fn run_alone(&mut self, command: Command) -> Result<Outcome> {
+        if let Command::CreateTable(create) = &command {
+            return Ok(create_table::create_table(&self.core, create).await?.stream());
+        }
+        if (command.is_definition() && !command.is_stopped_by_itself())
+            || matches!(command, Command::Backup(_))
+        {
+            // Its steps take effect one by one, on threads that nobody stops: its result is what happened.
+            self.core.begin_definite()?;
+        }
+        let done = match &command {
+            Command::Define(statement) => Some(statements::run(&self.core, statement).await?),
+            Command::Sequence(statement) => Some(sequences::run(&self.core, statement).await?),
+            Command::Backup(destination) => Some(backup::run(&self.core, destination.clone()).await?),
+            Command::Vacuum(vacuum) => Some(vacuum::run(&self.core, vacuum).await?),
+            Command::DropTable { if_exists, names, cascade } => {
+                Some(statements::drop_tables(&self.core, *if_exists, names, *cascade).await?)
+            }
+            _ => None,
+        };
+        if let Some(done) = done {
+            return Ok(done.stream());
+        }
+        let mut retries = 0;
+        loop {
+            let result = self.run_once(&command).await;
+            match result {
+                Err(error) if self.may_retry(&error, retries) => {
+                    self.wait_before_retry(&error, retries).await;
+                    retries += 1;
+                }
+                result => {
+                    if let (Ok(_), Command::Truncate(truncate)) = (&result, &command)
+                        && maintenance::restarts(truncate)
+                    {
+                        maintenance::restart(&self.core, truncate).await?;
+                    }
+                    return result;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn may_retry(&self, error: &Error, retries: u32) -> bool {
+        error.is_conflict() && retries < self.core.options.conflict_retries_max
+    }
+
+    pub(crate) async fn wait_before_retry(&self, error: &Error, retries: u32) {
+        tracing::debug!(%error, retries, "running a statement again");
+        tokio::time::sleep(retry_wait(retries)).await;
+    }
+
+    async fn run_once(&mut self, command: &Command) -> Result<Outcome> {
+        let began = Instant::now();
+        let transaction = self.core.catalog.begin()?;
+        let result = self.run_in(&transaction, command).await?;
+        if command.writes() {
+            commit_after(began, &transaction, self.core.durability, &self.core.running).await?;
+        }
+        Ok(result)
+    }
+
+    /// Runs a statement in a transaction; takes back its writes if it fails.
+    pub(crate) async fn run_in(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        command: &Command,
+    ) -> Result<Outcome> {
+        self.core.attend(transaction);
+        let guard = command.writes().then(|| StatementGuard::new(transaction));
+        if transaction.as_of().is_none()
+            && let Some(point) = fast_path::recognise(&self.core.catalog, &self.core.zone, command)
+            && let Some(given) = point.run(transaction, &[])?
+        {
+            guard.into_iter().for_each(StatementGuard::keep);
+            return Ok(StatementResult::from(given).stream());
+        }
+        let _bound = Bound::new(&self.core.current, transaction);
+        let result = match command {
+            Command::Insert(insert) => dml_statements::insert(&self.core, transaction, insert).await,
+            Command::Update(update) => dml_statements::update(&self.core, transaction, update).await,
+            Command::Delete(delete) => dml_statements::delete(&self.core, transaction, delete).await,
+            Command::Truncate(truncate) => {
+                Ok(maintenance::truncate(&self.core, transaction, truncate).await?.stream())
+            }
+            Command::Query(statement) => {
+                let statement = dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                query::query(&self.core, statement).await
+            }
+            Command::ExplainWrite { explain, command } => {
+                Ok(self.explain_write(transaction, explain, command).await?.stream())
+            }
+            Command::Engine(statement) => Ok(query::set(&self.core, (**statement).clone()).await?.stream()),
+            other => Err(Error::Internal(format!("{other:?} is not run in a transaction"))),
+        }?;
+        if let Some(guard) = guard {
+            guard.keep();
+        }
+        Ok(result)
+    }
+
+    /// Plans a reading statement in the current transaction.
+    async fn plan_query(&self, statement: EngineStatement) -> Result<DataFrame> {
+        let statement = dml_statements::planned_statement(&self.core.catalog, statement)?;
+        query::plan_query(&self.core, statement).await
+    }
+
+    /// EXPLAIN ANALYZE of a statement that writes: it does.
+    async fn explain_write(
+        &mut self,
+        transaction: &Arc<Transaction>,
+        explain: &ExplainStatement,
+        command: &Command,
+    ) -> Result<StatementResult> {
+        // Planned before it writes, and without what it measures.
+        let plan = self.plan_query(explain::without_analyze(explain)).await;
+        let plan = match plan {
+            Ok(frame) => frame.collect().await?,
+            // INSERT … DEFAULT VALUES has no query.
+            Err(Error::Unsupported(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let started = Instant::now();
+        // A statement inside of a statement: the future would contain itself.
+        match Box::pin(self.run_in(transaction, command)).await? {
+            Outcome::Count { verb, rows } | Outcome::Returned { verb, rows, .. } => {
+                explain::written(verb, rows, started.elapsed(), &plan)
+            }
+            other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
+        }
+    }
+}
+
+fn no_block(verb: &str) -> Error {
+    Error::Invalid(format!("{verb}: there is no transaction, begin one with BEGIN"))
+}
+
+/// Doubles from a quarter of a millisecond.
+fn retry_wait(retries: u32) -> Duration {
+    Duration::from_micros(250).saturating_mul(1 << retries.min(16)).min(RETRY_WAIT_MAX)
+}

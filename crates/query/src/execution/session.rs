@@ -1,0 +1,127 @@
+//! A session: one client, its settings and its transaction.
+//!
+//! - Outside of a block each statement is a transaction of its own; if it loses against another transaction it
+//!   is run again, at most [`SessionOptions::conflict_retries_max`] times. Statements of one text commit one by
+//!   one; the first that fails ends the text.
+//! - Inside of a block nothing is retried: what the client read before may have decided what it does.
+//! - A session is used by one task at a time. Dropping it aborts its transaction.
+//! - Dropping a future of [`Session::execute`] takes back the statement that it was running, except that a commit or
+//!   a definition that has passed its point of no return still happens.
+//! - [`Session::canceller`] and the setting `statement_timeout` stop a statement: nothing of it takes effect then.
+//! - Results are collected; [`Session::stream`] hands them out batch by batch instead.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use entresol_memory::Durability;
+use entresol_tables::Catalog;
+
+use crate::catalog::registry::REGISTRY;
+use crate::catalog::view::Source;
+use crate::error::Error;
+use crate::execution::prepared::Named;
+use crate::execution::row_stream::Cursors;
+use crate::planner::bounded_functions;
+use crate::planner::context as planner_context;
+use crate::planner::time_travel;
+use crate::postgres::time_zones::Zone;
+use crate::session::block::Block;
+use crate::session::cancellation::Running;
+use crate::session::core::{SessionCore, SessionOptions};
+use crate::session::current::Current;
+use crate::session::sequence_functions;
+use crate::session::variables::{self, Facts};
+
+/// Session of one client; see the [module](self).
+pub struct Session {
+    pub(crate) core: SessionCore,
+    /// Statements of PREPARE, by name.
+    pub(crate) statements: BTreeMap<String, Named>,
+    pub(crate) cursors: Cursors,
+}
+
+impl Session {
+    /// A session on a catalog, outside of a transaction.
+    pub fn new(catalog: Arc<Catalog>, options: SessionOptions) -> Session {
+        let current = Arc::new(Current::default());
+        let running = Arc::new(Running::default());
+        let durability = options.durability;
+        let facts = Facts::new(durability);
+        let source = Source {
+            catalog: Arc::clone(&catalog),
+            current: Arc::clone(&current),
+            facts: Arc::clone(&facts),
+            sessions: options.sessions.clone(),
+            views: Arc::default(),
+            registry: &REGISTRY,
+        };
+        let context = planner_context::context(&source, &options, &running);
+        bounded_functions::register(&context, &running);
+        variables::register(&context, &facts);
+        crate::catalog::call::register(&context, &source);
+        time_travel::register(&context, &catalog, &current);
+        sequence_functions::register(&context, &catalog, &facts);
+        let core = SessionCore {
+            catalog,
+            context,
+            current,
+            running,
+            snapshots: options.sessions.register(&facts),
+            durability,
+            options,
+            facts,
+            zone: Zone::utc(),
+            zone_changes: 0,
+            settings_before: None,
+            block: None,
+        };
+        Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
+    }
+
+    /// Whether a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are possible then.
+    pub fn is_failed(&self) -> bool {
+        self.core.block.as_ref().is_some_and(|block| block.failure().get().is_some())
+    }
+
+    /// Fails the open block, if there is one: for clients whose statement was cancelled or never came to run.
+    pub fn fail(&mut self, error: &Error) {
+        if let Some(block) = &mut self.core.block {
+            block.fail(error);
+        }
+    }
+
+    /// True inside of a transaction block, failed or not.
+    pub fn in_transaction(&self) -> bool {
+        self.core.block.is_some()
+    }
+
+    /// When the session's commits are durable.
+    pub fn durability(&self) -> Durability {
+        self.core.durability
+    }
+
+    /// The catalog of its tables.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.core.catalog
+    }
+
+    /// How many savepoints the open block has.
+    pub fn savepoints(&self) -> usize {
+        self.core.block.as_ref().map_or(0, Block::savepoints)
+    }
+
+    /// The columns of a cursor that DECLARE made, if there is one of this name.
+    pub fn cursor_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.cursors.columns(name)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("durability", &self.core.durability)
+            .field("block", &self.core.block)
+            .finish()
+    }
+}

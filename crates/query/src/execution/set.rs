@@ -1,0 +1,234 @@
+//! SET, RESET, SHOW and DISCARD in a session; [`crate::postgres::settings`] has the settings.
+//!
+//! - They need no transaction. Inside of a block that failed they are refused as everything else is.
+//! - A block that is rolled back, or fails to commit, takes its SETs with it; ROLLBACK TO those after the savepoint.
+//! - `transaction_isolation` and `transaction_read_only` are the open block's, as SET TRANSACTION sets them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::sqlparser::ast::{DiscardObject, TransactionMode};
+
+use crate::error::{Error, Result};
+use crate::execution::session::Session;
+use crate::postgres::settings::{self, REPORTED, SETTINGS, Settings};
+use crate::postgres::time_zones::{self, Zone};
+use crate::session::block::{Modes, level_named};
+use crate::session::result::{Collected, StatementResult, texts};
+
+/// The columns of SHOW ALL.
+pub(crate) const ALL_COLUMNS: [&str; 3] = ["name", "setting", "description"];
+
+fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementResult> {
+    let schema = texts(names);
+    let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
+    let batches = vec![RecordBatch::try_new(Arc::clone(&schema), arrays)?];
+    Ok(StatementResult::Rows(Collected { schema, batches }))
+}
+
+impl Session {
+    /// The value of a setting, as SHOW shows it.
+    pub fn setting(&self, name: &str) -> Result<String> {
+        let setting = settings::find(name)?;
+        Ok(match (setting.name, &self.core.block) {
+            ("transaction_isolation", Some(block)) => block.modes().level().to_owned(),
+            ("transaction_read_only", Some(block)) => on_off(block.modes().read_only),
+            ("transaction_isolation", None) => self.default_modes().level().to_owned(),
+            ("transaction_read_only", None) => on_off(self.default_modes().read_only),
+            _ => self.core.facts.value(setting),
+        })
+    }
+
+    /// The value of a setting that is a time; `None` if it is 0, which means no limit.
+    pub fn time_setting(&self, name: &str) -> Option<Duration> {
+        let value = self.setting(name).ok().and_then(|value| settings::milliseconds(&value));
+        value.filter(|&time_ms| time_ms > 0).map(Duration::from_millis)
+    }
+
+    /// The settings that clients on the wire are told about, with their values.
+    pub fn reported_settings(&self) -> Vec<(&'static str, String)> {
+        let value = |name: &&'static str| Some((*name, self.setting(name).ok()?));
+        REPORTED.iter().filter_map(value).collect()
+    }
+
+    /// What the session begins with and RESET goes back to: what a client said when it connected.
+    pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
+        let setting = settings::find(name)?;
+        let value = setting.check(value)?;
+        self.core.facts.change(|settings| settings.set_initial(setting, value));
+        self.apply_settings()
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<StatementResult> {
+        let result = self.try_set(name, value, local);
+        result
+            .map_err(|error| self.failing(error))
+            .map(|()| StatementResult::Done { verb: if value.is_none() && !local { "RESET" } else { "SET" } })
+    }
+
+    fn try_set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<()> {
+        self.check_block()?;
+        let setting = settings::find(name)?;
+        let value = match value {
+            Some(value) => Some(setting.check(value)?),
+            None => None,
+        };
+        if ["transaction_isolation", "transaction_read_only"].contains(&setting.name) {
+            let default = self.default_modes();
+            let Some(block) = &mut self.core.block else { return Ok(()) };
+            let mut modes = block.modes();
+            match (setting.name, value) {
+                ("transaction_isolation", Some(level)) => modes.isolation = level_named(&level),
+                ("transaction_isolation", None) => modes.isolation = default.isolation,
+                (_, value) => modes.read_only = value.map_or(default.read_only, |value| value == "on"),
+            }
+            return block.set_modes(&self.core.catalog, modes);
+        }
+        // SET LOCAL outside of a block has no effect, as in PostgreSQL.
+        if local && self.core.block.is_none() {
+            return Ok(());
+        }
+        self.core.facts.change(|settings| settings.set(setting, value, local));
+        self.apply_settings()
+    }
+
+    pub(crate) fn reset_all(&mut self) -> Result<StatementResult> {
+        self.check_block()?;
+        self.core.facts.change(Settings::reset);
+        self.apply_settings()?;
+        Ok(StatementResult::Done { verb: "RESET" })
+    }
+
+    pub(crate) fn set_transaction(
+        &mut self,
+        modes: &[TransactionMode],
+        session: bool,
+    ) -> Result<StatementResult> {
+        if session {
+            let modes = self.default_modes().with(modes);
+            self.try_set("default_transaction_isolation", Some(modes.level()), false)?;
+            self.try_set("default_transaction_read_only", Some(&on_off(modes.read_only)), false)?;
+        } else if let Some(block) = &mut self.core.block {
+            let modes = block.modes().with(modes);
+            let set = block.set_modes(&self.core.catalog, modes);
+            if let Err(error) = &set {
+                block.fail(error);
+            }
+            set?;
+        }
+        Ok(StatementResult::Done { verb: "SET" })
+    }
+
+    /// What BEGIN begins.
+    pub(crate) fn default_modes(&self) -> Modes {
+        let settings = self.core.facts.settings();
+        Modes {
+            isolation: level_named(settings.value("default_transaction_isolation")),
+            read_only: settings.value("default_transaction_read_only") == "on",
+        }
+    }
+
+    pub(crate) fn show(&mut self, name: &str) -> Result<StatementResult> {
+        self.check_block()?;
+        let shown = settings::find(name).and_then(|setting| Ok((setting.name, self.setting(name)?)));
+        let (name, value) = shown.map_err(|error| self.failing(error))?;
+        rows_of_texts(&[name], vec![vec![value]])
+    }
+
+    pub(crate) fn show_all(&self) -> Result<StatementResult> {
+        self.check_block()?;
+        let mut columns = vec![Vec::new(), Vec::new(), Vec::new()];
+        for setting in SETTINGS {
+            columns[0].push(setting.name.to_owned());
+            columns[1].push(self.setting(setting.name)?);
+            columns[2].push(setting.help.to_owned());
+        }
+        rows_of_texts(&ALL_COLUMNS, columns)
+    }
+
+    pub(crate) fn discard(&mut self, what: DiscardObject) -> Result<StatementResult> {
+        if self.core.block.is_some() && what == DiscardObject::ALL {
+            let error = Error::coded("25001", "DISCARD ALL cannot run inside a transaction block");
+            return Err(self.failing(error));
+        }
+        let verb = match what {
+            DiscardObject::ALL => {
+                self.reset_all()?;
+                self.statements.clear();
+                self.cursors.clear();
+                self.core.facts.drawn.lock().clear();
+                "DISCARD ALL"
+            }
+            // Plans look after themselves; there are no temporary tables.
+            DiscardObject::PLANS => "DISCARD PLANS",
+            DiscardObject::SEQUENCES => {
+                self.core.facts.drawn.lock().clear();
+                "DISCARD SEQUENCES"
+            }
+            DiscardObject::TEMP => "DISCARD TEMP",
+        };
+        Ok(StatementResult::Done { verb })
+    }
+
+    /// Refuses what comes after a failure in the open block.
+    pub(crate) fn check_block(&self) -> Result<()> {
+        self.core.block.as_ref().map_or(Ok(()), |block| block.check(false))
+    }
+
+    /// Fails the open block, if there is one.
+    pub(crate) fn failing(&mut self, error: Error) -> Error {
+        if let Some(block) = &mut self.core.block {
+            block.fail(&error);
+        }
+        error
+    }
+
+    /// The end of a block.
+    pub(crate) fn end_settings(&mut self, committed: bool) {
+        let Some(before) = self.core.settings_before.take() else { return };
+        match committed {
+            true if self.core.facts.settings().has_local() => {
+                self.core.facts.change(Settings::end_block);
+                self.apply_former_settings();
+            }
+            true => {}
+            false => self.restore_settings(before),
+        }
+    }
+
+    /// Goes back to settings as they were.
+    pub(crate) fn restore_settings(&mut self, before: Arc<Settings>) {
+        if self.core.facts.restore(before) {
+            self.apply_former_settings();
+        }
+    }
+
+    fn apply_former_settings(&mut self) {
+        if let Err(error) = self.apply_settings() {
+            tracing::warn!(%error, "a setting that was there before is refused");
+        }
+    }
+
+    /// What the session and the engine have of the settings.
+    fn apply_settings(&mut self) -> Result<()> {
+        let (durability, zone) = {
+            let settings = self.core.facts.settings();
+            (settings.value("durability").parse(), settings.value("TimeZone").to_owned())
+        };
+        self.core.durability = durability.map_err(|error| Error::Invalid(format!("{error}")))?;
+        let state = self.core.context.state_ref();
+        let mut state = state.write();
+        if state.config_options().execution.time_zone.as_ref() != Some(&zone) {
+            time_zones::set(&mut state, &zone)?;
+            self.core.zone = Zone::new(&zone)?;
+            self.core.zone_changes += 1;
+        }
+        Ok(())
+    }
+}
+
+fn on_off(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}

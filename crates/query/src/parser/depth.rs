@@ -1,0 +1,100 @@
+//! How deep a text may nest by repetition alone: `1+1+1`, `x::int::int`, `SELECT … UNION SELECT …`.
+//!
+//! The parser bounds what it recurses into, parentheses among them. What it reads in a loop becomes a tree that is as deep
+//! as the text is long, and whatever walks down that tree later, at the latest when it is dropped, needs a stack as deep:
+//! one that is overrun ends the process. So long texts are looked at before there is a tree. What is let through needs up to
+//! [`STACK_BYTES`], which servers give their threads.
+//!
+//! Cost: nothing for texts of at most [`CHAIN_MAX`] bytes, which cannot have so many links; else that of their tokens.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::error::{Error, Result};
+use crate::parser::dialect::dialect_of;
+
+/// Words, values and operators between two commas, or parentheses.
+pub const CHAIN_MAX: usize = 2_000;
+/// SELECTs of a UNION, INTERSECT or EXCEPT, each a join and an aggregation on top of those before it.
+pub const SELECTS_MAX: usize = 100;
+/// The stack of a thread that runs statements of strangers. Taken as it is used: addresses, no memory.
+pub const STACK_BYTES: usize = 64 << 20;
+
+/// What was seen between a pair of parentheses.
+#[derive(Default)]
+struct Level {
+    /// Since the last comma.
+    links: usize,
+    selects: usize,
+}
+
+/// Refuses a text whose trees would be too deep, with SQLSTATE 54001.
+pub fn check_chains(sql: &str) -> Result<()> {
+    if sql.len() <= CHAIN_MAX {
+        return Ok(());
+    }
+    // What is no SQL is the parser's to report.
+    let Ok(tokens) = Tokenizer::new(dialect_of(sql), sql).tokenize() else { return Ok(()) };
+    let mut outer = Vec::new();
+    let mut level = Level::default();
+    for token in &tokens {
+        match token {
+            Token::Whitespace(_) => continue,
+            Token::SemiColon => {
+                outer.clear();
+                level = Level::default();
+            }
+            Token::LParen | Token::LBracket => {
+                level.links += 1;
+                outer.push(std::mem::take(&mut level));
+            }
+            Token::RParen | Token::RBracket => level = outer.pop().unwrap_or_default(),
+            Token::Comma => level.links = 0,
+            Token::Word(word) if is_set_operation(word.keyword) => {
+                level.selects += 1;
+                level.links = 0;
+            }
+            _ => level.links += 1,
+        }
+        if level.links > CHAIN_MAX || level.selects > SELECTS_MAX {
+            let message = format!(
+                "a statement nests too deep: at most {CHAIN_MAX} operators, or {SELECTS_MAX} UNIONs, may follow each other"
+            );
+            return Err(Error::coded("54001", message));
+        }
+    }
+    Ok(())
+}
+
+fn is_set_operation(keyword: Keyword) -> bool {
+    matches!(keyword, Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(sql: &str) -> bool {
+        check_chains(sql).is_err_and(|error| error.sqlstate() == "54001")
+    }
+
+    #[test]
+    fn what_nests_is_counted_and_what_stands_side_by_side_is_not() {
+        let chain = |first: &str, link: &str, links: usize| format!("SELECT {first}{}", link.repeat(links));
+        for (first, link) in
+            [("1", "+1"), ("1", "::int"), ("(1)", "+(1)"), ("a", "||','"), ("f(1)", " - f(1, 2)")]
+        {
+            assert!(!refused(&chain(first, link, CHAIN_MAX / 8)), "{link}");
+            assert!(refused(&chain(first, link, CHAIN_MAX)), "{link}");
+        }
+        assert!(!refused(&chain("1, 2", " UNION ALL SELECT 1, 2", SELECTS_MAX)));
+        assert!(refused(&chain("1, 2", " UNION ALL SELECT 1, 2", SELECTS_MAX + 1)));
+        assert!(refused(&format!("SELECT ({})", chain("1", "+1", CHAIN_MAX))));
+        for (first, link) in [("1", ",1+1"), ("(1)", ",(1+1)"), ("f(1)", ",f(1,'a''b')"), ("1", "; SELECT 1")]
+        {
+            assert!(!refused(&chain(first, link, 5 * CHAIN_MAX)), "{link}");
+        }
+        assert!(!refused(&format!("SELECT '{}'", "+1".repeat(CHAIN_MAX))));
+        assert!(!refused(&format!("SELECT {}1", "(".repeat(2 * CHAIN_MAX))), "the parser's own bound");
+    }
+}

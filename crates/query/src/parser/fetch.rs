@@ -1,0 +1,116 @@
+//! FETCH and MOVE as text: the engine's parser knows no MOVE, and FETCH with all of its words only.
+//!
+//! ```text
+//! {FETCH | MOVE} [NEXT | count | ALL | FORWARD | FORWARD count | FORWARD ALL] [FROM | IN] name
+//! ```
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::error::{Error, Result};
+use crate::parser::names::identifier;
+use crate::parser::words::Words;
+
+/// A FETCH or MOVE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CursorMotion {
+    /// MOVE: the rows are passed by.
+    pub(crate) passes: bool,
+    pub(crate) name: String,
+    /// How many rows at most.
+    pub(crate) rows: u64,
+}
+
+/// Directions that cursors do not have.
+const OTHERS: [&str; 6] = ["prior", "first", "last", "absolute", "relative", "backward"];
+
+/// Whether the words of a statement begin one of this module.
+pub(crate) fn is_motion(words: &[&Token]) -> bool {
+    let mut words = Words(words);
+    words.word("fetch") || words.word("move")
+}
+
+/// Parses a statement of this module; `words` has neither blanks nor the semicolon.
+pub(crate) fn parse(words: &[&Token]) -> Result<CursorMotion> {
+    let said = words.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let mut words = Words(words);
+    let passes = words.word("move");
+    if !passes {
+        words.expect("fetch")?;
+    }
+    // What stands alone is a name, whatever it is.
+    let rows = if words.0.len() == 1 { 1 } else { rows(&mut words, &said)? };
+    let _ = words.word("from") || words.word("in");
+    let name = identifier(&words.ident()?);
+    words.end()?;
+    Ok(CursorMotion { passes, name, rows })
+}
+
+fn rows(words: &mut Words<'_>, said: &str) -> Result<u64> {
+    let refused = || Error::unsupported(format!("{said}: cursors go forward only"));
+    if OTHERS.iter().any(|direction| words.word(direction)) {
+        return Err(refused());
+    }
+    if words.word("next") {
+        return Ok(1);
+    }
+    let _ = words.word("forward");
+    if words.word("all") {
+        return Ok(u64::MAX);
+    }
+    match words.is_number() {
+        true => u64::try_from(words.number()?).map_err(|_| refused()),
+        false => Ok(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+    use super::*;
+
+    fn motion(sql: &str) -> Result<CursorMotion> {
+        let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).with_unescape(false).tokenize().unwrap();
+        let words: Vec<&Token> =
+            tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+        assert!(is_motion(&words));
+        parse(&words)
+    }
+
+    #[test]
+    fn words_may_be_left_out_as_in_postgresql() {
+        for (sql, rows, name) in [
+            ("FETCH c", 1, "c"),
+            ("fetch next C", 1, "c"),
+            ("FETCH NEXT", 1, "next"),
+            ("FETCH FROM \"C\"\"d\"", 1, "C\"d"),
+            ("FETCH 5 c", 5, "c"),
+            ("FETCH 0 IN c", 0, "c"),
+            ("FETCH ALL FROM c", u64::MAX, "c"),
+            ("FETCH FORWARD IN c", 1, "c"),
+            ("FETCH FORWARD 7 c", 7, "c"),
+            ("FETCH FORWARD ALL c", u64::MAX, "c"),
+        ] {
+            for (sql, passes) in [(sql.to_owned(), false), (sql.replace("FETCH", "MOVE"), true)] {
+                let passes = passes && sql.starts_with("MOVE");
+                let expected = CursorMotion { passes, name: name.to_owned(), rows };
+                assert_eq!(motion(&sql).unwrap(), expected, "{sql}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_back_or_is_no_fetch_is_refused() {
+        for sql in ["FETCH BACKWARD ALL FROM c", "FETCH -1 FROM c", "MOVE PRIOR c", "FETCH ABSOLUTE 3 c"] {
+            let error = motion(sql).unwrap_err();
+            assert_eq!(error.sqlstate(), "0A000", "{sql}");
+            assert!(error.to_string().contains(sql.split(' ').next_back().unwrap()), "{error}");
+        }
+        for sql in ["FETCH", "FETCH 5", "FETCH FROM c INTO x", "MOVE 1.5 c", "FETCH a.b", "FETCH ALL"] {
+            let code = motion(sql).map_or_else(|error| error.sqlstate(), |_| "00000");
+            let expected = if sql == "FETCH ALL" { "00000" } else { "42601" };
+            assert_eq!(code, expected, "{sql}");
+        }
+    }
+}

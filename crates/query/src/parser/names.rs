@@ -1,0 +1,112 @@
+//! What is read off syntax trees: names as the catalog has them, and whether a statement has other clauses than those that
+//! are known.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, FromTable, Ident, ObjectName, ObjectNamePart, Query, TableFactor, TableWithJoins,
+};
+
+use crate::error::{Error, Result};
+use crate::parser::visit::visit_expressions;
+use crate::schema_names::{CATALOG, SCHEMA};
+
+/// An identifier as the catalog has it: lower case unless it was quoted.
+pub(crate) fn identifier(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+/// The table that a statement writes: `t`, `public.t` or `entresol.public.t`.
+pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
+    let parts: Option<Vec<String>> = name.0.iter().map(|part| part.as_ident().map(identifier)).collect();
+    let parts = parts.unwrap_or_default();
+    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [table] | [SCHEMA, table] | [CATALOG, SCHEMA, table] => Ok((*table).to_owned()),
+        _ => Err(Error::Invalid(format!("{name} cannot be written: tables are in schema {SCHEMA}"))),
+    }
+}
+
+/// A column in the list of an INSERT or on the left of an assignment.
+pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
+    match name.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] => Ok(identifier(ident)),
+        _ => Err(Error::Invalid(format!("{name} is not the name of a column"))),
+    }
+}
+
+/// The one table of an UPDATE or DELETE, and its alias.
+pub(crate) fn single_table<'s>(
+    verb: &str,
+    tables: &'s [TableWithJoins],
+) -> Result<(String, Option<&'s Ident>)> {
+    let refused = || Error::unsupported(format!("{verb} of anything but one table"));
+    let [TableWithJoins { relation, joins }] = tables else { return Err(refused()) };
+    match relation {
+        TableFactor::Table { name, alias, args: None, version: None, .. } if joins.is_empty() => {
+            match alias {
+                Some(alias) if !alias.columns.is_empty() => Err(refused()),
+                alias => Ok((table_name(name)?, alias.as_ref().map(|alias| &alias.name))),
+            }
+        }
+        _ => Err(refused()),
+    }
+}
+
+/// The tables in the FROM of a DELETE.
+pub(crate) fn from_tables(from: &FromTable) -> &[TableWithJoins] {
+    match from {
+        FromTable::WithFromKeyword(tables) | FromTable::WithoutKeyword(tables) => tables,
+    }
+}
+
+/// Whether a query is nothing but its body.
+pub(crate) fn is_plain(query: &Query) -> bool {
+    query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.locks.is_empty()
+        && query.for_clause.is_none()
+        && query.settings.is_none()
+        && query.format_clause.is_none()
+        && query.pipe_operators.is_empty()
+}
+
+/// Refuses a clause that is present.
+pub(crate) fn refuse(verb: &str, clauses: &[(bool, &str)]) -> Result<()> {
+    match clauses.iter().find(|(present, _)| *present) {
+        Some((_, clause)) => Err(Error::unsupported(format!("{clause} in {verb}"))),
+        None => Ok(()),
+    }
+}
+
+/// Does an expression have a subquery anywhere?
+pub(crate) fn has_subquery(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+
+    #[test]
+    fn names_fold_unless_quoted() {
+        let name = |sql: &str| {
+            let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).unwrap();
+            table_name(&parser.parse_object_name(false).unwrap())
+        };
+        assert_eq!(name("Meters").unwrap(), "meters");
+        assert_eq!(name("public.\"Meters\"").unwrap(), "Meters");
+        assert!(name("entresol.memory").is_err());
+    }
+}

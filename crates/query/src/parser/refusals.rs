@@ -1,0 +1,165 @@
+//! Clauses that are parsed, and that nothing here does: refused before anything runs, each with what to do instead.
+//!
+//! | clause | why it cannot be passed over |
+//! | --- | --- |
+//! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | who writes them counts on rows that nobody else gets |
+//! | COLLATE of any order but that of the bytes | results would come in another order |
+//! | casts to JSON and JSONB | the text would not be checked |
+//!
+//! A cast to UUID checks its text, and gives it in lower case with hyphens ([`uuid_function`]).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, StringArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result as EngineResult;
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, Statement, Visitor};
+
+use crate::error::{Error, Result, external};
+use crate::parser::visit::walk;
+use crate::parser::words::has_word;
+
+/// Words of which one is in every text with such a clause.
+const WORDS: [&str; 5] = ["update", "share", "collate", "json", "lock"];
+/// Collations whose order is that of the bytes, which is the one there is.
+const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
+/// The function that a cast to UUID becomes.
+pub(crate) const UUID: &str = "uuid_text";
+
+/// Refuses a statement that has such a clause anywhere. `sql` is its text, or that of more.
+pub(crate) fn check(sql: &str, statement: &Statement) -> Result<()> {
+    if !WORDS.into_iter().any(|word| has_word(sql, word)) {
+        return Ok(());
+    }
+    match walk(statement, &mut Search) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Search;
+
+impl Visitor for Search {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
+        match query.locks.first() {
+            None => ControlFlow::Continue(()),
+            Some(lock) => ControlFlow::Break(Error::unsupported(format!(
+                "{lock}: rows are not locked. Use BEGIN ISOLATION LEVEL SERIALIZABLE and run it again after an error \
+                 40001, or an UPDATE whose WHERE says what the row must be and whose count says whether it was"
+            ))),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Collate { collation, .. } => check_collation(collation),
+            Expr::Cast { data_type, .. } if is_json(data_type) => ControlFlow::Break(Error::unsupported(
+                format!("a cast to {data_type}: there is no such type, use text"),
+            )),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+fn is_json(data_type: &SqlType) -> bool {
+    match data_type {
+        SqlType::JSON | SqlType::JSONB => true,
+        SqlType::Custom(name, _) => {
+            let last = name.0.last().and_then(|part| part.as_ident());
+            last.is_some_and(|name| {
+                ["json", "jsonb"].iter().any(|json| name.value.eq_ignore_ascii_case(json))
+            })
+        }
+        _ => false,
+    }
+}
+
+fn check_collation(collation: &ObjectName) -> ControlFlow<Error> {
+    let name = collation.0.last().and_then(|part| part.as_ident()).map(|name| name.value.clone());
+    let name = name.unwrap_or_default();
+    match COLLATIONS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(Error::coded(
+            "42704",
+            format!(
+                "collation \"{name}\" for encoding \"UTF8\" does not exist: texts are in the order of their bytes, \
+                 COLLATE \"C\""
+            ),
+        )),
+    }
+}
+
+/// `uuid_text(text)`: the text of a UUID as PostgreSQL shows it; an error if it is none.
+pub(crate) fn uuid_function() -> ScalarUDF {
+    let call = |arguments: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
+        match arguments {
+            [ColumnarValue::Scalar(ScalarValue::Utf8(text))] => {
+                let uuid = text.as_deref().map(uuid).transpose()?;
+                Ok(ColumnarValue::Scalar(ScalarValue::Utf8(uuid)))
+            }
+            [other] => {
+                let array = other.to_array(1)?;
+                let uuids = array.as_string::<i32>().iter().map(|text| text.map(uuid).transpose());
+                Ok(ColumnarValue::Array(Arc::new(uuids.collect::<EngineResult<StringArray>>()?)))
+            }
+            _ => datafusion::common::internal_err!("{UUID} takes a text"),
+        }
+    };
+    create_udf(UUID, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, Arc::new(call))
+}
+
+/// 32 hexadecimal digits, with hyphens behind any four of them, in braces or not.
+fn uuid(text: &str) -> EngineResult<String> {
+    let wrong = || external(Error::coded("22P02", format!("invalid input syntax for type uuid: \"{text}\"")));
+    let inner = match text.strip_prefix('{') {
+        Some(rest) => rest.strip_suffix('}').ok_or_else(wrong)?,
+        None => text,
+    };
+    let mut digits = String::with_capacity(32);
+    let mut hyphen = false;
+    for c in inner.chars() {
+        match c {
+            '-' if !hyphen && !digits.is_empty() && digits.len().is_multiple_of(4) && digits.len() < 32 => {
+                hyphen = true
+            }
+            c if c.is_ascii_hexdigit() => {
+                digits.push(c.to_ascii_lowercase());
+                hyphen = false;
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    if digits.len() != 32 {
+        return Err(wrong());
+    }
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    Ok(parts.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_have_one_text() {
+        let expected = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        for text in [
+            expected,
+            "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+            "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}",
+            "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+        ] {
+            assert_eq!(uuid(text).unwrap(), expected, "{text}");
+        }
+        for text in
+            ["x", "", "{a0eebc999c0b4ef8bb6d6bb9bd380a11", "a0-eebc999c0b4ef8bb6d6bb9bd380a11", "a0ee--bc99"]
+        {
+            assert_eq!(crate::Error::from(uuid(text).unwrap_err()).sqlstate(), "22P02", "{text}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Functions whose results may be much larger than what they get: `repeat`, `lpad`, `replace`, `generate_series` and others.
+//!
+//! The engine computes them for a whole batch at once, whatever that takes. Here the size is worked out before: a result that
+//! is larger than its part of a statement's memory ([`RESULT_SHARE`]) is refused, with 54000 if one value is too large by
+//! itself and 53200 if all values of a batch are. So no call takes longer than what is stopped in time; a statement that is
+//! stopped makes no further one.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::logical_expr::{
+    ColumnarValue, Documentation, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature,
+};
+use datafusion::prelude::SessionContext;
+
+use crate::error::{Error, external};
+use crate::session::cancellation::Running;
+
+/// Part of a statement's memory that the result of one call may take.
+const RESULT_SHARE: usize = 4;
+/// The most bytes of a result where the memory has no limit, and in any case.
+const RESULT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of an element of an array whose size is not looked at.
+const ELEMENT_BYTES: usize = 16;
+/// Bytes of a character at most.
+const CHARACTER_BYTES: usize = 4;
+const NANOSECONDS_PER_DAY: f64 = 86_400e9;
+const DAYS_PER_MONTH: f64 = 28.0;
+
+/// How many bytes the result for a row has, at most.
+type Size = fn(&Arguments, usize) -> f64;
+
+/// The functions, and how large their results are.
+const FUNCTIONS: [(&str, Size); 10] = [
+    ("repeat", |of, row| of.bytes(0, row) as f64 * of.count(1, row)),
+    ("lpad", padded),
+    ("rpad", padded),
+    ("replace", replaced),
+    ("concat", joined),
+    ("concat_ws", |of, row| joined(of, row) + of.bytes(0, row) as f64 * of.columns.len() as f64),
+    ("array_repeat", |of, row| of.count(1, row) * (of.bytes(0, row).max(ELEMENT_BYTES)) as f64),
+    ("array_resize", |of, row| of.count(1, row) * ELEMENT_BYTES as f64),
+    ("range", series),
+    ("generate_series", series),
+];
+
+/// Puts the bounded functions into the place of the engine's.
+pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
+    let bytes_max = match context.runtime_env().memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
+        _ => RESULT_BYTES_MAX,
+    };
+    for (name, size) in FUNCTIONS {
+        if let Ok(inner) = context.udf(name) {
+            let running = Arc::clone(running);
+            context.register_udf(ScalarUDF::from(Bounded { inner, size, bytes_max, running }));
+        }
+    }
+}
+
+/// A function with a bounded result.
+#[derive(Debug)]
+struct Bounded {
+    inner: Arc<ScalarUDF>,
+    size: Size,
+    bytes_max: usize,
+    running: Arc<Running>,
+}
+
+impl PartialEq for Bounded {
+    fn eq(&self, other: &Bounded) -> bool {
+        self.inner == other.inner && self.bytes_max == other.bytes_max
+    }
+}
+
+impl Eq for Bounded {}
+
+impl Hash for Bounded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl Bounded {
+    /// An error if the result would be too large.
+    fn check(&self, arguments: &ScalarFunctionArgs) -> Result<(), Error> {
+        self.running.check()?;
+        let of = Arguments::new(arguments)?;
+        let (mut all, max) = (0.0, self.bytes_max as f64);
+        if std::ptr::fn_addr_eq(self.size, joined as Size) && of.bytes_of_all() <= max {
+            return Ok(());
+        }
+        for row in 0..of.rows {
+            let bytes = (self.size)(&of, row);
+            if bytes > max {
+                return Err(Error::coded("54000", self.message("a result", bytes)));
+            }
+            all += bytes;
+            if all > max {
+                return Err(Error::MemoryLimit(self.message("results for one batch of rows", all)));
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&self, what: &str, bytes: f64) -> String {
+        format!(
+            "{}: {what} of {bytes:.0} bytes or more, but at most {} are possible: ask for less, or give statements more memory",
+            self.inner.name(),
+            self.bytes_max
+        )
+    }
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> EngineResult<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> EngineResult<FieldRef> {
+        self.inner.return_field_from_args(arguments)
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> EngineResult<Vec<DataType>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.inner.inner().is_strict()
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn placement(&self, arguments: &[ExpressionPlacement]) -> ExpressionPlacement {
+        self.inner.inner().placement(arguments)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        self.check(&arguments).map_err(external)?;
+        self.inner.invoke_with_args(arguments)
+    }
+}
+
+/// Arguments of a call.
+struct Arguments {
+    columns: Vec<Column>,
+    /// One if all are constant.
+    rows: usize,
+}
+
+/// One argument.
+struct Column {
+    /// One value if it is constant.
+    values: ArrayRef,
+    /// The values as numbers, if they are.
+    numbers: Option<Int64Array>,
+    constant: bool,
+}
+
+impl Arguments {
+    fn new(arguments: &ScalarFunctionArgs) -> Result<Arguments, Error> {
+        let column = |argument: &ColumnarValue| {
+            let constant = matches!(argument, ColumnarValue::Scalar(_));
+            let values = argument.to_array(1)?;
+            let numbers = match values.data_type().is_integer() {
+                true => Some(cast(&values, &DataType::Int64)?.as_primitive().clone()),
+                false => None,
+            };
+            Ok(Column { values, numbers, constant })
+        };
+        let columns = arguments.args.iter().map(column).collect::<Result<Vec<Column>, Error>>()?;
+        let constant = columns.iter().all(|column| column.constant);
+        Ok(Arguments { columns, rows: if constant { 1 } else { arguments.number_rows } })
+    }
+
+    fn at(&self, column: usize, row: usize) -> Option<(&Column, usize)> {
+        let column = self.columns.get(column)?;
+        let row = if column.constant { 0 } else { row };
+        column.values.is_valid(row).then_some((column, row))
+    }
+
+    /// The text of an argument.
+    fn text(&self, column: usize, row: usize) -> Option<&str> {
+        let (column, row) = self.at(column, row)?;
+        Some(match column.values.data_type() {
+            DataType::Utf8 => column.values.as_string::<i32>().value(row),
+            DataType::LargeUtf8 => column.values.as_string::<i64>().value(row),
+            DataType::Utf8View => column.values.as_string_view().value(row),
+            _ => return None,
+        })
+    }
+
+    /// The bytes of an argument.
+    fn bytes(&self, column: usize, row: usize) -> usize {
+        if let Some(text) = self.text(column, row) {
+            return text.len();
+        }
+        let Some((column, row)) = self.at(column, row) else { return 0 };
+        match column.values.data_type() {
+            DataType::Binary => column.values.as_binary::<i32>().value(row).len(),
+            // What it holds is in the memory of a slice of it.
+            data_type if data_type.is_nested() => {
+                column.values.slice(row, 1).to_data().get_slice_memory_size().unwrap_or(0)
+            }
+            _ => ELEMENT_BYTES,
+        }
+    }
+
+    /// The bytes of all arguments of all rows, without looking at each.
+    fn bytes_of_all(&self) -> f64 {
+        let bytes = |column: &Column| match column.constant {
+            true => column.values.get_array_memory_size() as f64 * self.rows as f64,
+            false => column.values.get_array_memory_size() as f64,
+        };
+        self.columns.iter().map(bytes).sum()
+    }
+
+    fn number(&self, column: usize, row: usize) -> Option<f64> {
+        let (column, row) = self.at(column, row)?;
+        column.numbers.as_ref().map(|numbers| numbers.value(row) as f64)
+    }
+
+    /// How often something is done.
+    fn count(&self, column: usize, row: usize) -> f64 {
+        self.number(column, row).unwrap_or(0.0).max(0.0)
+    }
+
+    /// A place on a scale that steps are measured on too.
+    fn place(&self, column: usize, row: usize) -> Option<f64> {
+        if let Some(number) = self.number(column, row) {
+            return Some(number);
+        }
+        let (column, row) = self.at(column, row)?;
+        match ScalarValue::try_from_array(&column.values, row).ok()? {
+            ScalarValue::Date32(Some(days)) => Some(f64::from(days) * NANOSECONDS_PER_DAY),
+            ScalarValue::Date64(Some(ms)) | ScalarValue::TimestampMillisecond(Some(ms), _) => {
+                Some(ms as f64 * 1e6)
+            }
+            ScalarValue::TimestampSecond(Some(s), _) => Some(s as f64 * 1e9),
+            ScalarValue::TimestampMicrosecond(Some(us), _) => Some(us as f64 * 1e3),
+            ScalarValue::TimestampNanosecond(Some(ns), _) => Some(ns as f64),
+            ScalarValue::IntervalYearMonth(Some(months)) => {
+                Some(f64::from(months) * DAYS_PER_MONTH * NANOSECONDS_PER_DAY)
+            }
+            ScalarValue::IntervalDayTime(Some(step)) => {
+                Some(f64::from(step.days) * NANOSECONDS_PER_DAY + f64::from(step.milliseconds) * 1e6)
+            }
+            ScalarValue::IntervalMonthDayNano(Some(step)) => {
+                let days = f64::from(step.months) * DAYS_PER_MONTH + f64::from(step.days);
+                Some(days * NANOSECONDS_PER_DAY + step.nanoseconds as f64)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn padded(of: &Arguments, row: usize) -> f64 {
+    let ascii = |column| of.text(column, row).is_none_or(str::is_ascii);
+    let width = if ascii(0) && ascii(2) { 1 } else { CHARACTER_BYTES };
+    of.count(1, row) * width as f64
+}
+
+fn replaced(of: &Arguments, row: usize) -> f64 {
+    let (Some(text), Some(from), Some(to)) = (of.text(0, row), of.text(1, row), of.text(2, row)) else {
+        return 0.0;
+    };
+    if from.is_empty() || to.len() <= from.len() {
+        return text.len() as f64;
+    }
+    text.len() as f64 + text.matches(from).count() as f64 * (to.len() - from.len()) as f64
+}
+
+fn joined(of: &Arguments, row: usize) -> f64 {
+    (0..of.columns.len()).map(|column| of.bytes(column, row) as f64).sum()
+}
+
+/// From a start, or 0, to an end in steps.
+fn series(of: &Arguments, row: usize) -> f64 {
+    let (start, end) = match of.columns.len() {
+        1 => (Some(0.0), of.place(0, row)),
+        _ => (of.place(0, row), of.place(1, row)),
+    };
+    let step = match of.columns.len() {
+        3.. => of.place(2, row),
+        _ => Some(1.0),
+    };
+    match (start, end, step) {
+        (Some(start), Some(end), Some(step)) if step != 0.0 => {
+            ((end - start) / step + 1.0).max(0.0) * ELEMENT_BYTES as f64
+        }
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn of(values: Vec<ScalarValue>) -> Arguments {
+        let column = |value: &ScalarValue| {
+            let values = value.to_array().unwrap();
+            let is_number = values.data_type().is_integer();
+            let number = || cast(&values, &DataType::Int64).unwrap().as_primitive().clone();
+            Column { numbers: is_number.then(number), values, constant: true }
+        };
+        Arguments { columns: values.iter().map(column).collect(), rows: 1 }
+    }
+
+    fn size(name: &str, values: Vec<ScalarValue>) -> f64 {
+        let (_, size) = FUNCTIONS.iter().find(|(function, _)| *function == name).unwrap();
+        size(&of(values), 0)
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_results() {
+        assert_eq!(size("repeat", vec!["abc".into(), 5_i64.into()]), 15.0);
+        assert_eq!(size("repeat", vec!["abc".into(), (-5_i64).into()]), 0.0);
+        assert_eq!(size("lpad", vec!["a".into(), 7_i64.into()]), 7.0);
+        assert_eq!(size("rpad", vec!["a".into(), 7_i64.into(), "ü".into()]), 28.0);
+        assert_eq!(size("replace", vec!["banana".into(), "a".into(), "123".into()]), 12.0);
+        assert_eq!(size("replace", vec!["banana".into(), "".into(), "123".into()]), 6.0);
+        assert_eq!(size("concat", vec!["ab".into(), "c".into()]), 3.0);
+        assert_eq!(size("range", vec![10_i64.into()]), 11.0 * ELEMENT_BYTES as f64);
+        assert_eq!(size("generate_series", vec![10_i64.into(), 1_i64.into(), (-3_i64).into()]), 64.0);
+        assert_eq!(size("generate_series", vec![10_i64.into(), 1_i64.into(), 0_i64.into()]), 0.0);
+        assert_eq!(size("repeat", vec![ScalarValue::Utf8(None), 5_i64.into()]), 0.0);
+    }
+}

@@ -1,0 +1,108 @@
+//! DataFusion as a session has it: its configuration, rules, functions and schemas.
+
+use crate::catalog::view::Source;
+use crate::parser::refusals;
+use crate::planner::join_using;
+use crate::planner::rules::barriers::{self, Barriers};
+use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
+use crate::planner::rules::group_keys::GroupKeys;
+use crate::planner::rules::index_order::IndexOrder;
+use crate::planner::rules::multisets::Multisets;
+use crate::planner::rules::single_rows::SingleRows;
+use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
+use crate::planner::rules::truth_tests::TruthTests;
+use crate::planner::scan::BATCH_ROWS;
+use crate::planner::schemas::Names;
+use crate::planner::views::Views;
+use crate::planner::yielding::Interruptible;
+use crate::postgres::char_padding::{BlankPadded, Cut};
+use crate::postgres::functions;
+use crate::postgres::intervals::{self, IntervalOperators, IntervalOrder};
+use crate::postgres::numbers::DoubleBesideDecimal;
+use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
+use crate::postgres::ranks;
+use crate::postgres::time_zones::{self, DatesBesideMoments, LocalTimes};
+use crate::postgres::to_char;
+use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::cancellation::Running;
+use crate::session::core::SessionOptions;
+use datafusion::common::config::Dialect;
+use datafusion::execution::{SessionStateBuilder, SessionStateDefaults};
+use datafusion::optimizer::{Analyzer, Optimizer};
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use std::sync::Arc;
+
+/// Rules of the engine that are left out. The first two find the columns of a condition again by name, and take another
+/// where a join has two of one name; what can move has moved before, and no scan of ours takes a condition that changes
+/// while it runs. The third fails on aggregates of aggregates of nothing, and knows no count of rows that is exact.
+const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
+
+/// The engine of a session, with the database's tables.
+pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .with_batch_size(BATCH_ROWS);
+    if let Some(partitions) = options.target_partitions {
+        config = config.with_target_partitions(partitions.max(1));
+    }
+    config.options_mut().execution.time_zone = Some(time_zones::UTC.to_owned());
+    // It refuses plans in which the engine's two ideas of what may be NULL differ.
+    config.options_mut().execution.skip_physical_aggregate_schema_check = true;
+    config.options_mut().optimizer.enable_dynamic_filter_pushdown = false;
+    let parser = &mut config.options_mut().sql_parser;
+    parser.dialect = Dialect::PostgreSQL;
+    parser.map_string_types_to_utf8view = false;
+    // 0.1 is a decimal: it must not lose digits on its way into a DECIMAL column.
+    parser.parse_float_as_decimal = true;
+    let handle = StateHandle::default();
+    let mut analyzer = Analyzer::new().rules;
+    analyzer.insert(0, Arc::new(DoubleBesideDecimal));
+    analyzer.insert(0, Arc::new(DatesBesideMoments));
+    analyzer.insert(0, Arc::new(IntervalOrder::Windows));
+    analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
+    analyzer.insert(0, Arc::new(Membership));
+    analyzer.insert(0, Arc::new(LiftedSubqueries));
+    analyzer.insert(0, Arc::new(Multisets));
+    analyzer.insert(0, Arc::new(BlankPadded));
+    analyzer.push(Arc::new(LocalTimes));
+    analyzer.push(Arc::new(IntervalOrder::Values));
+    analyzer.push(Arc::new(CheckedConstants));
+    analyzer.push(Arc::new(TruthTests));
+    analyzer.push(Arc::new(SingleRows));
+    let mut physical = PhysicalOptimizer::new().rules;
+    physical.retain(|rule| !LEFT_OUT.contains(&rule.name()));
+    let sorts = physical.iter().position(|rule| rule.name() == barriers::BEFORE).unwrap_or_default();
+    physical.insert(sorts, Arc::new(Barriers));
+    let mut planners = SessionStateDefaults::default_expr_planners();
+    planners.insert(0, Arc::new(IntervalOperators));
+    let mut logical = Optimizer::new().rules;
+    GroupKeys::replace(&mut logical);
+    let mut builder = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_analyzer_rules(analyzer)
+        .with_expr_planners(planners)
+        .with_optimizer_rules(logical)
+        .with_physical_optimizer_rules(physical)
+        .with_physical_optimizer_rule(Arc::new(IndexOrder))
+        .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
+        .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
+    if let Some(runtime) = &options.runtime {
+        builder = builder.with_runtime_env(Arc::clone(runtime));
+    }
+    let context = SessionContext::new_with_state(builder.build());
+    context.register_udf(join_using::function());
+    ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
+    let own = time_zones::functions().into_iter().chain(Cut::both()).chain(functions::functions());
+    let own = own.chain(intervals::functions()).chain([refusals::uuid_function(), to_char::function()]);
+    own.for_each(|function| context.register_udf(function));
+    let views = Views::new(&source.catalog, &context);
+    let _ = source.views.set(Arc::new(views.clone()));
+    context.register_catalog(CATALOG, Arc::new(Names::new(source, views)));
+    // It is the first to set it.
+    let _ = handle.set(context.state_weak_ref());
+    context
+}

@@ -1,0 +1,85 @@
+//! EXPLAIN and EXPLAIN ANALYZE: plans as lines of text in one column, `QUERY PLAN`, as PostgreSQL's clients expect.
+//!
+//! - EXPLAIN shows the physical plan; VERBOSE the logical ones too. Of an INSERT, UPDATE or DELETE it shows the
+//!   query that computes what is written.
+//! - EXPLAIN ANALYZE runs the statement, a writing one too: what it writes is written. Of a query it shows the plan
+//!   with what its operators measured; of a writing statement rows and time, and the plan without measurements.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::arrow::array::{AsArray, StringArray};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+
+use crate::error::{Error, Result};
+use crate::session::result::texts;
+use crate::session::result::{Collected, StatementResult};
+
+/// The one column.
+const COLUMN: &str = "QUERY PLAN";
+/// What the engine calls the last plan.
+const PHYSICAL: &str = "physical_plan";
+
+/// The columns of what EXPLAIN returns.
+pub(crate) fn columns() -> SchemaRef {
+    texts(&[COLUMN])
+}
+
+/// What EXPLAIN returns, from what the engine does: batches of kinds of plans and their texts.
+pub(crate) fn result(explain: &ExplainStatement, batches: &[RecordBatch]) -> Result<StatementResult> {
+    lines(plan_lines(explain.options.verbose, batches)?)
+}
+
+/// What EXPLAIN ANALYZE of a writing statement returns.
+pub(crate) fn written(
+    verb: &str,
+    rows: u64,
+    elapsed: Duration,
+    batches: &[RecordBatch],
+) -> Result<StatementResult> {
+    let time_ms = elapsed.as_secs_f64() * 1000.0;
+    let mut shown = vec![format!("{verb} (actual rows={rows} time={time_ms:.3} ms)")];
+    shown.extend(plan_lines(false, batches)?.into_iter().map(|line| format!("  {line}")));
+    lines(shown)
+}
+
+fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<String>> {
+    let mut plans = Vec::new();
+    for batch in batches {
+        let text = |column: usize| {
+            let column = batch.columns().get(column).and_then(|column| column.as_string_opt::<i32>());
+            column.ok_or_else(|| Error::Internal("a plan that is no text".into()))
+        };
+        let (kinds, texts) = (text(0)?, text(1)?);
+        for row in 0..batch.num_rows() {
+            plans.push((kinds.value(row).to_owned(), texts.value(row).to_owned()));
+        }
+    }
+    if !verbose && plans.iter().any(|(kind, _)| kind == PHYSICAL) {
+        plans.retain(|(kind, _)| kind == PHYSICAL);
+    }
+    let mut lines = Vec::new();
+    for (kind, text) in &plans {
+        if plans.len() > 1 {
+            lines.push(format!("{kind}:"));
+        }
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}
+
+fn lines(lines: Vec<String>) -> Result<StatementResult> {
+    let schema = columns();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
+    Ok(StatementResult::Rows(Collected { schema, batches: vec![batch] }))
+}
+
+/// The statement without ANALYZE.
+pub(crate) fn without_analyze(explain: &ExplainStatement) -> EngineStatement {
+    let mut explain = explain.clone();
+    explain.options.analyze = false;
+    explain.options.verbose = false;
+    EngineStatement::Explain(explain)
+}

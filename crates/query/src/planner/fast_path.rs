@@ -1,0 +1,555 @@
+//! The short way of statements on rows that are named by their whole key: no planning, no engine.
+//!
+//! ```text
+//! SELECT columns FROM t WHERE k1 = x AND k2 IN (y, …)
+//! UPDATE t SET a = x, b = b + y WHERE k1 = x AND k2 = y
+//! DELETE FROM t WHERE k1 = x AND k2 IN (y, …)
+//! ```
+//!
+//! where x and y are literals or parameters of just the columns' types. Whatever else a statement has makes it go
+//! the long way; and so does a statement whose values turn out not to fit, before anything was written. So this way
+//! reports no errors but those of reading and writing rows, which are the same on both ways.
+//!
+//! # Invariants
+//!
+//! - Both ways give the same rows, types, counts and errors (`tests/query/short_way.rs` runs both).
+//! - Rows come in key order, each once. A NULL among the keys names no row.
+//! - Keys of DOUBLE go the long way: Arrow tells -0.0 from 0.0 and keys don't.
+//!
+//! Cost: one look-up of an index per row; memory is allocated for the result only. [`KEYS_MAX`] keys at most.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator, Update, Value as Literal,
+    WildcardAdditionalOptions,
+};
+use entresol_tables::{Catalog, Column, DataType, Row, Table, Value};
+use entresol_transactions::Transaction;
+
+use crate::error::Result;
+use crate::parser::names::{column_name, from_tables, identifier, is_plain, table_name};
+use crate::parser::statement::Command;
+use crate::planner::columns::Columns;
+use crate::planner::parameters::{Types, alone, column_value};
+use crate::postgres::time_zones::Zone;
+use crate::postgres::types::{arrow_type, field_of};
+use crate::session::result::Short;
+
+/// The most keys of a statement on this way.
+const KEYS_MAX: usize = 1024;
+
+/// A value that is known, or will be when the statement runs.
+#[derive(Debug, Clone)]
+pub(crate) enum Operand {
+    Value(Value),
+    Parameter(usize),
+}
+
+/// A statement on rows named by their keys; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Point {
+    table: Arc<Table>,
+    /// For each key column, in key order, the values that it may have.
+    keys: Vec<Vec<Operand>>,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum Action {
+    Select { projection: Vec<usize>, schema: SchemaRef },
+    Update { assigned: Vec<(usize, NewValue)> },
+    Delete,
+}
+
+/// What an UPDATE assigns.
+#[derive(Debug)]
+enum NewValue {
+    Is(Operand),
+    /// The sum of a column of the same type and a number, or their difference.
+    Sum {
+        column: usize,
+        number: Operand,
+        negated: bool,
+    },
+}
+
+/// The statement, if it is one of this kind.
+pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Option<Point> {
+    match command {
+        Command::Query(statement) => match statement.as_ref() {
+            EngineStatement::Statement(statement) => match statement.as_ref() {
+                Statement::Query(query) => select(catalog, zone, query),
+                _ => None,
+            },
+            _ => None,
+        },
+        Command::Update(statement) => update(catalog, statement),
+        Command::Delete(statement) => delete(catalog, statement),
+        _ => None,
+    }
+}
+
+/// Whether rows of this table are written by its key alone, so that nothing else has to be looked at.
+fn plain_rows(table: &Table) -> bool {
+    table.is_plain()
+}
+
+fn select(catalog: &Catalog, zone: &Zone, query: &Query) -> Option<Point> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    if !is_plain(query) || !is_plain_select(select) {
+        return None;
+    }
+    let source = Source::of(catalog, &select.from)?;
+    let keys = source.keys(select.selection.as_ref()?)?;
+    let mut projection = Vec::new();
+    let mut fields: Vec<Field> = Vec::new();
+    let columns = source.table.schema().visible_columns();
+    let mut add = |column: usize, name: String| {
+        fields.push(field_of(&columns[column], zone.name()).with_name(name));
+        projection.push(column);
+    };
+    for item in &select.projection {
+        match item {
+            SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default() => {
+                (0..columns.len()).for_each(|column| add(column, columns[column].name.clone()));
+            }
+            SelectItem::UnnamedExpr(expr) => {
+                let column = source.column(expr)?;
+                add(column, columns[column].name.clone());
+            }
+            SelectItem::ExprWithAlias { expr, alias } => add(source.column(expr)?, identifier(alias)),
+            _ => return None,
+        }
+    }
+    let mut names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    names.sort_unstable();
+    // The engine has its own opinion of names that are there twice.
+    if projection.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let schema = Arc::new(ArrowSchema::new(fields));
+    Some(Point { table: source.table, keys, action: Action::Select { projection, schema } })
+}
+
+fn update(catalog: &Catalog, update: &Update) -> Option<Point> {
+    let plain = update.from.is_none()
+        && update.returning.is_none()
+        && update.output.is_none()
+        && update.or.is_none()
+        && update.order_by.is_empty()
+        && update.limit.is_none()
+        && update.optimizer_hints.is_empty();
+    let source = Source::of(catalog, std::slice::from_ref(&update.table))?;
+    if !plain || !plain_rows(&source.table) {
+        return None;
+    }
+    let keys = source.keys(update.selection.as_ref()?)?;
+    let schema = source.table.schema();
+    let mut assigned: Vec<(usize, NewValue)> = Vec::with_capacity(update.assignments.len());
+    for assignment in &update.assignments {
+        let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+        let name = column_name(name).ok()?;
+        let column = schema.visible_columns().iter().position(|column| column.name == name)?;
+        if schema.key().contains(&column) || assigned.iter().any(|&(earlier, _)| earlier == column) {
+            return None;
+        }
+        assigned.push((column, source.new_value(column, &assignment.value)?));
+    }
+    Some(Point { table: source.table, keys, action: Action::Update { assigned } })
+}
+
+fn delete(catalog: &Catalog, delete: &Delete) -> Option<Point> {
+    let plain = delete.tables.is_empty()
+        && delete.using.is_none()
+        && delete.returning.is_none()
+        && delete.output.is_none()
+        && delete.order_by.is_empty()
+        && delete.limit.is_none()
+        && delete.optimizer_hints.is_empty();
+    let source = Source::of(catalog, from_tables(&delete.from))?;
+    if !plain || !plain_rows(&source.table) {
+        return None;
+    }
+    let keys = source.keys(delete.selection.as_ref()?)?;
+    Some(Point { table: source.table, keys, action: Action::Delete })
+}
+
+fn is_plain_select(select: &Select) -> bool {
+    select.optimizer_hints.is_empty()
+        && select.distinct.is_none()
+        && select.select_modifiers.is_none()
+        && select.top.is_none()
+        && select.exclude.is_none()
+        && select.into.is_none()
+        && select.lateral_views.is_empty()
+        && select.prewhere.is_none()
+        && select.connect_by.is_empty()
+        && matches!(&select.group_by, GroupByExpr::Expressions(exprs, modifiers) if exprs.is_empty() && modifiers.is_empty())
+        && select.cluster_by.is_empty()
+        && select.distribute_by.is_empty()
+        && select.sort_by.is_empty()
+        && select.having.is_none()
+        && select.named_window.is_empty()
+        && select.qualify.is_none()
+        && select.value_table_mode.is_none()
+        && select.flavor == SelectFlavor::Standard
+}
+
+/// The one table of a statement, and the name that its columns may be qualified with.
+struct Source {
+    table: Arc<Table>,
+    qualifier: String,
+}
+
+impl Source {
+    fn of(catalog: &Catalog, from: &[TableWithJoins]) -> Option<Source> {
+        let [TableWithJoins { relation, joins }] = from else { return None };
+        let TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            with_hints,
+            version: None,
+            with_ordinality: false,
+            partitions,
+            json_path: None,
+            sample: None,
+            index_hints,
+        } = relation
+        else {
+            return None;
+        };
+        if !joins.is_empty() || !with_hints.is_empty() || !partitions.is_empty() || !index_hints.is_empty() {
+            return None;
+        }
+        let table = table_of(catalog, name)?;
+        let qualifier = match alias {
+            Some(alias) if alias.columns.is_empty() && alias.at.is_none() => identifier(&alias.name),
+            Some(_) => return None,
+            None => table.name().to_owned(),
+        };
+        Some(Source { table, qualifier })
+    }
+
+    /// The visible column that an expression is.
+    fn column(&self, expr: &Expr) -> Option<usize> {
+        let name = match expr {
+            Expr::Nested(inner) => return self.column(inner),
+            Expr::Identifier(name) => identifier(name),
+            Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [qualifier, name] if identifier(qualifier) == self.qualifier => identifier(name),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        self.table.schema().visible_columns().iter().position(|column| column.name == name)
+    }
+
+    /// For each key column the values that a condition allows; `None` if it is not of this kind.
+    fn keys(&self, selection: &Expr) -> Option<Vec<Vec<Operand>>> {
+        let schema = self.table.schema();
+        let is_float =
+            |&column: &usize| matches!(schema.columns()[column].data_type, DataType::Real | DataType::Double);
+        if schema.hidden_key() || schema.key().iter().any(is_float) {
+            return None;
+        }
+        let mut keys: Vec<Option<Vec<Operand>>> = vec![None; schema.key().len()];
+        self.conditions(selection, &mut keys)?;
+        let keys: Vec<Vec<Operand>> = keys.into_iter().collect::<Option<_>>()?;
+        let product = keys.iter().try_fold(1usize, |product, values| product.checked_mul(values.len()))?;
+        (product <= KEYS_MAX).then_some(keys)
+    }
+
+    fn conditions(&self, expr: &Expr, keys: &mut [Option<Vec<Operand>>]) -> Option<()> {
+        let (column, values): (&Expr, &[Expr]) = match expr {
+            Expr::Nested(inner) => return self.conditions(inner, keys),
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+                self.conditions(left, keys)?;
+                return self.conditions(right, keys);
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match self.column(left) {
+                Some(_) => (left, std::slice::from_ref(right)),
+                None => (right, std::slice::from_ref(left)),
+            },
+            Expr::InList { expr, list, negated: false } => (expr, list),
+            _ => return None,
+        };
+        let column = self.column(column)?;
+        let place = self.table.schema().key().iter().position(|&key| key == column)?;
+        // Two conditions on one column are the long way's to intersect.
+        if keys[place].is_some() {
+            return None;
+        }
+        let data_type = self.table.schema().columns()[column].data_type;
+        keys[place] = Some(values.iter().map(|value| operand(value, data_type)).collect::<Option<_>>()?);
+        Some(())
+    }
+
+    fn new_value(&self, target: usize, expr: &Expr) -> Option<NewValue> {
+        let data_type = self.table.schema().columns()[target].data_type;
+        if let Some(operand) = operand(expr, data_type) {
+            return Some(NewValue::Is(operand));
+        }
+        let (left, negated, right) = match expr {
+            Expr::Nested(inner) => return self.new_value(target, inner),
+            Expr::BinaryOp { left, op: BinaryOperator::Plus, right } => (left, false, right),
+            Expr::BinaryOp { left, op: BinaryOperator::Minus, right } => (left, true, right),
+            _ => return None,
+        };
+        let column = self.column(left)?;
+        let is_number = matches!(data_type, DataType::Int | DataType::BigInt | DataType::Double);
+        if !is_number || self.table.schema().columns()[column].data_type != data_type {
+            return None;
+        }
+        Some(NewValue::Sum { column, number: number(right, data_type)?, negated })
+    }
+}
+
+fn table_of(catalog: &Catalog, name: &ObjectName) -> Option<Arc<Table>> {
+    catalog.table(&table_name(name).ok()?).ok()
+}
+
+/// A literal or parameter that is a value of just this type.
+pub(crate) fn operand(expr: &Expr, data_type: DataType) -> Option<Operand> {
+    if let Some(index) = alone(expr) {
+        return Some(Operand::Parameter(index));
+    }
+    let value = match expr {
+        Expr::Nested(inner) => return operand(inner, data_type),
+        Expr::Value(value) => match (&value.value, data_type) {
+            (Literal::Null, _) => Value::Null,
+            (Literal::Boolean(value), DataType::Boolean) => Value::Boolean(*value),
+            (Literal::SingleQuotedString(text), DataType::Varchar) => Value::varchar(text.as_str()),
+            (Literal::Number(..), _) => integer(expr, data_type)?,
+            _ => return None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => integer(expr, data_type)?,
+        _ => return None,
+    };
+    Some(Operand::Value(value))
+}
+
+/// What may be added to a column of this type: a DOUBLE takes decimal literals too.
+fn number(expr: &Expr, data_type: DataType) -> Option<Operand> {
+    match expr {
+        Expr::Nested(inner) => number(inner, data_type),
+        Expr::Value(value) if data_type == DataType::Double => match &value.value {
+            Literal::Number(text, _) if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') => {
+                Some(Operand::Value(Value::Double(text.parse().ok()?)))
+            }
+            Literal::Placeholder(_) => Some(Operand::Parameter(alone(expr)?)),
+            _ => None,
+        },
+        // A sum with NULL has a type of the planner's choice.
+        Expr::Value(value) if value.value == Literal::Null => None,
+        _ => operand(expr, data_type),
+    }
+}
+
+/// An integer literal, perhaps negative, of an INT or BIGINT column.
+fn integer(expr: &Expr, data_type: DataType) -> Option<Value> {
+    let (sign, literal) = match expr {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => ("-", expr.as_ref()),
+        expr => ("", expr),
+    };
+    let Expr::Value(value) = literal else { return None };
+    let Literal::Number(text, _) = &value.value else { return None };
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    match data_type {
+        DataType::SmallInt => format!("{sign}{text}").parse().ok().map(|value: i16| Value::Int(value.into())),
+        DataType::Int => format!("{sign}{text}").parse().ok().map(Value::Int),
+        DataType::BigInt => format!("{sign}{text}").parse().ok().map(Value::BigInt),
+        _ => None,
+    }
+}
+
+impl Operand {
+    /// The value for a column of this type; `None` if it would have to be converted.
+    pub(crate) fn value(&self, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
+        match self {
+            Operand::Value(value) => Some(value.clone()),
+            Operand::Parameter(index) => exact(parameters.get(*index)?, data_type),
+        }
+    }
+}
+
+/// The value of a scalar for a column of this type; `None` if it would have to be converted.
+pub(crate) fn exact(scalar: &ScalarValue, data_type: DataType) -> Option<Value> {
+    let scales_differ = match (scalar, data_type) {
+        (
+            ScalarValue::Decimal128(Some(value), _, scale),
+            DataType::Decimal { precision, scale: expected },
+        ) => i16::from(*scale) != i16::from(expected) || !entresol_tables::decimal::fits(*value, precision),
+        _ => false,
+    };
+    if let (
+        ScalarValue::TimestampMicrosecond(Some(time), zone),
+        DataType::Timestamp | DataType::TimestampTz,
+    ) = (scalar, data_type)
+    {
+        return (zone.is_some() == (data_type == DataType::TimestampTz)).then_some(Value::Timestamp(*time));
+    }
+    match (column_value(scalar)?, data_type) {
+        _ if scales_differ => None,
+        (Value::Int(value), DataType::SmallInt) => i16::try_from(value).ok().map(|_| Value::Int(value)),
+        (Value::BigInt(value), DataType::SmallInt) => {
+            i16::try_from(value).ok().map(|value| Value::Int(value.into()))
+        }
+        // What is no REAL, or perhaps not just this one, is the long way's to round.
+        (Value::Double(_), DataType::Real) => match scalar {
+            ScalarValue::Float32(_) => column_value(scalar),
+            _ => None,
+        },
+        (Value::BigInt(value), DataType::Int) => i32::try_from(value).ok().map(Value::Int),
+        (Value::Int(value), DataType::BigInt) => Some(Value::BigInt(value.into())),
+        (value, data_type) => value.is_of(data_type).then_some(value),
+    }
+}
+
+impl Point {
+    /// Adds the types of its parameters: those of the columns that they are for.
+    pub(crate) fn add_types(&self, types: &mut Types, zone: &Zone) {
+        let schema = self.table.schema();
+        let mut add = |operand: &Operand, column: usize| {
+            if let Operand::Parameter(index) = operand {
+                types.add(*index, arrow_type(schema.columns()[column].data_type, zone.name()));
+            }
+        };
+        for (operands, &column) in self.keys.iter().zip(schema.key()) {
+            operands.iter().for_each(|operand| add(operand, column));
+        }
+        if let Action::Update { assigned } = &self.action {
+            for (column, value) in assigned {
+                match value {
+                    NewValue::Is(operand) | NewValue::Sum { number: operand, .. } => add(operand, *column),
+                }
+            }
+        }
+    }
+
+    /// What it returns; `None` if it returns no rows.
+    pub(crate) fn columns(&self) -> Option<&SchemaRef> {
+        match &self.action {
+            Action::Select { schema, .. } => Some(schema),
+            Action::Update { .. } | Action::Delete => None,
+        }
+    }
+
+    /// Runs it; `None` if its values make it go the long way. Nothing was written then.
+    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
+        let Some(keys) = self.rows_keys(parameters) else { return Ok(None) };
+        match &self.action {
+            Action::Select { projection, schema } => self.read(tx, keys, projection, schema).map(Some),
+            Action::Update { assigned } => self.update(tx, &keys, assigned, parameters),
+            Action::Delete => {
+                let deleted = match keys.as_slice() {
+                    [key] => u64::from(self.table.delete(tx, key)?),
+                    keys => self.table.delete_many(tx, keys)? as u64,
+                };
+                Ok(Some(Short::Count("DELETE", deleted)))
+            }
+        }
+    }
+
+    /// The keys in order, each once.
+    fn rows_keys(&self, parameters: &[ScalarValue]) -> Option<Vec<Row>> {
+        let schema = self.table.schema();
+        let mut keys: Vec<Row> = vec![Vec::with_capacity(self.keys.len())];
+        for (operands, &column) in self.keys.iter().zip(schema.key()) {
+            let Column { data_type, modifier, .. } = schema.columns()[column];
+            let sought = |operand: &Operand| {
+                let value = operand.value(data_type, parameters)?;
+                Some(modifier.sought(&value).into_owned())
+            };
+            if let [operand] = operands.as_slice() {
+                match sought(operand)? {
+                    Value::Null => keys.clear(),
+                    value => keys.iter_mut().for_each(|key| key.push(value.clone())),
+                }
+                continue;
+            }
+            let mut values = Vec::with_capacity(operands.len());
+            for operand in operands {
+                values.push(sought(operand)?);
+            }
+            values.retain(|value| !value.is_null());
+            values.sort_unstable();
+            values.dedup();
+            let extend = |key: &Row, value: &Value| key.iter().cloned().chain([value.clone()]).collect();
+            keys = keys.iter().flat_map(|key| values.iter().map(move |value| extend(key, value))).collect();
+        }
+        Some(keys)
+    }
+
+    fn read(
+        &self,
+        tx: &Transaction,
+        keys: Vec<Row>,
+        projection: &[usize],
+        schema: &SchemaRef,
+    ) -> Result<Short> {
+        let mut columns = Columns::new(self.table.schema(), projection, Arc::clone(schema), keys.len());
+        match keys.as_slice() {
+            [key] => {
+                self.table.get_with(tx, key, |row| columns.push(&row))?;
+            }
+            keys => self.table.get_many_with(tx, keys, |_, row| columns.push(&row))?,
+        }
+        let batch = match columns.rows() {
+            0 => None,
+            _ => Some(columns.finish()?),
+        };
+        Ok(Short::Rows(Arc::clone(schema), batch))
+    }
+
+    fn update(
+        &self,
+        tx: &Transaction,
+        keys: &[Row],
+        assigned: &[(usize, NewValue)],
+        parameters: &[ScalarValue],
+    ) -> Result<Option<Short>> {
+        let mut rows = Vec::with_capacity(keys.len());
+        for old in self.table.get_many(tx, keys)?.into_iter().flatten() {
+            let mut row = old.clone();
+            for (column, value) in assigned {
+                let data_type = self.table.schema().columns()[*column].data_type;
+                let Some(value) = value.of(&old, data_type, parameters) else { return Ok(None) };
+                row[*column] = value;
+            }
+            rows.push(row);
+        }
+        self.table.upsert_many(tx, &rows)?;
+        Ok(Some(Short::Count("UPDATE", rows.len() as u64)))
+    }
+}
+
+impl NewValue {
+    /// The new value in the place of a row's; `None` if it does not fit.
+    fn of(&self, old: &Row, data_type: DataType, parameters: &[ScalarValue]) -> Option<Value> {
+        let (column, number, negated) = match self {
+            NewValue::Is(operand) => return operand.value(data_type, parameters),
+            NewValue::Sum { column, number, negated } => (*column, number, *negated),
+        };
+        Some(match (&old[column], number.value(data_type, parameters)?) {
+            (Value::Null, _) | (_, Value::Null) => Value::Null,
+            (Value::Int(a), Value::Int(b)) => Value::Int(match negated {
+                true => a.checked_sub(b)?,
+                false => a.checked_add(b)?,
+            }),
+            (Value::BigInt(a), Value::BigInt(b)) => Value::BigInt(match negated {
+                true => a.checked_sub(b)?,
+                false => a.checked_add(b)?,
+            }),
+            (Value::Double(a), Value::Double(b)) => Value::Double(if negated { a - b } else { a + b }),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! Queries: from a statement to its plan and its rows.
+//!
+//! DataFusion only ever reads: it gets queries, never DDL or DML, and its own ways to define or write tables
+//! are switched off. Memory of queries is bounded by [`query_memory`]; what exceeds it spills or fails.
+//!
+//! [`query_memory`]: crate::query_memory
+
+use crate::error::{Error, Result};
+use crate::planner::explain;
+use crate::planner::join_using;
+use crate::planner::limits;
+use crate::planner::time_travel;
+use crate::planner::translation;
+use crate::postgres::number_types;
+use crate::postgres::numbers::{self};
+use crate::session::core::SessionCore;
+use crate::session::result::{Outcome, StatementResult};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SessionState;
+use datafusion::execution::context::SQLOptions;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
+use std::sync::Arc;
+
+/// Plans a query in the session's current transaction.
+pub(crate) async fn plan_query(session: &SessionCore, statement: EngineStatement) -> Result<DataFrame> {
+    let state = session.context.state();
+    let plan = logical_plan(session, &state, statement).await?;
+    Ok(DataFrame::new(state, plan))
+}
+
+/// The plan of a query, as it was written.
+pub(crate) async fn logical_plan(
+    session: &SessionCore,
+    state: &SessionState,
+    mut statement: EngineStatement,
+) -> Result<LogicalPlan> {
+    translation::translate(&mut statement);
+    numbers::type_exponents(&mut statement);
+    time_travel::resolve(state, &session.catalog, &mut statement).await?;
+    limits::resolve(state, &mut statement).await?;
+    let plan = state.statement_to_plan(statement).await?;
+    check_reads(&plan)?;
+    Ok(number_types::typed(join_using::merged(plan)?)?)
+}
+
+/// Refuses plans that would do anything but read.
+pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
+    let read_only =
+        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    read_only.verify_plan(plan).map_err(|error| Error::Unsupported(Error::from(error).to_string()))
+}
+
+/// The columns of a query's rows.
+pub(crate) fn columns_of(statement: &EngineStatement, plan: &LogicalPlan) -> SchemaRef {
+    match statement {
+        EngineStatement::Explain(_) => explain::columns(),
+        _ => Arc::clone(plan.schema().inner()),
+    }
+}
+
+/// Starts a query, whose rows come as they are computed; EXPLAIN is done at once.
+pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> Result<Outcome> {
+    if let EngineStatement::Explain(explain) = &statement {
+        let explain = explain.clone();
+        let batches = plan_query(session, statement).await?.collect().await?;
+        return Ok(explain::result(&explain, &batches)?.stream());
+    }
+    Ok(Outcome::Rows(plan_query(session, statement).await?.execute_stream().await?))
+}
+
+/// SET and RESET of the engine's own options.
+pub(crate) async fn set(session: &SessionCore, statement: EngineStatement) -> Result<StatementResult> {
+    let plan = session.context.state().statement_to_plan(statement).await?;
+    session.context.execute_logical_plan(plan).await?;
+    Ok(StatementResult::Done { verb: "SET" })
+}

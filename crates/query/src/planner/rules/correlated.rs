@@ -1,0 +1,608 @@
+//! Subqueries that the engine cannot turn into joins are run for each different row of what they refer to.
+//!
+//! The engine joins correlated subqueries that aggregate, or stand in WHERE as EXISTS or IN, and compare columns
+//! with `=`. Tools of PostgreSQL's write others: a look-up in the SELECT list, with any condition. PostgreSQL runs
+//! these row by row, and so does this: [`CorrelatedSubqueries`] puts a function in the place of such a subquery; its
+//! arguments are the columns that it refers to, and a call substitutes their values, plans and runs what is left.
+//!
+//! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has begun to
+//!   give some: its tables are pinned when the statement is planned in that transaction ([`crate::execution::prepared`] plans
+//!   such statements for each run).
+//! - The same values are asked for once per batch.
+//! - Nothing is asked for a row whose answer does not matter: the arm of a CASE that is not taken, or a row that a
+//!   condition of the subquery rules out, which does not look into it.
+//! - More than one row where one value is wanted is an error (21000), as in PostgreSQL.
+//!
+//! Cost: planning and running the subquery for each different row; memory: one value for each in a batch.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, Result as EngineResult, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::expr::{Case, Exists, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, ColumnarValue, Expr, Filter, LogicalPlan, Operator, Projection,
+    ScalarFunctionArgs, ScalarUDFImpl, Signature, Subquery, SubqueryAlias, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_plan::collect;
+use parking_lot::RwLock;
+
+use crate::error::{Error, external};
+use crate::planner::provider::EntresolTable;
+use crate::planner::rules::subqueries::{has_subquery, narrowed, with_column};
+use crate::session::current::Current;
+
+/// The state of the session that runs the subqueries; it is there once the session is.
+pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
+
+/// The rule; it comes before the engine's own checks.
+#[derive(Debug)]
+pub(crate) struct CorrelatedSubqueries {
+    state: StateHandle,
+    current: Arc<Current>,
+}
+
+impl CorrelatedSubqueries {
+    pub(crate) fn new(state: StateHandle, current: &Arc<Current>) -> CorrelatedSubqueries {
+        CorrelatedSubqueries { state, current: Arc::clone(current) }
+    }
+
+    /// The subquery with its tables in the current transaction.
+    fn pinned(&self, plan: &Arc<LogicalPlan>) -> EngineResult<Arc<LogicalPlan>> {
+        let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
+        let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
+            LogicalPlan::TableScan(mut scan) => {
+                let provider = source_as_provider(&scan.source)?;
+                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
+                    return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+                };
+                scan.source = provider_as_source(Arc::new(table.pinned(&transaction)));
+                Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        Ok(Arc::new(pinned.data()?))
+    }
+
+    /// A function in the place of a subquery that the engine would refuse.
+    fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
+        let (kind, subquery, tested) = match &expr {
+            Expr::ScalarSubquery(subquery)
+                if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
+            {
+                (Kind::Value, subquery, None)
+            }
+            Expr::Exists(Exists { subquery, negated }) if !node.joins(subquery) => {
+                (Kind::Exists { negated: *negated }, subquery, None)
+            }
+            // The engine would take unknown for false.
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                (Kind::In { negated: *negated }, subquery, Some((**expr).clone()))
+            }
+            _ => return Ok(Transformed::no(expr)),
+        };
+        let mut columns: Vec<Column> = Vec::new();
+        let mut arguments: Vec<Expr> = tested.into_iter().collect();
+        for outer in &subquery.outer_ref_columns {
+            let Expr::OuterReferenceColumn(_, column) = outer else { continue };
+            if columns.contains(column) {
+                continue;
+            }
+            columns.push(column.clone());
+            // What this plan does not have is of a plan around it.
+            let own = node.columns.contains(column);
+            arguments.push(if own { Expr::Column(column.clone()) } else { outer.clone() });
+        }
+        let guard = match kind {
+            Kind::Value => both(guard.cloned(), ruled_out(&subquery.subquery, node)),
+            _ => guard.cloned(),
+        };
+        let guarded = guard.is_some();
+        // The engine would put a call that is computed below back into the only place that names it, where it cannot run.
+        let again: Vec<Expr> =
+            arguments.iter().filter(|argument| node.is_computed(argument)).cloned().collect();
+        let repeated = again.len();
+        arguments.extend(again);
+        arguments.extend(guard);
+        let returns = match kind {
+            Kind::Value => subquery.subquery.schema().field(0).data_type().clone(),
+            _ => DataType::Boolean,
+        };
+        let function = PerRow {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            kind,
+            plan: self.pinned(&subquery.subquery)?,
+            columns,
+            repeated,
+            guarded,
+            returns,
+            signature: match arguments.len() {
+                0 => Signature::nullary(Volatility::Volatile),
+                count => Signature::any(count, Volatility::Volatile),
+            },
+            state: Arc::clone(&self.state),
+        };
+        let function = AsyncScalarUDF::new(Arc::new(function)).into_scalar_udf();
+        Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), arguments))))
+    }
+}
+
+impl CorrelatedSubqueries {
+    /// All subqueries of an expression; `guard`: where its value matters. An expression may be deeper than a stack.
+    #[recursive::recursive]
+    fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
+        match expr {
+            Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
+                let mut changed = false;
+                let mut taken = |expr: Expr, guard: Option<&Expr>| -> EngineResult<Box<Expr>> {
+                    let replaced = self.all_replaced(expr, node, guard)?;
+                    changed |= replaced.transformed;
+                    Ok(Box::new(replaced.data))
+                };
+                let mut arms = Vec::with_capacity(when_then_expr.len());
+                for (when, then) in when_then_expr {
+                    // A condition that has a subquery itself is no guard.
+                    let plain = !has_subquery(&when)?;
+                    let within = both(guard.cloned(), plain.then(|| (*when).clone()));
+                    arms.push((taken(*when, guard)?, taken(*then, within.as_ref())?));
+                }
+                let else_expr = else_expr.map(|other| taken(*other, guard)).transpose()?;
+                let case = Expr::Case(Case { expr: None, when_then_expr: arms, else_expr });
+                Ok(if changed { Transformed::yes(case) } else { Transformed::no(case) })
+            }
+            other => other
+                .map_children(|child| self.all_replaced(child, node, guard))?
+                .transform_data(|expr| self.replaced(expr, node, guard)),
+        }
+    }
+}
+
+impl CorrelatedSubqueries {
+    fn projection(&self, projection: Projection) -> EngineResult<Transformed<LogicalPlan>> {
+        let Projection { expr, input, schema, .. } = projection;
+        let node = Node::over(&input, false);
+        let names = NamePreserver::new_for_projection();
+        let (mut changed, mut nested, mut saved) = (false, false, Vec::with_capacity(expr.len()));
+        let mut exprs = Vec::with_capacity(expr.len());
+        for expr in expr {
+            saved.push(names.save(&expr));
+            let replaced = self.all_replaced(expr, &node, None)?;
+            changed |= replaced.transformed;
+            nested |= replaced.transformed && is_nested(&replaced.data)?;
+            exprs.push(replaced.data);
+        }
+        if !changed {
+            let plan = Projection::try_new_with_schema(exprs, input, schema)?;
+            return Ok(Transformed::no(LogicalPlan::Projection(plan)));
+        }
+        let mut input = Arc::unwrap_or_clone(input);
+        if nested {
+            let mut computed = Computed::default();
+            for expr in &mut exprs {
+                *expr = computed.below(std::mem::take(expr), &mut input)?;
+            }
+        }
+        let exprs = saved.into_iter().zip(exprs).map(|(name, expr)| name.restore(expr)).collect();
+        Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(input))?)))
+    }
+
+    /// A filter: an IN by itself stays for the engine, which wants the rows for which it is true. What is run row by row is
+    /// computed in a projection below, as the engine would move it into the conditions of joins, where it cannot run.
+    fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
+        if !has_subquery(&filter.predicate)? {
+            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+        }
+        let wanted = filter.input.schema().columns();
+        let node = Node::over(&filter.input, true);
+        let mut input = Arc::unwrap_or_clone(filter.input);
+        let mut conditions = Vec::new();
+        let mut computed = Computed::default();
+        for condition in split_conjunction_owned(filter.predicate) {
+            let replaced = match condition {
+                Expr::InSubquery(InSubquery { expr, subquery, negated })
+                    if node.joins(&subquery) && !(negated && is_correlated(&subquery)) =>
+                {
+                    let tested = self.all_replaced(*expr, &node, None)?;
+                    tested.update_data(|tested| {
+                        Expr::InSubquery(InSubquery { expr: Box::new(tested), subquery, negated })
+                    })
+                }
+                other => self.all_replaced(other, &node, None)?,
+            };
+            conditions.push(computed.below(replaced.data, &mut input)?);
+        }
+        let widened = input.schema().fields().len() > wanted.len();
+        let predicate = conjunction(conditions).unwrap_or_else(|| datafusion::logical_expr::lit(true));
+        let plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?);
+        Ok(Transformed::yes(if widened { narrowed(plan, wanted)? } else { plan }))
+    }
+}
+
+/// Calls that are run row by row, computed in projections below; one in the arguments of another in one further below.
+#[derive(Default)]
+struct Computed(HashMap<Expr, Column>);
+
+impl Computed {
+    /// The expression with columns of the input in the place of such calls.
+    fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> EngineResult<Expr> {
+        let computed = expr.transform_up(|expr| {
+            if !is_run(&expr) {
+                return Ok(Transformed::no(expr));
+            }
+            if let Some(column) = self.0.get(&expr) {
+                return Ok(Transformed::yes(Expr::Column(column.clone())));
+            }
+            let (widened, column) = with_column(std::mem::take(input), expr.clone())?;
+            *input = widened;
+            self.0.insert(expr, column.clone());
+            Ok(Transformed::yes(Expr::Column(column)))
+        });
+        computed.data()
+    }
+}
+
+fn is_run(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.as_async().is_some())
+}
+
+fn contains_run(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(is_run(expr))).unwrap_or(true)
+}
+
+/// Is a call that is run row by row an argument of another?
+fn is_nested(expr: &Expr) -> EngineResult<bool> {
+    expr.exists(|outer| match outer {
+        Expr::ScalarFunction(call) if is_run(outer) => Ok(call.args.iter().any(contains_run)),
+        _ => Ok(false),
+    })
+}
+
+/// Both conditions, as far as there are any.
+fn both(one: Option<Expr>, other: Option<Expr>) -> Option<Expr> {
+    conjunction(one.into_iter().chain(other))
+}
+
+/// The conditions of a subquery that are about the outer row only: where they don't hold, it has no row.
+fn ruled_out(plan: &LogicalPlan, node: &Node) -> Option<Expr> {
+    match plan {
+        LogicalPlan::Projection(Projection { input, .. }) => ruled_out(input, node),
+        LogicalPlan::Filter(Filter { predicate, .. }) => {
+            let outer_only = |condition: &&Expr| {
+                condition.contains_outer()
+                    && !condition.any_column_refs()
+                    && !condition.is_volatile()
+                    && !has_subquery(condition).unwrap_or(true)
+            };
+            let own = split_conjunction(predicate).into_iter().filter(outer_only).filter_map(|condition| {
+                let seen = condition.clone().transform_up(|expr| match expr {
+                    Expr::OuterReferenceColumn(_, column) if node.columns.contains(&column) => {
+                        Ok(Transformed::yes(Expr::Column(column)))
+                    }
+                    other => Ok(Transformed::no(other)),
+                });
+                seen.data().ok().filter(|condition| !condition.contains_outer())
+            });
+            conjunction(own)
+        }
+        _ => None,
+    }
+}
+
+/// Where a subquery stands.
+struct Node {
+    is_filter: bool,
+    /// The columns that its expressions are computed from.
+    columns: Vec<Column>,
+    /// Columns among them that are run row by row themselves.
+    computed: Vec<Column>,
+}
+
+impl Node {
+    fn over(input: &LogicalPlan, is_filter: bool) -> Node {
+        let columns = input.schema().columns();
+        let computed = match input {
+            LogicalPlan::Projection(projection) => {
+                let exprs = projection.expr.iter().zip(&columns);
+                exprs.filter(|(expr, _)| contains_run(expr)).map(|(_, column)| column.clone()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Node { is_filter, columns, computed }
+    }
+
+    fn is_computed(&self, argument: &Expr) -> bool {
+        contains_run(argument) || argument.column_refs().iter().any(|column| self.computed.contains(column))
+    }
+
+    /// Tells whether the engine joins an EXISTS here, or an IN that is a condition by itself.
+    fn joins(&self, subquery: &Subquery) -> bool {
+        self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
+    }
+}
+
+impl AnalyzerRule for CorrelatedSubqueries {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Filter(filter) => self.filter(filter),
+            LogicalPlan::Projection(projection) => self.projection(projection),
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "correlated_subqueries"
+    }
+}
+
+/// Whether a subquery refers to the row that it stands in.
+pub(crate) fn is_correlated(subquery: &Subquery) -> bool {
+    !subquery.outer_ref_columns.is_empty()
+}
+
+/// Whether the engine joins a subquery that is a value: one aggregate over rows that are found by `column = outer`.
+fn joinable_value(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_value(input),
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, .. }) => joinable_value(input),
+        LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
+            group_expr.is_empty() && !refers(aggr_expr) && joinable_input(input)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the engine joins a subquery whose rows are looked for.
+fn joinable_rows(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Distinct(_) => {
+            plan.inputs().into_iter().all(joinable_rows)
+        }
+        LogicalPlan::Filter(Filter { input, .. }) => joinable_rows(input),
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_rows(input),
+        other => other.all_out_ref_exprs().is_empty(),
+    }
+}
+
+fn joinable_input(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(Projection { input, expr, .. }) => !refers(expr) && joinable_input(input),
+        LogicalPlan::Filter(Filter { input, predicate, .. }) => {
+            let conditions = split_conjunction(predicate);
+            conditions.into_iter().all(|condition| !condition.contains_outer() || is_equality(condition))
+                && joinable_input(input)
+        }
+        other => other.all_out_ref_exprs().is_empty(),
+    }
+}
+
+fn refers(exprs: &[Expr]) -> bool {
+    exprs.iter().any(Expr::contains_outer)
+}
+
+/// `column = outer column`
+fn is_equality(condition: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else { return false };
+    let is_outer = |expr: &Expr| matches!(expr, Expr::OuterReferenceColumn(..));
+    let is_own = |expr: &Expr| matches!(expr, Expr::Column(_));
+    (is_outer(left) && is_own(right)) || (is_own(left) && is_outer(right))
+}
+
+/// What is asked of a subquery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Value,
+    Exists { negated: bool },
+    In { negated: bool },
+}
+
+/// Each function is another.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A subquery as a function of what it refers to.
+struct PerRow {
+    number: u64,
+    kind: Kind,
+    plan: Arc<LogicalPlan>,
+    /// What the arguments stand for, behind the tested value of IN.
+    columns: Vec<Column>,
+    /// How many arguments come again behind them.
+    repeated: usize,
+    /// The last argument says for which rows the answer matters.
+    guarded: bool,
+    returns: DataType,
+    signature: Signature,
+    state: StateHandle,
+}
+
+impl std::fmt::Debug for PerRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PerRow").field("kind", &self.kind).field("columns", &self.columns).finish()
+    }
+}
+
+impl PartialEq for PerRow {
+    fn eq(&self, other: &PerRow) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for PerRow {}
+
+impl Hash for PerRow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for PerRow {
+    fn name(&self) -> &str {
+        "subquery"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(self.returns.clone())
+    }
+
+    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        Err(DataFusionError::Internal("a subquery is run, not called".into()))
+    }
+}
+
+#[async_trait]
+impl AsyncScalarUDFImpl for PerRow {
+    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let rows = arguments.number_rows;
+        let mut arrays: Vec<ArrayRef> =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+        let guard = if self.guarded { arrays.pop() } else { None };
+        arrays.truncate(arrays.len() - self.repeated);
+        let matters = |row: usize| match guard.as_ref().and_then(|guard| guard.as_boolean_opt()) {
+            Some(guard) => guard.is_valid(row) && guard.value(row),
+            None => true,
+        };
+        let state = self.state.get().and_then(Weak::upgrade);
+        let state =
+            state.ok_or_else(|| DataFusionError::Internal("a subquery outlived its session".into()))?;
+        let mut state = state.read().clone();
+        // One thread for what is small, and run often.
+        state.config_mut().options_mut().execution.target_partitions = 1;
+        let mut known: HashMap<Vec<ScalarValue>, ScalarValue> = HashMap::new();
+        let mut answers = Vec::with_capacity(rows);
+        for row in 0..rows {
+            if !matters(row) {
+                answers.push(ScalarValue::try_from(&self.returns)?);
+                continue;
+            }
+            let values: Vec<ScalarValue> = arrays
+                .iter()
+                .map(|array| ScalarValue::try_from_array(array, row))
+                .collect::<EngineResult<_>>()?;
+            let answer = match known.get(&values) {
+                Some(answer) => answer.clone(),
+                None => {
+                    let answer = self.answer(&state, &values).await?;
+                    known.insert(values, answer.clone());
+                    answer
+                }
+            };
+            answers.push(answer);
+        }
+        match answers.is_empty() {
+            true => Ok(ColumnarValue::Array(datafusion::arrow::array::new_empty_array(&self.returns))),
+            false => Ok(ColumnarValue::Array(ScalarValue::iter_to_array(answers)?)),
+        }
+    }
+}
+
+impl PerRow {
+    /// What the subquery gives for these values.
+    async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> EngineResult<ScalarValue> {
+        let (tested, outer) = match self.kind {
+            Kind::In { .. } => (values.first(), &values[1..]),
+            _ => (None, values),
+        };
+        let plan = substituted((*self.plan).clone(), &self.columns, outer)?;
+        let plan = state.optimize(&plan)?;
+        let physical = state.query_planner().create_physical_plan(&plan, state).await?;
+        let batches = collect(physical, state.task_ctx()).await?;
+        let found: usize = batches.iter().map(|batch| batch.num_rows()).sum();
+        match self.kind {
+            Kind::Exists { negated } => Ok(ScalarValue::Boolean(Some((found > 0) != negated))),
+            Kind::Value if found == 0 => ScalarValue::try_from(&self.returns),
+            Kind::Value if found > 1 => {
+                let message = "more than one row returned by a subquery used as an expression";
+                Err(external(Error::coded("21000", message)))
+            }
+            Kind::Value => {
+                let batch = batches.iter().find(|batch| batch.num_rows() == 1);
+                let column = batch.map(|batch| batch.column(0));
+                let column = column.ok_or_else(|| DataFusionError::Internal("a row is not there".into()))?;
+                ScalarValue::try_from_array(column, 0)?.cast_to(&self.returns)
+            }
+            Kind::In { negated } => {
+                let tested = tested.ok_or_else(|| DataFusionError::Internal("IN of nothing".into()))?;
+                let within = is_in(tested, batches.iter().map(|batch| batch.column(0)))?;
+                // Of an empty list nothing is unknown.
+                let known = if found == 0 { Some(false) } else { within };
+                Ok(ScalarValue::Boolean(known.map(|within| within != negated)))
+            }
+        }
+    }
+}
+
+/// Whether a value is one of these; unknown if one of the two is NULL.
+fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) -> EngineResult<Option<bool>> {
+    let mut unknown = tested.is_null();
+    for list in lists {
+        for row in 0..list.len() {
+            if list.is_null(row) {
+                unknown = true;
+            } else if !tested.is_null() {
+                let value = ScalarValue::try_from_array(list, row)?;
+                let same =
+                    value == *tested || value.cast_to(&tested.data_type()).is_ok_and(|cast| cast == *tested);
+                if same {
+                    return Ok(Some(true));
+                }
+            }
+        }
+    }
+    Ok((!unknown).then_some(false))
+}
+
+/// The plan with values in the place of what it refers to.
+fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) -> EngineResult<LogicalPlan> {
+    plan.transform_up(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let rewritten = expr.transform_up(|expr| value_of(expr, columns, values))?;
+            Ok(rewritten.update_data(|expr| name.restore(expr)))
+        })?
+        .map_data(LogicalPlan::recompute_schema)
+    })
+    .data()
+}
+
+fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> EngineResult<Transformed<Expr>> {
+    let inner = |subquery: &Subquery| -> EngineResult<Subquery> {
+        let plan = substituted((*subquery.subquery).clone(), columns, values)?;
+        let outer_ref_columns = plan.all_out_ref_exprs();
+        Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() })
+    };
+    Ok(match expr {
+        Expr::OuterReferenceColumn(field, column) => {
+            match columns.iter().position(|known| *known == column) {
+                Some(at) => Transformed::yes(Expr::Literal(values[at].clone(), None)),
+                None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+            }
+        }
+        Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(inner(&subquery)?)),
+        Expr::Exists(Exists { subquery, negated }) => {
+            Transformed::yes(Expr::Exists(Exists { subquery: inner(&subquery)?, negated }))
+        }
+        Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+            Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery: inner(&subquery)?, negated }))
+        }
+        other => Transformed::no(other),
+    })
+}

@@ -1,0 +1,50 @@
+//! ORDER BY … LIMIT by an index: the first rows come out of it in order, so nothing is sorted and little is read.
+//!
+//! Only with a limit: to sort all of a table costs less than to look up all of its rows one by one. The rule comes after
+//! the engine's own, which have put a sort over the scan.
+
+use std::sync::Arc;
+
+use datafusion::common::Result as EngineResult;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+
+use crate::planner::scan::EntresolScan;
+
+/// The largest limit for which rows are looked up one by one.
+const LIMIT_MAX: usize = 10_000;
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct IndexOrder;
+
+impl PhysicalOptimizerRule for IndexOrder {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            let ordered = node.downcast_ref::<SortExec>().and_then(|sort| {
+                let limit = sort.fetch().filter(|limit| *limit <= LIMIT_MAX)?;
+                sort.input().downcast_ref::<EntresolScan>()?.ordered_by(sort.expr(), limit)
+            });
+            match ordered {
+                Some(scan) => Ok(Transformed::yes(Arc::new(scan) as Arc<dyn ExecutionPlan>)),
+                None => Ok(Transformed::no(node)),
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "index_order"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}

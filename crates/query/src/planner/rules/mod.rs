@@ -1,0 +1,10 @@
+//! Rules beside those of DataFusion: plans that are right where its own are not.
+
+pub(crate) mod barriers;
+pub(crate) mod correlated;
+pub(crate) mod group_keys;
+pub(crate) mod index_order;
+pub(crate) mod multisets;
+pub(crate) mod single_rows;
+pub(crate) mod subqueries;
+pub(crate) mod truth_tests;

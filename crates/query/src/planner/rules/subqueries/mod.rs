@@ -1,0 +1,78 @@
+//! Subqueries in places, and with NULLs, that the engine does not know.
+//!
+//! The engine joins an IN or EXISTS that is a condition of a WHERE by itself. Elsewhere it takes a NULL for false, or has no
+//! plan. Two rules, which come before all others, leave it only what it plans rightly:
+//!
+//! - [`LiftedSubqueries`] computes those of aggregates, windows, sort keys, conditions of joins and VALUES in a projection
+//!   below.
+//! - [`Membership`] spells out IN and comparisons with ANY and ALL in projections and filters, with the three values of SQL's
+//!   logic.
+//!
+//! Correlated subqueries that are left are for [`crate::planner::rules::correlated`], which runs it row by row where it cannot be joined.
+
+mod lifted;
+mod membership;
+mod outer_joins;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Column, Result as EngineResult, Spans};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
+
+pub(crate) use self::lifted::LiftedSubqueries;
+pub(crate) use self::membership::Membership;
+
+/// Each made relation and column has a name of its own.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+fn fresh(what: &str) -> String {
+    format!("__{what}_{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_))
+}
+
+/// Does an expression have a subquery anywhere?
+pub(crate) fn has_subquery(expr: &Expr) -> EngineResult<bool> {
+    expr.exists(|expr| Ok(is_subquery(expr)))
+}
+
+fn subquery(plan: LogicalPlan) -> Subquery {
+    let outer_ref_columns = plan.all_out_ref_exprs();
+    Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }
+}
+
+fn scalar(plan: LogicalPlan) -> Expr {
+    Expr::ScalarSubquery(subquery(plan))
+}
+
+fn columns(plan: &LogicalPlan) -> impl Iterator<Item = Expr> {
+    plan.schema().columns().into_iter().map(Expr::Column)
+}
+
+/// The plan with a further column, whose name is returned.
+pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> EngineResult<(LogicalPlan, Column)> {
+    let name = fresh("value");
+    let projected: Vec<Expr> = columns(&plan).chain([expr.alias(&name)]).collect();
+    let plan = LogicalPlanBuilder::from(plan).project(projected)?.build()?;
+    Ok((plan, Column::new_unqualified(name)))
+}
+
+/// The plan with only these columns.
+pub(crate) fn narrowed(plan: LogicalPlan, wanted: Vec<Column>) -> EngineResult<LogicalPlan> {
+    LogicalPlanBuilder::from(plan).project(wanted.into_iter().map(Expr::Column))?.build()
+}
+
+/// The schemas of a changed plan anew, from the leaves up: a column may have become one that is never NULL.
+fn recomputed(changed: Transformed<LogicalPlan>) -> EngineResult<LogicalPlan> {
+    match changed.transformed {
+        true => changed
+            .data
+            .transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes))
+            .data(),
+        false => Ok(changed.data),
+    }
+}

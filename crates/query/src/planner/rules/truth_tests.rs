@@ -1,0 +1,55 @@
+//! `x IS TRUE` and its siblings as `x IS NOT DISTINCT FROM TRUE`, which they are.
+//!
+//! The engine computes them so, but says that the one is never NULL, of the other that it may be: with the two answers, plans
+//! that group by such a value are refused.
+//!
+//! `x = x` of a row around a subquery becomes `x IS NOT NULL`: where the engine joins the subquery it leaves such a
+//! condition out.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
+use datafusion::optimizer::AnalyzerRule;
+
+use crate::postgres::rewriting::rewritten;
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct TruthTests;
+
+impl AnalyzerRule for TruthTests {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        rewritten(plan, compared)
+    }
+
+    fn name(&self) -> &str {
+        "truth_tests"
+    }
+}
+
+fn compared(expr: Expr, _schema: &DFSchema) -> Transformed<Expr> {
+    let (tested, op, value) = match expr {
+        Expr::IsTrue(tested) => (tested, Operator::IsNotDistinctFrom, true),
+        Expr::IsFalse(tested) => (tested, Operator::IsNotDistinctFrom, false),
+        Expr::IsNotTrue(tested) => (tested, Operator::IsDistinctFrom, true),
+        Expr::IsNotFalse(tested) => (tested, Operator::IsDistinctFrom, false),
+        Expr::IsUnknown(tested) => return Transformed::yes(Expr::IsNull(tested)),
+        Expr::IsNotUnknown(tested) => return Transformed::yes(Expr::IsNotNull(tested)),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right })
+            if left == right && left.contains_outer() && !left.is_volatile() =>
+        {
+            return Transformed::yes(Expr::IsNotNull(left));
+        }
+        Expr::InList(InList { expr, list, negated: false })
+            if matches!(list.as_slice(), [only] if *only == *expr)
+                && expr.contains_outer()
+                && !expr.is_volatile() =>
+        {
+            return Transformed::yes(Expr::IsNotNull(expr));
+        }
+        other => return Transformed::no(other),
+    };
+    Transformed::yes(Expr::BinaryExpr(BinaryExpr { left: tested, op, right: Box::new(lit(value)) }))
+}

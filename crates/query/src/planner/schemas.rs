@@ -1,0 +1,189 @@
+//! The names that SQL knows: one catalog, `entresol`, with the schemas
+//!
+//! - `public`: the tables, views and sequences of the database; names without a schema mean it;
+//! - `entresol`: the system tables, see [`crate::catalog::system`];
+//! - `pg_catalog` and `information_schema`, see [`crate::catalog`]; the first needs not be written, and is not listed;
+//! - one for each moment of the past ([`crate::planner::time_travel`]), which only the statement that asks for it knows;
+//! - a nameless one for UPDATE and DELETE, in which tables have their hidden keys; it is not listed.
+//!
+//! Nothing is cached here: each look-up asks the tables' catalog, so that what another session has created is
+//! seen by the next statement.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::Result as EngineResult;
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::TableType;
+use entresol_tables::Error as TableError;
+use entresol_transactions::Timestamp;
+
+use crate::catalog::is_catalog_relation;
+use crate::catalog::registry::REGISTRY;
+use crate::catalog::system;
+use crate::catalog::view::{PlannedRelations, Source};
+use crate::error::external;
+use crate::planner::provider::EntresolTable;
+use crate::planner::views::Views;
+use crate::schema_names::{INFORMATION_INNER, KEYED_SCHEMA, PG_CATALOG, SCHEMA, SYSTEM_SCHEMA};
+use crate::session::current::Current;
+
+/// What the names of schemas of the past begin with; the timestamp follows.
+const PAST_SCHEMA: &str = "\u{1}as of ";
+
+/// The schema of the tables as of a moment.
+pub(crate) fn past_schema(at: Timestamp) -> String {
+    format!("{PAST_SCHEMA}{at}")
+}
+
+/// The catalog of a session.
+#[derive(Debug)]
+pub(crate) struct Names {
+    public: Arc<Tables>,
+    keyed: Arc<Tables>,
+    system: Arc<System>,
+    source: Source,
+}
+
+impl Names {
+    pub(crate) fn new(source: &Source, views: Views) -> Names {
+        let tables = |hidden_keys| {
+            Arc::new(Tables { source: source.clone(), views: views.clone(), hidden_keys, as_of: None })
+        };
+        Names {
+            public: tables(false),
+            keyed: tables(true),
+            system: Arc::new(System { source: source.clone() }),
+            source: source.clone(),
+        }
+    }
+}
+
+impl CatalogProvider for Names {
+    fn schema_names(&self) -> Vec<String> {
+        vec![SCHEMA.to_owned(), SYSTEM_SCHEMA.to_owned()]
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            SCHEMA => Some(Arc::clone(&self.public) as _),
+            KEYED_SCHEMA => Some(Arc::clone(&self.keyed) as _),
+            SYSTEM_SCHEMA => Some(Arc::clone(&self.system) as _),
+            PG_CATALOG => Some(Arc::new(Described { source: self.source.clone(), schema: PG_CATALOG })),
+            INFORMATION_INNER => {
+                Some(Arc::new(Described { source: self.source.clone(), schema: INFORMATION_INNER }))
+            }
+            name => {
+                let as_of = name.strip_prefix(PAST_SCHEMA)?.parse().ok()?;
+                Some(Arc::new(Tables {
+                    source: self.source.clone(),
+                    views: self.public.views.clone(),
+                    hidden_keys: false,
+                    as_of: Some(as_of),
+                }))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Tables {
+    source: Source,
+    views: Views,
+    hidden_keys: bool,
+    /// The moment of the tables.
+    as_of: Option<Timestamp>,
+}
+
+#[async_trait]
+impl SchemaProvider for Tables {
+    fn table_names(&self) -> Vec<String> {
+        let tables = self.source.catalog.tables();
+        tables.iter().map(|table| table.name().to_owned()).chain(self.views.names()).collect()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if is_catalog_relation(name)
+            && let Some(relation) = REGISTRY.find(PG_CATALOG, name)
+        {
+            return relation.provider(&self.source).map(Some);
+        }
+        match self.source.catalog.table(name) {
+            Ok(table) => {
+                let (catalog, mut current) =
+                    (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
+                if let Some(at) = self.as_of {
+                    current = Arc::new(Current::default());
+                    current.set(Some(catalog.begin_as_of(at).map_err(external)?));
+                }
+                let settings = self.source.facts.settings();
+                let zone = settings.value("TimeZone");
+                Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
+            }
+            Err(TableError::NoSuchTable { .. }) => Ok(None),
+            Err(TableError::WrongKind { .. }) if !self.hidden_keys => self.views.relation(name).await,
+            Err(error) => Err(external(error)),
+        }
+    }
+
+    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+        let kind = if self.views.is_view(name) { TableType::View } else { TableType::Base };
+        Ok(self.table_exist(name).then_some(kind))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        let catalog = &self.source.catalog;
+        catalog.table(name).is_ok() || (!self.hidden_keys && catalog.relation_kind(name).is_some())
+    }
+}
+
+/// A schema whose relations are computed.
+#[derive(Debug)]
+struct Described {
+    source: Source,
+    schema: &'static str,
+}
+
+#[async_trait]
+impl SchemaProvider for Described {
+    fn table_names(&self) -> Vec<String> {
+        REGISTRY.of_schema(self.schema).iter().map(|relation| relation.name.to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        REGISTRY.find(self.schema, name).map(|relation| relation.provider(&self.source)).transpose()
+    }
+
+    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+        Ok(self.table_exist(name).then_some(TableType::View))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        REGISTRY.find(self.schema, name).is_some()
+    }
+}
+
+#[derive(Debug)]
+struct System {
+    source: Source,
+}
+
+#[async_trait]
+impl SchemaProvider for System {
+    fn table_names(&self) -> Vec<String> {
+        system::TABLES.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        system::table(&self.source, name)
+    }
+
+    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+        Ok(self.table_exist(name).then_some(TableType::View))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        system::TABLES.contains(&name)
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading the past: `FROM t FOR SYSTEM_TIME AS OF moment`, blocks in the past, and what can be asked for.
+//!
+//! A moment is a time (anything that is a timestamp, a date, or a text that is one, without a column), or `TRANSACTION n`, the
+//! number of a commit. A time without zone is one of the session's zone. It is computed once, before the query is planned, in the
+//! statement's transaction; then the table's name is replaced by one in a schema of that moment ([`crate::planner::schemas`]), whose
+//! tables read in a transaction of their own. So one statement may read several moments, and the present.
+//!
+//! # Invariants
+//! - No index and no kept plan is used for the past: indexes have none, and a plan may rely on rules (NOT NULL, UNIQUE) that came
+//!   later.
+//! - Rows are read through the table's columns of today; but for the key all of them may be NULL.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableVersion,
+    Value as Literal, VisitorMut,
+};
+
+use crate::parser::visit::walk_mut;
+use entresol_tables::Catalog;
+use entresol_transactions::Timestamp;
+
+use crate::error::{Error, Result};
+use crate::parser::dialect::TRANSACTION;
+use crate::parser::names::table_name;
+use crate::parser::statement::query_statement;
+use crate::parser::statement::template;
+use crate::planner::schemas::past_schema;
+use crate::schema_names::CATALOG;
+use crate::session::current::Current;
+
+/// Does a statement ask for the past of a table?
+pub(crate) fn is_asked(statement: &EngineStatement) -> bool {
+    !moments_of(&mut statement.clone(), |_| None).is_empty()
+}
+
+/// The statement as if it asked for the present: its columns are the same.
+pub(crate) fn without(statement: &mut EngineStatement) {
+    moments_of(statement, |table| {
+        present(table);
+        None
+    });
+}
+
+fn present(table: &mut TableFactor) {
+    if let TableFactor::Table { version, .. } = table {
+        *version = None;
+    }
+}
+
+/// Computes the moments that a statement asks for, and puts tables of those moments in the place of its tables.
+pub(crate) async fn resolve(
+    state: &SessionState,
+    catalog: &Catalog,
+    statement: &mut EngineStatement,
+) -> Result<()> {
+    let moments = moments_of(statement, |_| None);
+    if moments.is_empty() {
+        return Ok(());
+    }
+    let mut computed = Vec::with_capacity(moments.len());
+    for moment in moments {
+        computed.push(compute(state, &moment?).await?);
+    }
+    let mut next = computed.into_iter();
+    let replaced = moments_of(statement, |table| match next.next() {
+        Some(at) => past_table(catalog, table, at).err(),
+        None => Some(Error::Internal("a moment was not computed".into())),
+    });
+    replaced.into_iter().try_for_each(|moment| moment.map(drop))
+}
+
+/// The tables with moments, in order: calls `f` with each, which may change it, and returns the moments.
+fn moments_of(
+    statement: &mut EngineStatement,
+    mut f: impl FnMut(&mut TableFactor) -> Option<Error>,
+) -> Vec<Result<Expr>> {
+    let mut moments = Vec::new();
+    let Some(statement) = crate::parser::statement::inner_mut(statement) else { return moments };
+    let mut visitor = Moments(|table: &mut TableFactor| {
+        let TableFactor::Table { version: Some(version), .. } = table else { return };
+        let moment = match version {
+            TableVersion::ForSystemTimeAsOf(moment) => Ok(moment.clone()),
+            other => Err(Error::unsupported(format!("{other}: write FOR SYSTEM_TIME AS OF"))),
+        };
+        moments.push(match f(table) {
+            Some(error) => Err(error),
+            None => moment,
+        });
+    });
+    let _ = walk_mut(statement, &mut visitor);
+    moments
+}
+
+struct Moments<F>(F);
+
+impl<F: FnMut(&mut TableFactor)> VisitorMut for Moments<F> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
+        (self.0)(table);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Replaces a table by that of a moment.
+fn past_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Result<()> {
+    present(table);
+    let TableFactor::Table { name, alias, .. } = table else {
+        return Err(Error::Internal("only tables have a past".into()));
+    };
+    let own = table_name(name)
+        .map_err(|_| Error::unsupported(format!("FOR SYSTEM_TIME of {name}: only tables have a past")))?;
+    // Who is not there is reported under its own name.
+    catalog.table(&own)?;
+    let quoted = |name: &str| Ident::with_quote('"', name);
+    *name = ObjectName::from(vec![quoted(CATALOG), quoted(&past_schema(at)), quoted(&own)]);
+    alias.get_or_insert_with(|| TableAlias {
+        explicit: true,
+        name: quoted(&own),
+        columns: Vec::new(),
+        at: None,
+    });
+    Ok(())
+}
+
+/// The timestamp that a moment stands for.
+pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Timestamp> {
+    if let Expr::Prefixed { prefix, value } = moment
+        && prefix.value.eq_ignore_ascii_case(TRANSACTION)
+    {
+        let number = match value.as_ref() {
+            Expr::Value(value) => match &value.value {
+                Literal::Number(number, _) => number.to_string().parse().ok(),
+                _ => None,
+            },
+            // The value of a parameter.
+            Expr::Nested(inner) => inner.to_string().parse().ok(),
+            _ => None,
+        };
+        return number.ok_or_else(|| Error::coded("22023", format!("{value} is not the number of a commit")));
+    }
+    let mut query: Query = template()?;
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return Err(Error::Internal("the template of queries is none".into()));
+    };
+    select.from.clear();
+    select.projection = vec![SelectItem::UnnamedExpr(moment.clone())];
+    let plan = state.statement_to_plan(query_statement(Box::new(query))).await?;
+    let batches = DataFrame::new(state.clone(), plan).collect().await?;
+    let batch = batches.iter().find(|batch| batch.num_rows() == 1);
+    let column = batch.filter(|batch| batch.num_columns() == 1).map(|batch| batch.column(0));
+    let column = column.ok_or_else(|| Error::coded("22023", format!("AS OF {moment} is not one moment")))?;
+    let value = ScalarValue::try_from_array(column, 0)?;
+    if value.is_null() {
+        return Err(Error::coded("22004", format!("AS OF {moment} is NULL")));
+    }
+    let is_time =
+        matches!(value.data_type(), ArrowType::Timestamp(..) | ArrowType::Date32 | ArrowType::Date64);
+    if !is_time && !value.data_type().is_string() {
+        let found = value.data_type();
+        let message =
+            format!("AS OF {moment} is no time but {found}; the number of a commit is TRANSACTION n");
+        return Err(Error::coded("42804", message));
+    }
+    let zone = state.config_options().execution.time_zone.clone().unwrap_or_else(|| "+00:00".to_owned());
+    // A time without zone is one of the session's.
+    let zoned = ArrowType::Timestamp(TimeUnit::Nanosecond, Some(zone.into()));
+    match value.cast_to(&zoned) {
+        Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => {
+            u64::try_from(nanos).map_err(|_| Error::coded("22008", format!("AS OF {moment}: before 1970")))
+        }
+        _ => Err(Error::coded("22007", format!("AS OF {moment}: {value} is no time"))),
+    }
+}
+
+/// The functions of this module: `entresol_current_commit()`, the moment that the statement sees.
+pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, current: &Arc<Current>) {
+    let (catalog, current) = (Arc::clone(catalog), Arc::clone(current));
+    let call = move |_: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
+        let transaction = current.get(&catalog)?;
+        let seen = transaction.as_of().unwrap_or(transaction.snapshot());
+        Ok(ColumnarValue::Scalar(ScalarValue::Int64(i64::try_from(seen).ok())))
+    };
+    let name = "entresol_current_commit";
+    context.register_udf(create_udf(name, Vec::new(), ArrowType::Int64, Volatility::Stable, Arc::new(call)));
+}

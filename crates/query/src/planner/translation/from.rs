@@ -1,0 +1,104 @@
+//! What stands in FROM: tables of the catalog's schemas, and functions.
+
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
+    TableFactor,
+};
+
+use super::types::system_name;
+use crate::parser::names::identifier;
+use crate::parser::statement::query_of;
+use crate::schema_names::CATALOG;
+use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG};
+
+pub(super) fn alias_named(name: &str) -> TableAlias {
+    TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
+}
+
+/// Tables of the catalog's schemas, and functions in FROM.
+pub(super) fn table(factor: &mut TableFactor) {
+    if let TableFactor::UNNEST { with_ordinality: true, .. } = factor {
+        numbered(factor);
+        return;
+    }
+    let TableFactor::Table { name, alias, args, .. } = factor else { return };
+    let qualified = name.0.first().and_then(ObjectNamePart::as_ident);
+    if name.0.len() == 3 && qualified.is_some_and(|first| first.value.eq_ignore_ascii_case(CATALOG)) {
+        name.0.remove(0);
+    }
+    let schema = (name.0.len() == 2).then(|| name.0[0].as_ident()).flatten();
+    let in_information = schema.is_some_and(|schema| schema.value.eq_ignore_ascii_case(INFORMATION_SCHEMA));
+    match args {
+        None if in_information => {
+            let Some(last) = system_name(name) else { return };
+            name.0[0] = ObjectNamePart::Identifier(Ident::with_quote('"', INFORMATION_INNER));
+            alias.get_or_insert_with(|| alias_named(&last));
+        }
+        None => {}
+        Some(arguments) => {
+            let Some(function) = system_name(name) else { return };
+            if function == "pg_get_keywords" {
+                *name = ObjectName::from(vec![Ident::new(PG_CATALOG), Ident::new(&function)]);
+                *args = None;
+                return;
+            }
+            *name = ObjectName::from(vec![Ident::new(&function)]);
+            let constant = arguments.args.iter().all(|argument| {
+                let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { return false };
+                match value {
+                    Expr::UnaryOp { expr, .. } => matches!(**expr, Expr::Value(_)),
+                    value => matches!(value, Expr::Value(_)),
+                }
+            });
+            let list = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let value = match function.as_str() {
+                "generate_series" if !constant => format!("unnest(generate_series({list}))"),
+                "unnest" => format!("unnest({list})"),
+                // The engine's own.
+                "generate_series" | "range" => return,
+                // One row with its value.
+                other => format!("{other}({list})"),
+            };
+            let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
+            let column = alias.as_ref().and_then(|alias| alias.columns.first());
+            let column = column.map_or_else(|| shown.clone(), |column| identifier(&column.name));
+            let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+            let (shown, column) = (quoted(&shown), quoted(&column));
+            let text = format!("SELECT 1 FROM (SELECT {value} AS {column}) AS {shown}");
+            if let Some(derived) = first_factor(&text) {
+                *factor = derived;
+            }
+        }
+    }
+}
+
+/// `unnest(a, b) WITH ORDINALITY t(x, y, n)`
+pub(super) fn numbered(factor: &mut TableFactor) {
+    let TableFactor::UNNEST { alias: Some(alias), array_exprs, .. } = factor else { return };
+    let Some(first) = array_exprs.first() else { return };
+    let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+    let named = |at: usize, otherwise: &str| {
+        let column = alias.columns.get(at).map(|column| identifier(&column.name));
+        quoted(&column.unwrap_or_else(|| otherwise.to_owned()))
+    };
+    let table = identifier(&alias.name);
+    let values =
+        array_exprs.iter().enumerate().map(|(at, list)| format!("unnest({list}) AS {}", named(at, &table)));
+    let mut items: Vec<String> = values.collect();
+    let places = format!("unnest(generate_series(1, CAST(array_length({first}) AS BIGINT)))");
+    items.push(format!("{places} AS {}", named(array_exprs.len(), "ordinality")));
+    if let Some(derived) =
+        first_factor(&format!("SELECT 1 FROM (SELECT {}) AS {}", items.join(", "), quoted(&table)))
+    {
+        *factor = derived;
+    }
+}
+
+/// What stands behind FROM.
+pub(super) fn first_factor(text: &str) -> Option<TableFactor> {
+    let EngineStatement::Statement(statement) = query_of(text).ok()? else { return None };
+    let Statement::Query(mut query) = *statement else { return None };
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    (!select.from.is_empty()).then(|| select.from.swap_remove(0).relation)
+}

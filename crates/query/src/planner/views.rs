@@ -1,0 +1,308 @@
+//! Views as the planner sees them: their text is planned when they are used, in the statement's transaction.
+//!
+//! ```text
+//!   FROM v ─▶ schemas ─▶ Views::relation ─▶ plan of v's text ─▶ named as v's columns ─▶ inlined into the query
+//!                                              │ FROM t
+//!                                              ▼
+//!                                           Scope: t, with the columns that it had when v was made
+//! ```
+//!
+//! - A view is text. Names in it mean what they mean everywhere; only `*` could mean more than it did, and does not,
+//!   because the scope hides what relations have gained since.
+//! - Nothing is cached: a view is planned again by each statement, as tables are looked up again. Prepared statements are
+//!   planned again when the catalog changes.
+//! - Views may be over views, [`VIEW_DEPTH_MAX`] deep.
+//! - A sequence is a relation of one row: `last_value`, `log_cnt`, `is_called`.
+//!
+//! Cost: parsing and planning of the text for each use. Memory: the plan, which becomes part of the statement's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Int64Array};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
+};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, TableReference};
+use datafusion::datasource::{MemTable, ViewTable, provider_as_source};
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
+use datafusion::prelude::SessionContext;
+use entresol_tables::{Catalog, ReadColumn, RelationKind, View, ViewRead};
+use parking_lot::{Mutex, RwLock};
+
+use crate::catalog::view::PlannedRelations;
+use crate::error::{Error, Result, external};
+use crate::parser::statement::query_of;
+use crate::planner::join_using::merged;
+use crate::planner::translation;
+use crate::postgres::number_types::typed;
+use crate::postgres::numbers;
+use crate::schema_names::{CATALOG, SCHEMA};
+
+/// How deep views may lie over each other.
+pub const VIEW_DEPTH_MAX: usize = 32;
+
+/// Plans the views of a session.
+#[derive(Clone)]
+pub(crate) struct Views {
+    catalog: Arc<Catalog>,
+    /// The engine's state; it owns this.
+    state: Weak<RwLock<SessionState>>,
+}
+
+impl fmt::Debug for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Views").finish_non_exhaustive()
+    }
+}
+
+impl Views {
+    /// Those of an engine.
+    pub(crate) fn new(catalog: &Arc<Catalog>, context: &SessionContext) -> Views {
+        Views { catalog: Arc::clone(catalog), state: context.state_weak_ref() }
+    }
+
+    /// The names of the views.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.catalog.views().iter().map(|view| view.name().to_owned()).collect()
+    }
+
+    /// Whether a name is a view's.
+    pub(crate) fn is_view(&self, name: &str) -> bool {
+        self.catalog.relation_kind(name) == Some(RelationKind::View)
+    }
+}
+
+#[async_trait]
+impl PlannedRelations for Views {
+    async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+        let state = Arc::new(self.state.upgrade().ok_or_else(closed)?.read().clone());
+        relation(&self.catalog, &state, name, 0).await.map_err(external)
+    }
+}
+
+/// Planning in a session that is gone.
+fn closed() -> DataFusionError {
+    external(Error::Internal("a view is planned in a session that is closed".into()))
+}
+
+async fn relation(
+    catalog: &Arc<Catalog>,
+    state: &Arc<SessionState>,
+    name: &str,
+    depth: usize,
+) -> Result<Option<Arc<dyn TableProvider>>> {
+    match catalog.relation_kind(name) {
+        Some(RelationKind::View) => {
+            let view = catalog.view(name)?;
+            let plan = planned(catalog, state, &view, depth).await?;
+            let query = view.definition().query.clone();
+            Ok(Some(Arc::new(ViewTable::new(plan, Some(query)))))
+        }
+        Some(RelationKind::Sequence) => Ok(Some(sequence(catalog, name)?)),
+        _ => Ok(None),
+    }
+}
+
+/// The one row of a sequence, as of now.
+fn sequence(catalog: &Catalog, name: &str) -> Result<Arc<dyn TableProvider>> {
+    let status = catalog.sequence(name)?.status();
+    let ready = i64::try_from(status.ready).unwrap_or(i64::MAX);
+    let columns: [(&str, ArrayRef); 3] = [
+        ("last_value", Arc::new(Int64Array::from(vec![status.position.last]))),
+        ("log_cnt", Arc::new(Int64Array::from(vec![ready]))),
+        ("is_called", Arc::new(BooleanArray::from(vec![status.position.called]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns)?;
+    Ok(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?))
+}
+
+/// The plan of a view, with its own column names.
+pub(crate) async fn planned(
+    catalog: &Arc<Catalog>,
+    state: &Arc<SessionState>,
+    view: &View,
+    depth: usize,
+) -> Result<LogicalPlan> {
+    if depth >= VIEW_DEPTH_MAX {
+        let message =
+            format!("view {} lies under {depth} others, at most {VIEW_DEPTH_MAX} are possible", view.name());
+        return Err(Error::coded("54001", message));
+    }
+    let definition = view.definition();
+    let (plan, _) = scoped(catalog, state, &definition.query, Some(&definition.reads), depth).await?;
+    named(plan, &definition.columns)
+}
+
+/// Gives names to the columns of a plan.
+pub(crate) fn named(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    if columns.len() != names.len() {
+        return Err(Error::Internal(format!("a view of {} columns has {}", names.len(), columns.len())));
+    }
+    let columns = columns.into_iter().zip(names).map(|(column, name)| Expr::Column(column).alias(name));
+    Ok(LogicalPlanBuilder::from(plan).project(columns.collect::<Vec<_>>())?.build()?)
+}
+
+/// Plans a text in a scope of its own: with the columns that `reads` has, or all of them. Says what the text reads.
+async fn scoped(
+    catalog: &Arc<Catalog>,
+    state: &Arc<SessionState>,
+    query: &str,
+    reads: Option<&[ViewRead]>,
+    depth: usize,
+) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
+    let mut statement = query_of(query)?;
+    translation::translate(&mut statement);
+    numbers::type_exponents(&mut statement);
+    let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;
+    let hidden = reads.map(|reads| {
+        let columns = |read: &ViewRead| read.columns.iter().map(|column| column.name.clone()).collect();
+        reads.iter().map(|read| (read.relation.clone(), columns(read))).collect()
+    });
+    // Views under this one see what their own scope shows them, and nothing of this one's.
+    let base = match names.downcast_ref::<ScopedNames>() {
+        Some(scoped) => Arc::clone(&scoped.base),
+        None => names,
+    };
+    let public = base.schema(SCHEMA).ok_or_else(closed)?;
+    let scope = Arc::new(Scope {
+        catalog: Arc::clone(catalog),
+        public,
+        state: Arc::clone(state),
+        columns: hidden,
+        read: Mutex::default(),
+        depth,
+    });
+    let list = MemoryCatalogProviderList::new();
+    list.register_catalog(CATALOG.to_owned(), Arc::new(ScopedNames { base, scope: Arc::clone(&scope) }));
+    let context = SessionContext::new_with_state(SessionState::clone(state));
+    context.register_catalog_list(Arc::new(list));
+    let plan = typed(merged(context.state().statement_to_plan(statement).await?)?)?;
+    let read = std::mem::take(&mut *scope.read.lock());
+    Ok((plan, read))
+}
+
+/// Plans the query of a view to be, and finds what it reads.
+pub(crate) async fn analysed(
+    catalog: &Arc<Catalog>,
+    state: &Arc<SessionState>,
+    query: &str,
+) -> Result<(LogicalPlan, Vec<ViewRead>)> {
+    let (plan, read) = scoped(catalog, state, query, None, 0).await?;
+    let names = column_names(&plan)?;
+    let column = |name: String| ReadColumn { used: names.contains(&name), name };
+    let reads = read
+        .into_iter()
+        .map(|(relation, columns)| ViewRead { relation, columns: columns.into_iter().map(column).collect() });
+    Ok((plan, reads.collect()))
+}
+
+/// The names of all columns that are mentioned anywhere in a plan, which was not optimised: what a query needs is among
+/// them, whatever relation has it.
+fn column_names(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::Column(column) | Expr::OuterReferenceColumn(_, column) = expr {
+                    names.insert(column.name.clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(names)
+}
+
+/// The catalog as the text of a view sees it.
+#[derive(Debug)]
+struct ScopedNames {
+    base: Arc<dyn CatalogProvider>,
+    scope: Arc<Scope>,
+}
+
+impl CatalogProvider for ScopedNames {
+    fn schema_names(&self) -> Vec<String> {
+        self.base.schema_names()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match name {
+            SCHEMA => Some(Arc::clone(&self.scope) as _),
+            name => self.base.schema(name),
+        }
+    }
+}
+
+/// The relations as the text of a view sees them.
+struct Scope {
+    catalog: Arc<Catalog>,
+    public: Arc<dyn SchemaProvider>,
+    state: Arc<SessionState>,
+    /// What relations show; all of it if `None`.
+    columns: Option<BTreeMap<String, Vec<String>>>,
+    /// What was asked for, with all columns.
+    read: Mutex<BTreeMap<String, Vec<String>>>,
+    depth: usize,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for Scope {
+    fn table_names(&self) -> Vec<String> {
+        self.public.table_names()
+    }
+
+    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+        let under = relation(&self.catalog, &self.state, name, self.depth + 1).await.map_err(external)?;
+        let found = match under {
+            Some(found) => Some(found),
+            None => self.public.table(name).await?,
+        };
+        let Some(found) = found else { return Ok(None) };
+        let schema = found.schema();
+        let all: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        self.read.lock().insert(name.to_owned(), all);
+        match self.columns.as_ref().and_then(|columns| columns.get(name)) {
+            Some(columns) => narrowed(name, found, columns).map(Some),
+            None => Ok(Some(found)),
+        }
+    }
+
+    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+        self.public.table_type(name).await
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.public.table_exist(name)
+    }
+}
+
+/// A relation with some of its columns.
+fn narrowed(
+    name: &str,
+    whole: Arc<dyn TableProvider>,
+    columns: &[String],
+) -> EngineResult<Arc<dyn TableProvider>> {
+    let schema = whole.schema();
+    let shown: Vec<usize> =
+        (0..schema.fields().len()).filter(|&at| columns.contains(schema.field(at).name())).collect();
+    if shown.len() == schema.fields().len() {
+        return Ok(whole);
+    }
+    let source = provider_as_source(whole);
+    let plan = LogicalPlanBuilder::scan(TableReference::bare(name), source, Some(shown))?.build()?;
+    Ok(Arc::new(ViewTable::new(plan, None)))
+}

@@ -1,0 +1,405 @@
+//! Plans that stop and give way: a query that was stopped computes no further batch, and none holds its thread for long.
+//!
+//! The engine lets leaves give way after so many batches. That is not enough: a join makes many batches of one, and one whose
+//! condition nothing meets makes none for seconds. So the last rule of the physical optimizer wraps every node:
+//!
+//! - before and after each batch the wrapper looks whether the statement is stopped ([`crate::session::cancellation`]);
+//! - a stream that has held its thread for [`TURN_MAX`] gives way, by the clock and not by a count of batches;
+//! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no pair meets one, a turn
+//!   lasts for seconds, so the runtime gets another thread then to go on with;
+//! - once the rows of a plan are dropped, what still computes for it on other threads stops.
+//!
+//! The wrapper is the node itself for everything else, EXPLAIN included.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result as EngineResult, Statistics};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, InvariantLevel};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
+use entresol_transactions::Interrupt;
+use futures::{Stream, StreamExt};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::error::{Result, external};
+use crate::planner::scan::EntresolScan;
+use crate::session::cancellation::Running;
+
+/// How long a stream computes before others get a turn.
+const TURN_MAX: Duration = Duration::from_millis(10);
+
+thread_local! {
+    /// When the turn began in which this thread computes rows.
+    static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The outermost stream that is asked in a turn; its end ends the turn.
+struct Turn {
+    is_outermost: bool,
+}
+
+impl Turn {
+    fn at(now: Instant) -> Turn {
+        let is_outermost = TURN_BEGAN.get().is_none();
+        if is_outermost {
+            TURN_BEGAN.set(Some(now));
+        }
+        Turn { is_outermost }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            TURN_BEGAN.set(None);
+        }
+    }
+}
+
+/// Lets the runtime go on with another thread if this one has been computing for long in one turn: it may be the one that looks
+/// at sockets and clocks.
+fn give_way_to_others() {
+    if TURN_BEGAN.get().is_some_and(|began| began.elapsed() > TURN_MAX)
+        && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    {
+        // Once the other thread has begun, the rest of the turn runs beside it.
+        tokio::task::block_in_place(|| std::thread::sleep(HAND_OVER));
+        TURN_BEGAN.set(Some(Instant::now()));
+    }
+}
+
+/// Time that another thread needs to begin; a hundredth of a turn.
+const HAND_OVER: Duration = Duration::from_micros(100);
+
+/// A query that runs: the statement that it belongs to at the moment, and whether somebody still wants its rows.
+#[derive(Debug)]
+pub(crate) struct Query {
+    running: Arc<Running>,
+    dropped: AtomicBool,
+}
+
+impl Query {
+    /// An error if the query is to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(entresol_transactions::Error::Interrupted(Interrupt::Disconnected).into());
+        }
+        self.running.check()
+    }
+}
+
+/// The rule; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Interruptible {
+    running: Arc<Running>,
+}
+
+impl Interruptible {
+    /// The rule for the plans of a session.
+    pub(crate) fn new(running: &Arc<Running>) -> Interruptible {
+        Interruptible { running: Arc::clone(running) }
+    }
+}
+
+impl PhysicalOptimizerRule for Interruptible {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let query = Arc::new(Query { running: Arc::clone(&self.running), dropped: AtomicBool::new(false) });
+        let wrapped = plan.transform_up(|node| {
+            let node = with_checked_condition(node, &query)?;
+            Ok(Transformed::yes(Watched::over(node, &query, false)))
+        });
+        Ok(Watched::over(wrapped.data()?, &query, true))
+    }
+
+    fn name(&self) -> &str {
+        "interruptible"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The node with what it computes over and over inside of one batch made to look whether it is to stop.
+fn with_checked_condition(
+    node: Arc<dyn ExecutionPlan>,
+    query: &Arc<Query>,
+) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    let checked = |filter: &JoinFilter| {
+        let condition = Condition { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+        let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
+        Some(JoinFilter::new(Arc::new(condition), columns, schema))
+    };
+    if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(checked(filter)).build()?));
+    }
+    if let Some(join) = node.downcast_ref::<HashJoinExec>()
+        && let Some(filter) = join.filter()
+    {
+        return join.builder().with_filter(checked(filter)).build_exec();
+    }
+    if let Some(scan) = node.downcast_ref::<EntresolScan>() {
+        return Ok(Arc::new(scan.within(query)));
+    }
+    Ok(node)
+}
+
+/// A node that stops and gives way.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn ExecutionPlan>,
+    query: Arc<Query>,
+    /// True for the node that gives the rows of the query.
+    is_root: bool,
+}
+
+impl Watched {
+    fn over(inner: Arc<dyn ExecutionPlan>, query: &Arc<Query>, is_root: bool) -> Arc<dyn ExecutionPlan> {
+        Arc::new(Watched { inner, query: Arc::clone(query), is_root })
+    }
+
+    fn again(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Watched::over(inner, &self.query, self.is_root)
+    }
+}
+
+impl DisplayAs for Watched {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as(t, f)
+    }
+}
+
+impl ExecutionPlan for Watched {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.inner.as_ref())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn check_invariants(&self, check: InvariantLevel) -> EngineResult<()> {
+        self.inner.check_invariants(check)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.inner.dynamic_expressions_produced()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inner.children()
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self.again(Arc::clone(&self.inner).replace_children(children, options)?))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
+    ) -> EngineResult<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+
+    // Required by the trait, superseded by `replace_children`.
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let inner = Arc::clone(&self.inner);
+        let replaced =
+            datafusion::physical_plan::execution_plan::replace_children_if_necessary(inner, children);
+        Ok(self.again(replaced?))
+    }
+
+    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self.again(Arc::clone(&self.inner).reset_state()?))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        self.query.check().map_err(external)?;
+        let rows = self.inner.execute(partition, context)?;
+        Ok(Box::pin(WatchedRows {
+            rows,
+            query: Arc::clone(&self.query),
+            is_wanted: self.is_root,
+            turn: None,
+        }))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.inner.metrics()
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> EngineResult<Arc<Statistics>> {
+        self.inner.statistics_from_inputs(inputs, arguments)
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.inner.child_stats_requests(partition)
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.inner.fetch()
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.inner.cardinality_effect()
+    }
+
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(self.again(self.inner.with_new_state(state)?))
+    }
+}
+
+/// The rows of a [`Watched`] node.
+struct WatchedRows {
+    rows: SendableRecordBatchStream,
+    query: Arc<Query>,
+    /// It gives the rows of the query, and has not come to their end.
+    is_wanted: bool,
+    /// When it was first asked since it last gave way.
+    turn: Option<Instant>,
+}
+
+impl Stream for WatchedRows {
+    type Item = EngineResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Err(error) = self.query.check() {
+            return Poll::Ready(Some(Err(external(error))));
+        }
+        let now = Instant::now();
+        let _turn = Turn::at(now);
+        let began = *self.turn.get_or_insert(now);
+        if now.duration_since(began) > TURN_MAX {
+            self.turn = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let polled = self.rows.poll_next_unpin(context);
+        match &polled {
+            Poll::Pending => self.turn = None,
+            Poll::Ready(Some(Ok(_))) => {}
+            // One of several streams of the query's rows may end long before the others.
+            Poll::Ready(_) => self.is_wanted = false,
+        }
+        polled
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl RecordBatchStream for WatchedRows {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+}
+
+impl Drop for WatchedRows {
+    fn drop(&mut self) {
+        if self.is_wanted {
+            self.query.dropped.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The condition of a join, which looks whether the query is to stop before it computes.
+#[derive(Debug)]
+struct Condition {
+    inner: Arc<dyn PhysicalExpr>,
+    query: Arc<Query>,
+}
+
+impl PartialEq for Condition {
+    fn eq(&self, other: &Condition) -> bool {
+        self.inner.eq(&other.inner)
+    }
+}
+
+impl Eq for Condition {}
+
+impl Hash for Condition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl PhysicalExpr for Condition {
+    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
+        self.inner.return_field(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+        self.query.check().map_err(external)?;
+        give_way_to_others();
+        self.inner.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.inner]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
+        Ok(Arc::new(Condition { inner, query: Arc::clone(&self.query) }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_sql(f)
+    }
+}

@@ -1,0 +1,18 @@
+//! PostgreSQL's types, settings, time zones, arithmetic and functions, over DataFusion.
+//!
+//! Rules and functions by which values are those of PostgreSQL: they depend on the parser at most, and on no session.
+
+pub(crate) mod char_padding;
+pub(crate) mod decimal_division;
+pub(crate) mod functions;
+pub(crate) mod intervals;
+pub(crate) mod number_types;
+pub(crate) mod numbers;
+pub(crate) mod overflow;
+pub(crate) mod pg_types;
+pub(crate) mod ranks;
+pub(crate) mod rewriting;
+pub(crate) mod settings;
+pub(crate) mod time_zones;
+pub(crate) mod to_char;
+pub(crate) mod types;

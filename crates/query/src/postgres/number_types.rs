@@ -1,0 +1,294 @@
+//! Numbers have the types of PostgreSQL, from the moment that a statement is planned: clients are told of them.
+//!
+//! | written | the engine's | here, and in PostgreSQL |
+//! | --- | --- | --- |
+//! | `1` | BIGINT | INT; a larger one BIGINT, then NUMERIC |
+//! | `x / y` of exact numbers | four more digits | [`crate::postgres::decimal_division`] |
+//! | `avg(int)`, `avg(numeric)` | DOUBLE, four more digits | NUMERIC: the sum divided by the count |
+//! | `sum(bigint)` | BIGINT, which wraps | NUMERIC |
+//! | `row_number()`, `rank()`, `dense_rank()`, `ntile()` | unsigned | BIGINT: [`crate::postgres::ranks`] |
+//!
+//! Integers within a recursive query keep the engine's types: its rows go round in a relation that has them already.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as EngineResult, ScalarValue, Spans};
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, Exists, InSubquery, SetComparison, WindowFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
+    Subquery, Union, Values, Window, WindowFunctionDefinition, cast,
+};
+
+use crate::postgres::decimal_division::{Exact, exact_type};
+
+/// All BIGINTs, and room for as many of them as there may be rows.
+const SUMMED: DataType = DataType::Decimal128(19, 0);
+
+/// The plan with numbers of these types.
+pub(crate) fn typed(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+    retyped(plan, &[])
+}
+
+/// `outer` is what the queries around have, the nearest last.
+#[recursive::recursive]
+fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan> {
+    // What LIMIT takes is a BIGINT.
+    let keeps = matches!(plan, LogicalPlan::RecursiveQuery(_) | LogicalPlan::Limit(_));
+    if matches!(plan, LogicalPlan::RecursiveQuery(_)) {
+        return Ok(plan);
+    }
+    let plan = plan.map_children(|child| retyped(child, outer).map(Transformed::yes)).data()?;
+    if keeps {
+        return Ok(plan);
+    }
+    let schema = Arc::new(merge_schema(&plan.inputs()));
+    let mut scopes = outer.to_vec();
+    scopes.push(Arc::clone(&schema));
+    let names = NamePreserver::new(&plan);
+    let plan = plan
+        .map_expressions(|expr| {
+            let name = names.save(&expr);
+            let retyped = expression(expr, &schema, &scopes)?;
+            Ok(Transformed::yes(name.restore(retyped)))
+        })
+        .data()?;
+    Ok(match plan {
+        LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build()?,
+        LogicalPlan::Union(Union { inputs, .. }) => {
+            LogicalPlan::Union(named_alike(Union::try_new_with_loose_types(inputs)?)?)
+        }
+        LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
+            averaged(Aggregate::try_new(input, group_expr, aggr_expr)?)?
+        }
+        LogicalPlan::Window(window) => averaged_windows(Window::try_new(window.window_expr, window.input)?)?,
+        other => other.recompute_schema()?,
+    })
+}
+
+/// A union whose inputs have its names: where but one is left, the engine looks for them in that one.
+fn named_alike(union: Union) -> EngineResult<Union> {
+    let Union { inputs, schema } = union;
+    let columns = schema.columns();
+    let named = inputs.into_iter().map(|input| -> EngineResult<Arc<LogicalPlan>> {
+        let own = input.schema().columns();
+        if own == columns {
+            return Ok(input);
+        }
+        let named = own.into_iter().zip(&columns).map(|(own, column)| {
+            Expr::Column(own).alias_qualified(column.relation.clone(), column.name.clone())
+        });
+        let named: Vec<Expr> = named.collect();
+        Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(named, input)?)))
+    });
+    Ok(Union { inputs: named.collect::<EngineResult<_>>()?, schema })
+}
+
+/// An expression over columns, within queries.
+fn expression(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineResult<Expr> {
+    // What the engine recognises a count of rows by.
+    let counts = |function: &str| function == "count";
+    let down = expr.transform_down(|expr| {
+        let keeps = match &expr {
+            Expr::AggregateFunction(function) => counts(function.func.name()),
+            Expr::WindowFunction(function) => match &function.fun {
+                WindowFunctionDefinition::AggregateUDF(aggregate) => counts(aggregate.name()),
+                // Offsets and numbers of buckets.
+                WindowFunctionDefinition::WindowUDF(_) => true,
+            },
+            _ => false,
+        };
+        match (keeps, small(&expr)) {
+            (true, _) => Ok(Transformed::new(expr, false, TreeNodeRecursion::Jump)),
+            (false, Some(small)) => Ok(Transformed::yes(small)),
+            (false, None) => Ok(Transformed::no(expr)),
+        }
+    });
+    down.data()?.transform_up(|expr| retyped_node(expr, schema, scopes).map(Transformed::yes)).data()
+}
+
+/// A literal as an INT, or as a NUMERIC if no BIGINT has room for it.
+fn small(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Literal(ScalarValue::Int64(Some(value)), None) => {
+            let value = i32::try_from(*value).ok()?;
+            Some(Expr::Literal(ScalarValue::Int32(Some(value)), None))
+        }
+        Expr::Literal(ScalarValue::UInt64(Some(value)), None) => {
+            Some(Expr::Literal(ScalarValue::Decimal128(Some(i128::from(*value)), 20, 0), None))
+        }
+        _ => None,
+    }
+}
+
+fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineResult<Expr> {
+    let inner = |subquery: Subquery| within(subquery, scopes);
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Divide | Operator::Multiply), right }) => {
+            arithmetic(left, op, right, schema)
+        }
+        Expr::AggregateFunction(function) => Expr::AggregateFunction(widened(function, schema)),
+        Expr::WindowFunction(mut function) => {
+            if let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun
+                && aggregate.name() == "sum"
+            {
+                widen(&mut function.params.args, schema);
+            }
+            Expr::WindowFunction(function)
+        }
+        Expr::OuterReferenceColumn(field, column) => {
+            let known = scopes.iter().rev().skip(1).find_map(|scope| {
+                scope.qualified_field_from_column(&column).ok().map(|(_, field)| Arc::clone(field))
+            });
+            Expr::OuterReferenceColumn(known.unwrap_or(field), column)
+        }
+        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(inner(subquery)?),
+        Expr::Exists(Exists { subquery, negated }) => {
+            Expr::Exists(Exists { subquery: inner(subquery)?, negated })
+        }
+        Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+            Expr::InSubquery(InSubquery { expr, subquery: inner(subquery)?, negated })
+        }
+        Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => {
+            Expr::SetComparison(SetComparison { expr, subquery: inner(subquery)?, op, quantifier })
+        }
+        other => other,
+    })
+}
+
+fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> EngineResult<Subquery> {
+    let plan = retyped(Arc::unwrap_or_clone(subquery.subquery), scopes)?;
+    let outer_ref_columns = match subquery.outer_ref_columns.is_empty() {
+        true => Vec::new(),
+        false => plan.all_out_ref_exprs(),
+    };
+    Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() })
+}
+
+/// `/` and `*` of exact numbers of which one is a DECIMAL.
+fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema) -> Expr {
+    let types = (left.get_type(schema), right.get_type(schema));
+    if let (Ok(one), Ok(other)) = &types
+        && (one.is_decimal() || other.is_decimal())
+        && let (Some(one), Some(other)) = (exact_type(one), exact_type(other))
+    {
+        match op {
+            Operator::Divide => return Exact::Quotient.of(*left, *right),
+            _ if i16::from(one.1) + i16::from(other.1) > 38 => return Exact::Product.of(*left, *right),
+            _ => {}
+        }
+    }
+    Expr::BinaryExpr(BinaryExpr { left, op, right })
+}
+
+/// A sum of BIGINTs as one of DECIMALs.
+fn widened(mut function: AggregateFunction, schema: &DFSchema) -> AggregateFunction {
+    if function.func.name() == "sum" {
+        widen(&mut function.params.args, schema);
+    }
+    function
+}
+
+fn widen(arguments: &mut [Expr], schema: &DFSchema) {
+    if let [argument] = arguments
+        && argument.get_type(schema).is_ok_and(|of| of == DataType::Int64)
+    {
+        *argument = cast(std::mem::take(argument), SUMMED);
+    }
+}
+
+/// Is it an average of exact numbers?
+fn is_average(name: &str, arguments: &[Expr], schema: &DFSchema) -> bool {
+    let [argument] = arguments else { return false };
+    name == "avg" && argument.get_type(schema).is_ok_and(|of| exact_type(&of).is_some())
+}
+
+/// The aggregate with sums and counts in the place of averages, under a projection that divides them.
+fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
+    let input = Arc::clone(aggregate.input.schema());
+    let of = |expr: &Expr| match expr.clone().unalias() {
+        Expr::AggregateFunction(function)
+            if is_average(function.func.name(), &function.params.args, &input) =>
+        {
+            Some(function)
+        }
+        _ => None,
+    };
+    if !aggregate.aggr_expr.iter().any(|expr| of(expr).is_some()) {
+        return Ok(LogicalPlan::Aggregate(aggregate));
+    }
+    let schema = Arc::clone(&aggregate.schema);
+    let groups = schema.fields().len() - aggregate.aggr_expr.len();
+    let column = |at: usize| Column::from(schema.qualified_field(at));
+    let mut columns: Vec<Expr> = (0..groups).map(|at| Expr::Column(column(at))).collect();
+    let mut functions = Vec::new();
+    for (at, expr) in aggregate.aggr_expr.into_iter().enumerate() {
+        let Some(average) = of(&expr) else {
+            columns.push(Expr::Column(column(groups + at)));
+            functions.push(expr);
+            continue;
+        };
+        let Column { relation, name, .. } = column(groups + at);
+        let (sum, count) = (format!("sum of {name}"), format!("count of {name}"));
+        let summed = widened(AggregateFunction { func: sum_udaf(), ..average.clone() }, &input);
+        let counted = AggregateFunction { func: count_udaf(), ..average };
+        functions.push(Expr::AggregateFunction(summed).alias(&sum));
+        functions.push(Expr::AggregateFunction(counted).alias(&count));
+        let named = |name: String| Expr::Column(Column::new_unqualified(name));
+        let quotient = Exact::Average.of(named(sum), named(count));
+        columns.push(quotient.alias_qualified(relation, name));
+    }
+    let aggregate = Aggregate::try_new(aggregate.input, aggregate.group_expr, functions)?;
+    let projection = Projection::try_new(columns, Arc::new(LogicalPlan::Aggregate(aggregate)))?;
+    Ok(LogicalPlan::Projection(projection))
+}
+
+/// The window with sums and counts in the place of averages, under a projection that divides them.
+fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
+    let input = Arc::clone(window.input.schema());
+    let average = |expr: &Expr| match expr.clone().unalias() {
+        Expr::WindowFunction(function) => match &function.fun {
+            WindowFunctionDefinition::AggregateUDF(aggregate)
+                if is_average(aggregate.name(), &function.params.args, &input) =>
+            {
+                Some(function)
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    if !window.window_expr.iter().any(|expr| average(expr).is_some()) {
+        return Ok(LogicalPlan::Window(window));
+    }
+    let schema = Arc::clone(&window.schema);
+    let first = input.fields().len();
+    let column = |at: usize| Column::from(schema.qualified_field(at));
+    let mut columns: Vec<Expr> = (0..first).map(|at| Expr::Column(column(at))).collect();
+    let mut functions = Vec::new();
+    for (at, expr) in window.window_expr.into_iter().enumerate() {
+        let own = column(first + at);
+        let Some(function) = average(&expr) else {
+            columns.push(Expr::Column(own));
+            functions.push(expr);
+            continue;
+        };
+        let (sum, count) = (format!("sum of {}", own.name), format!("count of {}", own.name));
+        let of = |aggregate| WindowFunction {
+            fun: WindowFunctionDefinition::AggregateUDF(aggregate),
+            ..(*function).clone()
+        };
+        let (mut summed, counted) = (of(sum_udaf()), of(count_udaf()));
+        widen(&mut summed.params.args, &input);
+        functions.push(Expr::from(summed).alias(&sum));
+        functions.push(Expr::from(counted).alias(&count));
+        let named = |name: String| Expr::Column(Column::new_unqualified(name));
+        columns.push(Exact::Average.of(named(sum), named(count)).alias_qualified(own.relation, own.name));
+    }
+    let window = Window::try_new(functions, window.input)?;
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(LogicalPlan::Window(window)))?))
+}

@@ -1,0 +1,316 @@
+//! Integer arithmetic that fails (22003) instead of wrapping.
+//!
+//! DataFusion's `+`, `-`, `*` and unary minus wrap around; `UPDATE t SET n = n + 1` would then store nonsense, and
+//! `WHERE n + 1 > 0` choose the wrong rows.
+//!
+//! - [`CheckedArithmetic`], the last rule of the physical optimizer, makes arithmetic checked in projections, in
+//!   filters, and in arguments and keys of aggregates.
+//! - [`CheckedConstants`], an analyzer rule after the engine's type coercion, does so for what the engine computes when it
+//!   plans.
+//! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table has the 2^32 rows for them to
+//!   leave a BIGINT.
+//!
+//! Casts, division, `abs` and the like are checked by the engine. Conditions of joins, sort keys that are computed
+//! on the way, and sums over windows still wrap.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Datum};
+use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::logical_expr::{
+    self, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::projection::ProjectionExec;
+
+use crate::postgres::rewriting::rewritten;
+
+/// The rule for arithmetic; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct CheckedArithmetic;
+
+impl PhysicalOptimizerRule for CheckedArithmetic {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|node| {
+            if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+                return Ok(replaced(node.clone(), checked_projection(projection)?));
+            }
+            if let Some(filter) = node.downcast_ref::<FilterExec>() {
+                return Ok(replaced(node.clone(), checked_filter(filter)?));
+            }
+            if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
+                return Ok(replaced(node.clone(), checked_aggregate(aggregate)?));
+            }
+            Ok(Transformed::no(node))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "checked_arithmetic"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn replaced(
+    node: Arc<dyn ExecutionPlan>,
+    by: Option<Arc<dyn ExecutionPlan>>,
+) -> Transformed<Arc<dyn ExecutionPlan>> {
+    match by {
+        Some(by) => Transformed::yes(by),
+        None => Transformed::no(node),
+    }
+}
+
+fn checked_projection(projection: &ProjectionExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    let schema = projection.input().schema();
+    let mut changed = false;
+    let mut exprs = Vec::with_capacity(projection.expr().len());
+    for expr in projection.expr() {
+        let checked = checked(Arc::clone(&expr.expr), &schema)?;
+        changed |= checked.transformed;
+        exprs.push(ProjectionExpr { expr: checked.data, alias: expr.alias.clone() });
+    }
+    if !changed {
+        return Ok(None);
+    }
+    let (input, schema) = (Arc::clone(projection.input()), projection.schema());
+    Ok(Some(Arc::new(ProjectionExec::try_new_with_schema_metadata(exprs, input, &schema)?)))
+}
+
+fn checked_filter(filter: &FilterExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    let predicate = checked(Arc::clone(filter.predicate()), &filter.input().schema())?;
+    if !predicate.transformed {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate.data).build()?)))
+}
+
+fn checked_aggregate(aggregate: &AggregateExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    let schema = aggregate.input_schema();
+    let group = checked_group(aggregate.group_expr(), &schema)?;
+    let mut changed = false;
+    let mut functions: Vec<Arc<AggregateFunctionExpr>> = Vec::with_capacity(aggregate.aggr_expr().len());
+    for function in aggregate.aggr_expr() {
+        let mut arguments = Vec::new();
+        let mut function_changed = false;
+        for argument in function.expressions() {
+            let checked = checked(argument, &schema)?;
+            function_changed |= checked.transformed;
+            arguments.push(checked.data);
+        }
+        let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
+        let rebuilt = match function_changed {
+            true => function.with_new_expressions(arguments, orders),
+            false => None,
+        };
+        changed |= rebuilt.is_some();
+        functions.push(rebuilt.map_or_else(|| Arc::clone(function), Arc::new));
+    }
+    Ok(match group {
+        Some(group) => {
+            let rebuilt = AggregateExec::try_new(
+                *aggregate.mode(),
+                group,
+                functions,
+                aggregate.filter_expr().to_vec(),
+                Arc::clone(aggregate.input()),
+                schema,
+            )?;
+            Some(Arc::new(rebuilt.with_limit_options(aggregate.limit_options())))
+        }
+        None if changed => Some(Arc::new(aggregate.with_new_aggr_exprs(functions))),
+        None => None,
+    })
+}
+
+fn checked_group(group: &PhysicalGroupBy, schema: &Schema) -> EngineResult<Option<PhysicalGroupBy>> {
+    let mut changed = false;
+    let mut exprs = Vec::with_capacity(group.expr().len());
+    for (expr, name) in group.expr() {
+        let checked = checked(Arc::clone(expr), schema)?;
+        changed |= checked.transformed;
+        exprs.push((checked.data, name.clone()));
+    }
+    let rebuilt = || {
+        let (nulls, groups) = (group.null_expr().to_vec(), group.groups().to_vec());
+        PhysicalGroupBy::new(exprs, nulls, groups, group.has_grouping_set())
+    };
+    Ok(changed.then(rebuilt))
+}
+
+/// Makes the arithmetic of an expression checked.
+pub(crate) fn checked(
+    expr: Arc<dyn PhysicalExpr>,
+    schema: &Schema,
+) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+    expr.transform_up(|node| {
+        if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
+            let data_type = negative.arg().data_type(schema)?;
+            if !data_type.is_integer() {
+                return Ok(Transformed::no(node));
+            }
+            let zero = Arc::new(Literal::new(ScalarValue::new_zero(&data_type)?));
+            let argument = Arc::clone(negative.arg());
+            let checked = BinaryExpr::new(zero, Operator::Minus, argument).with_fail_on_overflow(true);
+            return Ok(Transformed::yes(Arc::new(checked) as Arc<dyn PhysicalExpr>));
+        }
+        let Some(binary) = node.downcast_ref::<BinaryExpr>() else { return Ok(Transformed::no(node)) };
+        if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
+            return Ok(Transformed::no(node));
+        }
+        let (left, right) = (Arc::clone(binary.left()), Arc::clone(binary.right()));
+        let checked = BinaryExpr::new(left, *binary.op(), right).with_fail_on_overflow(true);
+        Ok(Transformed::yes(Arc::new(checked) as Arc<dyn PhysicalExpr>))
+    })
+}
+
+/// The rule for constants; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct CheckedConstants;
+
+impl AnalyzerRule for CheckedConstants {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        rewritten(plan, checked_constant)
+    }
+
+    fn name(&self) -> &str {
+        "checked_constants"
+    }
+}
+
+fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::BinaryExpr(logical_expr::BinaryExpr {
+            left,
+            op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),
+            right,
+        }) if are_constant(&left, &right, schema) => Transformed::yes(CheckedOperator::of(op, *left, *right)),
+        Expr::Negative(inner) if are_constant(&inner, &inner, schema) => {
+            match inner.get_type(schema).and_then(|of| ScalarValue::new_zero(&of)) {
+                Ok(zero) => {
+                    Transformed::yes(CheckedOperator::of(Operator::Minus, Expr::Literal(zero, None), *inner))
+                }
+                Err(_) => Transformed::no(Expr::Negative(inner)),
+            }
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// Are these integers, and would the engine compute them when it plans?
+fn are_constant(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    let is_integer = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| of.is_integer());
+    is_constant(left) && is_constant(right) && is_integer(left) && is_integer(right)
+}
+
+/// A literal, or the cast of one.
+fn value_of(expr: &Expr) -> Option<ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value.clone()),
+        Expr::Cast(cast) => value_of(&cast.expr)?.cast_to(cast.field.data_type()).ok(),
+        _ => None,
+    }
+}
+
+/// Would the engine compute it when it plans?
+fn is_constant(expr: &Expr) -> bool {
+    !expr.is_volatile()
+        && !expr
+            .exists(|part| {
+                Ok(!matches!(
+                    part,
+                    Expr::Literal(..)
+                        | Expr::Cast(_)
+                        | Expr::Negative(_)
+                        | Expr::BinaryExpr(_)
+                        | Expr::ScalarFunction(_)
+                        | Expr::Case(_)
+                        | Expr::Alias(_)
+                ))
+            })
+            .unwrap_or(true)
+}
+
+/// An operator on two integers of one type.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct CheckedOperator {
+    op: Operator,
+    signature: Signature,
+}
+
+impl CheckedOperator {
+    /// Its value where that is known, so that long sums stay short; what overflows fails when it is run.
+    fn of(op: Operator, left: Expr, right: Expr) -> Expr {
+        if let (Some(one), Some(other)) = (value_of(&left), value_of(&right))
+            && let Ok(value) = computed(op, &one, &other)
+        {
+            return Expr::Literal(value, None);
+        }
+        let signature = Signature::any(2, Volatility::Immutable);
+        ScalarUDF::from(CheckedOperator { op, signature }).call(vec![left, right])
+    }
+}
+
+impl ScalarUDFImpl for CheckedOperator {
+    fn name(&self) -> &str {
+        match self.op {
+            Operator::Plus => "plus",
+            Operator::Minus => "minus",
+            _ => "times",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+        match arguments {
+            [one, _] => Ok(one.clone()),
+            _ => internal_err!("two operands, not {}", arguments.len()),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
+        let result = operated(self.op, &arrays[0], &arrays[1])?;
+        match arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_))) {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?)),
+            false => Ok(ColumnarValue::Array(result)),
+        }
+    }
+}
+
+fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<ArrayRef> {
+    Ok(match op {
+        Operator::Plus => add(left, right)?,
+        Operator::Minus => sub(left, right)?,
+        _ => mul(left, right)?,
+    })
+}
+
+fn computed(op: Operator, left: &ScalarValue, right: &ScalarValue) -> EngineResult<ScalarValue> {
+    let (left, right) = (left.to_array()?, right.to_array()?);
+    ScalarValue::try_from_array(&operated(op, &left, &right)?, 0)
+}

@@ -1,0 +1,345 @@
+//! The settings of a session: what PostgreSQL's clients set when they connect, and our own.
+//!
+//! - One table, [`SETTINGS`], has the name, kind, default and meaning of each. Names fold as PostgreSQL's do.
+//! - A setting whose effect Entresol does not have takes the values that mean what Entresol does, and no others: a
+//!   client never believes in a behaviour that is not there. Settings that only tune are taken and shown.
+//! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back takes its SETs with it.
+//! - Options of the engine (`datafusion.…`) are not kept here.
+//! - Clients on the wire are told the values of [`REPORTED`] when they connect and when they change.
+//!
+//! Memory: one text per setting that was changed, at most [`VALUE_BYTES_MAX`] long.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::postgres::time_zones;
+
+/// The longest value of a setting.
+pub(crate) const VALUE_BYTES_MAX: usize = 1024;
+
+/// What values a setting takes.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// Any text.
+    Text,
+    /// on or off.
+    Boolean,
+    /// One of these; the first is how it is shown if several mean the same.
+    OneOf(&'static [&'static str]),
+    /// One of these, which all mean the first.
+    Always(&'static [&'static str]),
+    /// An integer between these.
+    Integer(i64, i64),
+    /// A time in milliseconds, or with a unit.
+    Milliseconds,
+    /// A durability level.
+    Durability,
+    /// An isolation level.
+    Isolation,
+    /// A time zone.
+    Zone,
+    /// Cannot be set.
+    ReadOnly,
+}
+
+/// A setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    pub(crate) help: &'static str,
+}
+
+const fn setting(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
+    Setting { name, kind, default, help }
+}
+
+const MESSAGE_LEVELS: &[&str] =
+    &["notice", "debug5", "debug4", "debug3", "debug2", "debug1", "log", "warning", "error"];
+const UTF8: &[&str] = &["UTF8", "UTF-8", "UNICODE"];
+
+/// The version of PostgreSQL that clients are told, because they decide by it what to ask for.
+pub const SERVER_VERSION: &str = concat!("16.0 (Entresol ", env!("CARGO_PKG_VERSION"), ")");
+
+/// All settings, by name.
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("application_name", Kind::Text, "", "The name of the program that uses the session."),
+    setting("bytea_output", Kind::Always(&["hex"]), "hex", "How bytes are shown."),
+    setting("check_function_bodies", Kind::Boolean, "on", "No effect: there are no functions to create."),
+    setting("client_encoding", Kind::Always(UTF8), "UTF8", "The encoding of texts."),
+    setting("client_min_messages", Kind::OneOf(MESSAGE_LEVELS), "notice", "Which messages are sent."),
+    setting(
+        "DateStyle",
+        Kind::Always(&["ISO, MDY", "ISO", "ISO,MDY", "ISO, DMY", "ISO, YMD", "ISO,DMY", "ISO,YMD"]),
+        "ISO, MDY",
+        "How dates are shown and read: as 2024-12-31.",
+    ),
+    setting("default_transaction_isolation", Kind::Isolation, "repeatable read", "What BEGIN begins."),
+    setting("default_transaction_read_only", Kind::Boolean, "off", "Whether BEGIN begins READ ONLY."),
+    setting("durability", Kind::Durability, "sync", "When commits are durable: sync, group:TIME or none."),
+    setting("extra_float_digits", Kind::Integer(-15, 3), "1", "No effect: doubles are shown exactly."),
+    setting(
+        "idle_in_transaction_session_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long a server waits for the next statement of a block.",
+    ),
+    setting(
+        "idle_session_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long a server waits for the next statement outside of a block.",
+    ),
+    setting("in_hot_standby", Kind::ReadOnly, "off", "There is no standby."),
+    setting("integer_datetimes", Kind::ReadOnly, "on", "Timestamps are integers."),
+    setting("IntervalStyle", Kind::Always(&["postgres"]), "postgres", "How intervals are shown."),
+    setting("is_superuser", Kind::ReadOnly, "on", "Whether the user may do everything."),
+    setting("jit", Kind::Boolean, "off", "No effect: nothing is compiled."),
+    setting("lock_timeout", Kind::Milliseconds, "0", "No effect: nobody waits for locks."),
+    setting("max_identifier_length", Kind::ReadOnly, "63", "The longest name of a column, in bytes."),
+    setting("max_index_keys", Kind::ReadOnly, "16", "The most columns of an index."),
+    setting("row_security", Kind::Boolean, "on", "No effect: there are no policies."),
+    setting("search_path", Kind::Text, "\"$user\", public", "No effect: tables are in schema public."),
+    setting("server_encoding", Kind::ReadOnly, "UTF8", "The encoding of stored texts."),
+    setting("server_version", Kind::ReadOnly, SERVER_VERSION, "The version that clients are told."),
+    setting("server_version_num", Kind::ReadOnly, "160000", "The same as a number."),
+    setting("session_authorization", Kind::ReadOnly, "", "Who uses the session."),
+    setting(
+        "standard_conforming_strings",
+        Kind::Always(&["on", "true", "yes", "1"]),
+        "on",
+        "Backslashes are plain in '…'.",
+    ),
+    setting(
+        "statement_timeout",
+        Kind::Milliseconds,
+        "0",
+        "How long a statement may take; 0: as long as it likes.",
+    ),
+    setting("synchronize_seqscans", Kind::Boolean, "on", "No effect: scans begin at the first row."),
+    setting("TimeZone", Kind::Zone, time_zones::UTC, "The zone of timestamps with one."),
+    setting("transaction_isolation", Kind::Isolation, "repeatable read", "The level of the open block."),
+    setting("transaction_read_only", Kind::Boolean, "off", "Whether the open block is READ ONLY."),
+    setting("xmloption", Kind::OneOf(&["content", "document"]), "content", "No effect: there is no XML."),
+];
+
+/// What clients on the wire are told.
+pub(crate) const REPORTED: &[&str] = &[
+    "application_name",
+    "client_encoding",
+    "DateStyle",
+    "default_transaction_read_only",
+    "in_hot_standby",
+    "integer_datetimes",
+    "IntervalStyle",
+    "is_superuser",
+    "server_encoding",
+    "server_version",
+    "session_authorization",
+    "standard_conforming_strings",
+    "TimeZone",
+];
+
+/// The setting of this name.
+pub(crate) fn find(name: &str) -> Result<&'static Setting> {
+    let found = SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name));
+    found.ok_or_else(|| Error::coded("42704", format!("unrecognized configuration parameter \"{name}\"")))
+}
+
+impl Setting {
+    /// The value as it is kept and shown, if it is one.
+    pub(crate) fn check(&self, value: &str) -> Result<String> {
+        if matches!(self.kind, Kind::ReadOnly) {
+            return Err(Error::coded("55P02", format!("parameter \"{}\" cannot be changed", self.name)));
+        }
+        self.checked(value.trim()).ok_or_else(|| {
+            let name = self.name;
+            let choices = match self.kind {
+                Kind::OneOf(choices) => format!(": it is one of {}", choices.join(", ")),
+                Kind::Always(choices) => format!(": only {} is supported", choices[0]),
+                Kind::Integer(least, most) => format!(": it is between {least} and {most}"),
+                Kind::Durability => match value.parse::<entresol_memory::Durability>() {
+                    Err(error) => format!(": {error}"),
+                    Ok(_) => String::new(),
+                },
+                _ => String::new(),
+            };
+            Error::coded("22023", format!("invalid value for parameter \"{name}\": \"{value}\"{choices}"))
+        })
+    }
+
+    /// Whether nobody keeps something else in step with it.
+    pub(crate) fn is_only_a_value(&self) -> bool {
+        !["durability", "TimeZone", "transaction_isolation", "transaction_read_only"].contains(&self.name)
+    }
+
+    fn checked(&self, value: &str) -> Option<String> {
+        let is = |choice: &&&str| choice.eq_ignore_ascii_case(value);
+        match self.kind {
+            Kind::Text => (value.len() <= VALUE_BYTES_MAX && !value.contains('\0')).then(|| value.to_owned()),
+            Kind::Boolean => boolean(value).map(|on| if on { "on" } else { "off" }.to_owned()),
+            Kind::OneOf(choices) => choices.iter().find(is).map(|&choice| choice.to_owned()),
+            // Clients write it in many ways, even quoted: only letters and digits count, as in PostgreSQL.
+            Kind::Always(UTF8) => {
+                let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+                ["utf8", "unicode"].contains(&plain.to_ascii_lowercase().as_str()).then(|| UTF8[0].to_owned())
+            }
+            Kind::Always(choices) => choices.iter().find(is).map(|_| choices[0].to_owned()),
+            Kind::Integer(least, most) => {
+                let number: i64 = value.parse().ok()?;
+                (least..=most).contains(&number).then(|| number.to_string())
+            }
+            Kind::Milliseconds => milliseconds(value).map(shown_time),
+            Kind::Durability => {
+                value.parse::<entresol_memory::Durability>().ok().map(|durability| durability.to_string())
+            }
+            Kind::Isolation => {
+                let level = value.to_ascii_lowercase().split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+                let levels = ["read uncommitted", "read committed", "repeatable read", "serializable"];
+                levels.contains(&level.as_str()).then_some(level)
+            }
+            Kind::Zone => time_zones::named(value),
+            Kind::ReadOnly => None,
+        }
+    }
+}
+
+fn boolean(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
+        "off" | "false" | "no" | "0" | "f" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+/// The units of times, from the longest.
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+/// A time such as `5s` in milliseconds; at most what PostgreSQL takes.
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|&time| time <= i32::MAX as u64)
+}
+
+/// A time in the longest unit that it is a multiple of.
+fn shown_time(time_ms: u64) -> String {
+    match UNITS.iter().find(|&&(_, factor)| time_ms > 0 && time_ms.is_multiple_of(factor)) {
+        Some((unit, factor)) => format!("{}{unit}", time_ms / factor),
+        None => time_ms.to_string(),
+    }
+}
+
+/// The values of a session's settings.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// What the session begins with.
+    initial: BTreeMap<&'static str, String>,
+    session: BTreeMap<&'static str, String>,
+    /// Until the end of the block.
+    local: BTreeMap<&'static str, String>,
+}
+
+impl Settings {
+    /// The value of a setting.
+    pub(crate) fn get(&self, setting: &Setting) -> &str {
+        let name = setting.name;
+        let set = self.local.get(name).or_else(|| self.session.get(name)).or_else(|| self.initial.get(name));
+        set.map_or(setting.default, String::as_str)
+    }
+
+    /// The value of the setting of this name; empty if there is none.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        find(name).map_or("", |setting| self.get(setting))
+    }
+
+    /// What the session begins with, and RESET goes back to.
+    pub(crate) fn set_initial(&mut self, setting: &Setting, value: String) {
+        if let Ok(setting) = find(setting.name) {
+            self.initial.insert(setting.name, value);
+        }
+    }
+
+    /// Sets a checked value; None is the initial one.
+    pub(crate) fn set(&mut self, setting: &'static Setting, value: Option<String>, local: bool) {
+        let initial = || self.initial.get(setting.name).map_or(setting.default, String::as_str).to_owned();
+        let value = value.unwrap_or_else(initial);
+        if local {
+            self.local.insert(setting.name, value);
+        } else {
+            self.local.remove(setting.name);
+            self.session.insert(setting.name, value);
+        }
+    }
+
+    /// All settings go back to what the session began with.
+    pub(crate) fn reset(&mut self) {
+        self.session.clear();
+        self.local.clear();
+    }
+
+    /// Whether something lasts until the end of the block only.
+    pub(crate) fn has_local(&self) -> bool {
+        !self.local.is_empty()
+    }
+
+    /// The end of a block: what was local is over.
+    pub(crate) fn end_block(&mut self) {
+        self.local.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(name: &str, value: &str) -> Result<String> {
+        find(name)?.check(value)
+    }
+
+    #[test]
+    fn every_default_is_a_value_and_names_are_sorted() {
+        for setting in SETTINGS {
+            if !matches!(setting.kind, Kind::ReadOnly) {
+                assert_eq!(setting.check(setting.default).unwrap(), setting.default, "{}", setting.name);
+            }
+            assert!(!setting.help.is_empty());
+        }
+        assert!(REPORTED.iter().all(|name| find(name).is_ok_and(|setting| setting.name == *name)));
+        let names: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_lowercase()).collect();
+        assert!(names.is_sorted(), "{names:?}");
+    }
+
+    #[test]
+    fn values_are_checked_and_shown_as_postgresql_shows_them() {
+        assert_eq!(checked("STATEMENT_TIMEOUT", "5000").unwrap(), "5s");
+        assert_eq!(checked("statement_timeout", "1500ms").unwrap(), "1500ms");
+        assert_eq!(checked("statement_timeout", "2min").unwrap(), "2min");
+        assert_eq!(checked("timezone", "etc/utc").unwrap(), "UTC");
+        assert_eq!(checked("TimeZone", "+02:00").unwrap(), "+02:00");
+        assert_eq!(checked("datestyle", "iso, dmy").unwrap(), "ISO, MDY");
+        assert_eq!(checked("client_encoding", "utf-8").unwrap(), "UTF8");
+        assert_eq!(checked("default_transaction_read_only", "TRUE").unwrap(), "on");
+        assert_eq!(checked("default_transaction_isolation", "READ  Committed").unwrap(), "read committed");
+        for (name, value, code) in [
+            ("client_encoding", "LATIN1", "22023"),
+            ("statement_timeout", "-1", "22023"),
+            ("statement_timeout", "5 weeks", "22023"),
+            ("statement_timeout", "99999999999999999999", "22023"),
+            ("extra_float_digits", "4", "22023"),
+            ("TimeZone", "Europe/Nowhere", "22023"),
+            ("standard_conforming_strings", "off", "22023"),
+            ("server_version", "17", "55P02"),
+            ("nothing", "1", "42704"),
+        ] {
+            let error = checked(name, value).unwrap_err();
+            assert!(matches!(error, Error::Coded { sqlstate, .. } if sqlstate == code), "{name}: {error:?}");
+        }
+    }
+}

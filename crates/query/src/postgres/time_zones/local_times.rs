@@ -1,0 +1,397 @@
+//! Moments and times on the wall in plans: casts, comparisons, AT TIME ZONE.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, AsArray, Int64Array, StringBuilder};
+use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicrosecondType};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{
+    DFSchema, Result as EngineResult, ScalarValue, exec_datafusion_err, internal_err, plan_err,
+};
+use datafusion::functions::datetime::to_local_time;
+use datafusion::logical_expr::expr::{Between, Cast};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    TryCast, Volatility, cast as cast_expr,
+};
+use datafusion::optimizer::AnalyzerRule;
+use entresol_tables::calendar;
+
+use super::{UTC, Zone, named};
+use crate::error::{Error, external};
+use crate::postgres::numbers::operands;
+use crate::postgres::rewriting::rewritten;
+
+/// Room for the text of a time.
+const TEXT_BYTES: usize = 26;
+
+/// The rule that makes a date beside a moment the moment at which it begins. It comes before the engine's type coercion,
+/// which makes both times on the wall.
+#[derive(Debug)]
+pub(crate) struct DatesBesideMoments;
+
+impl AnalyzerRule for DatesBesideMoments {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        rewritten(plan, dates_to_moments)
+    }
+
+    fn name(&self) -> &str {
+        "dates_beside_moments"
+    }
+}
+
+fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let operands = operands(&mut expr);
+    let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
+    let moment = types.iter().flatten().find(|of| matches!(of, DataType::Timestamp(_, Some(_))));
+    let is_date = |of: &Option<DataType>| matches!(of, Some(DataType::Date32 | DataType::Date64));
+    let Some(moment) = moment.filter(|_| types.iter().any(is_date)) else {
+        drop(operands);
+        return Transformed::no(expr);
+    };
+    for (operand, _) in operands.into_iter().zip(&types).filter(|(_, of)| is_date(of)) {
+        *operand = cast_expr(std::mem::take(operand), moment.clone());
+    }
+    Transformed::yes(expr)
+}
+
+/// The rule for casts to moments and times on the wall, and between them; it comes after the engine's type coercion, which adds some.
+///
+/// - A moment is made a time on the wall before it loses its zone.
+/// - A comparison with a column's time on the wall is made on the wall: so it keeps to columns, and their indexes. With a
+///   constant it is one of moments.
+/// - The engine takes both for the same number when it moves a cast from one side of a comparison to the other. So a cast
+///   to a moment is a function of ours, [`Moment`], which it does not see through.
+///
+/// In UTC both are the same number.
+#[derive(Debug)]
+pub(crate) struct LocalTimes;
+
+impl AnalyzerRule for LocalTimes {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+        rewritten(plan, localised)
+    }
+
+    fn name(&self) -> &str {
+        "local_times"
+    }
+}
+
+fn localised(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::Cast(Cast { expr, field }) => match recast(*expr, field.data_type(), schema) {
+            Ok(cast) => Transformed::yes(cast),
+            Err(expr) => Transformed::no(Expr::Cast(Cast { expr: Box::new(expr), field })),
+        },
+        Expr::TryCast(TryCast { expr, field }) => match recast(*expr, field.data_type(), schema) {
+            Ok(cast) => Transformed::yes(cast),
+            Err(expr) => Transformed::no(Expr::TryCast(TryCast { expr: Box::new(expr), field })),
+        },
+        Expr::BinaryExpr(mut compared) if compared.op.supports_propagation() => {
+            let sides = [compared.left.as_mut(), compared.right.as_mut()];
+            let changed = on_the_wall(sides.into_iter().collect(), schema);
+            Transformed::new_transformed(Expr::BinaryExpr(compared), changed)
+        }
+        Expr::Between(mut between) => {
+            let Between { expr, low, high, .. } = &mut between;
+            let changed = on_the_wall(vec![expr.as_mut(), low.as_mut(), high.as_mut()], schema);
+            Transformed::new_transformed(Expr::Between(between), changed)
+        }
+        Expr::InList(mut list) => {
+            let operands = std::iter::once(list.expr.as_mut()).chain(&mut list.list).collect();
+            let changed = on_the_wall(operands, schema);
+            Transformed::new_transformed(Expr::InList(list), changed)
+        }
+        other => Transformed::no(other),
+    }
+}
+
+/// The cast of an expression, if it is between a text and a time, or between a moment and a time on the wall; else the
+/// expression.
+fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<Expr, Expr> {
+    if let Some(time) = literal_time(&expr, to) {
+        return Ok(Expr::Literal(time, None));
+    }
+    let from = expr.get_type(schema);
+    match to {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            if matches!(from, Ok(DataType::Timestamp(..))) =>
+        {
+            let text = ScalarUDF::from(TimeText::new()).call(vec![expr]);
+            Ok(if *to == DataType::Utf8 { text } else { cast_expr(text, to.clone()) })
+        }
+        DataType::Timestamp(unit, Some(zone)) if !is_utc(zone) => {
+            let wall = match from {
+                Ok(DataType::Timestamp(_, None)) => expr,
+                Ok(DataType::Date32 | DataType::Date64) => cast_expr(expr, DataType::Timestamp(*unit, None)),
+                _ => return Err(expr),
+            };
+            Ok(ScalarUDF::from(Moment::new(to.clone())).call(vec![wall]))
+        }
+        DataType::Timestamp(_, None)
+        | DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+            if matches!(&from, Ok(DataType::Timestamp(_, Some(zone))) if !is_utc(zone)) =>
+        {
+            Ok(cast_expr(to_local_time().call(vec![expr]), to.clone()))
+        }
+        _ => Err(expr),
+    }
+}
+
+/// A text as a time, read as everywhere else: `2024-07-01 12:30` will do, and a time on the wall ignores a zone. What is
+/// not read so is the engine's to read, or to refuse.
+fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
+    let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = expr else { return None };
+    let DataType::Timestamp(unit, zone) = to else { return None };
+    let micros = match zone {
+        None => calendar::parse_timestamp(text.trim())?,
+        Some(zone) => Zone::new(zone).ok()?.parse(text)?,
+    };
+    match unit {
+        TimeUnit::Microsecond => Some(ScalarValue::TimestampMicrosecond(Some(micros), zone.clone())),
+        TimeUnit::Nanosecond => {
+            Some(ScalarValue::TimestampNanosecond(Some(micros.checked_mul(1000)?), zone.clone()))
+        }
+        TimeUnit::Second | TimeUnit::Millisecond => None,
+    }
+}
+
+/// Makes a comparison of moments one of times on the wall if one of them was made of columns' such time.
+fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let of_columns = |operand: &&mut Expr| {
+        let inner = moment_of(operand).filter(|inner| inner.any_column_refs())?;
+        inner.get_type(schema).ok()
+    };
+    let wall = operands.iter().find_map(of_columns);
+    let Some(wall) = wall else { return false };
+    for operand in operands {
+        let whole = std::mem::take(operand);
+        *operand = match moment_of(&whole) {
+            Some(inner) => inner.clone(),
+            None => cast_expr(to_local_time().call(vec![whole]), wall.clone()),
+        };
+    }
+    true
+}
+
+/// What a moment was made of.
+fn moment_of(expr: &Expr) -> Option<&Expr> {
+    let Expr::ScalarFunction(function) = expr else { return None };
+    function.func.inner().is::<Moment>().then(|| function.args.first()).flatten()
+}
+
+fn is_utc(zone: &str) -> bool {
+    [UTC, "+00:00"].contains(&zone)
+}
+
+/// A time on the wall as a moment of this type, whose zone it is in.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Moment {
+    signature: Signature,
+    data_type: DataType,
+}
+
+impl Moment {
+    fn new(data_type: DataType) -> Moment {
+        Moment { signature: Signature::any(1, Volatility::Immutable), data_type }
+    }
+}
+
+impl ScalarUDFImpl for Moment {
+    fn name(&self) -> &str {
+        "moment"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(self.data_type.clone())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let DataType::Timestamp(_, Some(zone)) = &self.data_type else {
+            return internal_err!("a moment of type {}", self.data_type);
+        };
+        let zone = Zone::new(zone).map_err(external)?;
+        shifted(&arguments.args[0], &self.data_type, |_, wall| zone.moment(wall))
+    }
+}
+
+/// The text of a timestamp, as PostgreSQL writes it and as it is written everywhere else: the engine's is ISO 8601's.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TimeText {
+    signature: Signature,
+}
+
+impl TimeText {
+    fn new() -> TimeText {
+        TimeText { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for TimeText {
+    fn name(&self) -> &str {
+        "time_text"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let times = &arguments.args[0];
+        let DataType::Timestamp(_, zone) = times.data_type() else {
+            return internal_err!("{} is no timestamp", times.data_type());
+        };
+        let rules = zone.as_deref().map(Zone::new).transpose().map_err(external)?;
+        let micros = times.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, zone), None)?;
+        let array = micros.to_array(1)?;
+        let mut texts = StringBuilder::with_capacity(array.len(), array.len() * TEXT_BYTES);
+        for time in array.as_primitive::<TimestampMicrosecondType>() {
+            let Some(time) = time else {
+                texts.append_null();
+                continue;
+            };
+            let written = match &rules {
+                Some(zone) => zone.print(time, &mut texts),
+                None => calendar::format_timestamp(time, &mut texts),
+            };
+            written.map_err(|error| exec_datafusion_err!("a time has no text: {error}"))?;
+            texts.append_value("");
+        }
+        let texts = texts.finish();
+        Ok(match times {
+            ColumnarValue::Array(_) => ColumnarValue::Array(Arc::new(texts)),
+            ColumnarValue::Scalar(_) => ColumnarValue::Scalar(ScalarValue::try_from_array(&texts, 0)?),
+        })
+    }
+}
+
+/// `timezone(zone, time)`, PostgreSQL's name of `time AT TIME ZONE zone`: the time on the wall there at a moment, and the
+/// moment at which it is a time there.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AtTimeZone {
+    signature: Signature,
+    /// The session's.
+    zone: Arc<str>,
+}
+
+impl AtTimeZone {
+    fn new(zone: &str) -> AtTimeZone {
+        AtTimeZone { signature: Signature::user_defined(Volatility::Immutable), zone: zone.into() }
+    }
+}
+
+impl ScalarUDFImpl for AtTimeZone {
+    fn name(&self) -> &str {
+        "timezone"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+        let [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null, time] = arguments
+        else {
+            return plan_err!("AT TIME ZONE wants the name of a zone");
+        };
+        let time = match time {
+            DataType::Timestamp(..) => time.clone(),
+            DataType::Date32 | DataType::Date64 => DataType::Timestamp(TimeUnit::Microsecond, None),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::clone(&self.zone)))
+            }
+            other => return plan_err!("{other} AT TIME ZONE: it is no time"),
+        };
+        Ok(vec![DataType::Utf8, time])
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+        match arguments {
+            [_, DataType::Timestamp(unit, Some(_))] => Ok(DataType::Timestamp(*unit, None)),
+            [_, DataType::Timestamp(unit, None)] => {
+                Ok(DataType::Timestamp(*unit, Some(Arc::clone(&self.zone))))
+            }
+            other => internal_err!("timezone of {other:?}"),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let ScalarFunctionArgs { args, return_field, number_rows, .. } = arguments;
+        let is_wall = matches!(args[1].data_type(), DataType::Timestamp(_, None));
+        let convert = |zone: &Zone, time: i64| if is_wall { zone.moment(time) } else { zone.wall(time) };
+        let known = |name: &str| {
+            let zone = named(name).and_then(|name| Zone::new(&name).ok());
+            zone.ok_or_else(|| {
+                external(Error::coded("22023", format!("time zone \"{name}\" not recognized")))
+            })
+        };
+        let names = match &args[0] {
+            ColumnarValue::Scalar(ScalarValue::Utf8(Some(name))) => {
+                let zone = known(name)?;
+                return shifted(&args[1], return_field.data_type(), |_, time| convert(&zone, time));
+            }
+            other => other.to_array(number_rows)?,
+        };
+        let names = names.as_string::<i32>();
+        let zones: Vec<Option<Zone>> =
+            names.iter().map(|name| name.map(known).transpose()).collect::<EngineResult<_>>()?;
+        let times = ColumnarValue::Array(args[1].to_array(number_rows)?);
+        shifted(&times, return_field.data_type(), |row, time| convert(zones[row].as_ref()?, time))
+    }
+
+    fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
+        Some(AtTimeZone::new(config.execution.time_zone.as_deref().unwrap_or(UTC)).into())
+    }
+}
+
+/// The functions of this module that statements may call.
+pub(crate) fn functions() -> Vec<ScalarUDF> {
+    vec![AtTimeZone::new(UTC).into()]
+}
+
+/// Timestamps brought from the wall to UTC, or back, by a function of microseconds; what there is below a microsecond stays. It also
+/// gets the row, 0 for a scalar. NULL where the calendar ends.
+fn shifted(
+    times: &ColumnarValue,
+    to: &DataType,
+    f: impl Fn(usize, i64) -> Option<i64>,
+) -> EngineResult<ColumnarValue> {
+    let (unit, per_microsecond) = match times.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => (TimeUnit::Nanosecond, 1000),
+        _ => (TimeUnit::Microsecond, 1),
+    };
+    let shift = |row: usize, time: i64| {
+        let micros = time.div_euclid(per_microsecond);
+        f(row, micros)?.checked_sub(micros)?.checked_mul(per_microsecond)?.checked_add(time)
+    };
+    let zone = match times.data_type() {
+        DataType::Timestamp(_, zone) => zone,
+        _ => None,
+    };
+    let numbers = times.cast_to(&DataType::Timestamp(unit, zone), None)?.cast_to(&DataType::Int64, None)?;
+    let shifted = match numbers {
+        ColumnarValue::Scalar(ScalarValue::Int64(time)) => {
+            ColumnarValue::Scalar(ScalarValue::Int64(time.and_then(|time| shift(0, time))))
+        }
+        ColumnarValue::Array(array) => {
+            let times = array.as_primitive::<Int64Type>().iter().enumerate();
+            let shifted: Int64Array = times.map(|(row, time)| shift(row, time?)).collect();
+            ColumnarValue::Array(Arc::new(shifted))
+        }
+        other => return internal_err!("{other:?} are no times"),
+    };
+    let DataType::Timestamp(_, zone) = to else { return internal_err!("{to} is no timestamp") };
+    shifted.cast_to(&DataType::Timestamp(unit, zone.clone()), None)?.cast_to(to, None)
+}

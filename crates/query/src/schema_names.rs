@@ -1,0 +1,16 @@
+//! Names of the catalog and its schemas.
+
+/// The name of the catalog.
+pub const CATALOG: &str = "entresol";
+/// The schema of the user's tables.
+pub const SCHEMA: &str = "public";
+/// The schema of the system tables.
+pub const SYSTEM_SCHEMA: &str = "entresol";
+/// Tables with their hidden keys. No identifier in a statement can name it by accident.
+pub(crate) const KEYED_SCHEMA: &str = "\u{1}keyed";
+/// The schema of the tables that describe everything.
+pub(crate) const PG_CATALOG: &str = "pg_catalog";
+/// The SQL standard's.
+pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
+/// The name under which the engine finds ours: it has an `information_schema` of its own, for SHOW.
+pub(crate) const INFORMATION_INNER: &str = "\u{1}information";

@@ -1,0 +1,37 @@
+//! Rows of a statement of a block, which fails with them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::Result as EngineResult;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use futures::{Stream, StreamExt};
+
+use crate::session::block::Failure;
+
+/// Rows of a statement of a block, which fails with them.
+pub(crate) struct BlockRows {
+    pub(crate) stream: SendableRecordBatchStream,
+    pub(crate) failure: Arc<Failure>,
+}
+
+impl Stream for BlockRows {
+    type Item = EngineResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.stream.poll_next_unpin(context);
+        if let Poll::Ready(Some(Err(error))) = &polled {
+            self.failure.set(error.strip_backtrace());
+        }
+        polled
+    }
+}
+
+impl RecordBatchStream for BlockRows {
+    fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}

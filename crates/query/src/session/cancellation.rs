@@ -1,0 +1,83 @@
+//! The statement that a session runs, for what may have to stop for it: its plans, its writes, its commit.
+//!
+//! One [`Cancellation`] belongs to one statement; the session has that of the statement that began last. Plans look at the
+//! one that is current when they compute a batch, because the rows of a cursor are computed by later statements.
+
+use std::sync::Arc;
+
+use entresol_transactions::{Cancellation, Interrupt};
+use parking_lot::RwLock;
+
+use crate::error::{Error, Result};
+
+/// The statement of a session that began last; shared with its plans.
+#[derive(Debug, Default)]
+pub(crate) struct Running(RwLock<Arc<Cancellation>>);
+
+impl Running {
+    /// The statement.
+    pub(crate) fn statement(&self) -> Arc<Cancellation> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// An error if the statement is stopped.
+    pub(crate) fn check(&self) -> Result<()> {
+        Ok(self.0.read().check()?)
+    }
+
+    pub(crate) fn begin(&self, statement: Arc<Cancellation>) -> Arc<Cancellation> {
+        std::mem::replace(&mut *self.0.write(), statement)
+    }
+}
+
+/// Stops the statement that a session runs, from any thread. Statements that begin later are not touched.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<Running>);
+
+impl Canceller {
+    pub(crate) fn new(running: Arc<Running>) -> Canceller {
+        Canceller(running)
+    }
+
+    /// Stops the statement that runs. True if nothing of it takes effect; false if it was too late: its result says what
+    /// happened then.
+    pub fn cancel(&self) -> bool {
+        self.0.statement().interrupt(Interrupt::Requested)
+    }
+}
+
+/// Stops a statement if it is dropped before it is told that the work is done: for work on other threads, which does not
+/// end with the future that waits for it.
+pub(crate) struct StopsIfDropped(Option<Arc<Cancellation>>);
+
+impl StopsIfDropped {
+    pub(crate) fn new(statement: Arc<Cancellation>) -> StopsIfDropped {
+        StopsIfDropped(Some(statement))
+    }
+
+    /// The work is done.
+    pub(crate) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StopsIfDropped {
+    fn drop(&mut self) {
+        if let Some(statement) = self.0.take() {
+            statement.interrupt(Interrupt::Disconnected);
+        }
+    }
+}
+
+impl Error {
+    /// Why the statement was stopped, if it was.
+    pub fn interrupt(&self) -> Option<Interrupt> {
+        use entresol_transactions::Error::Interrupted;
+        match self {
+            Error::Transactions(Interrupted(why))
+            | Error::Tables(entresol_tables::Error::Transactions(Interrupted(why))) => Some(*why),
+            Error::Copy { error, .. } => error.interrupt(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Commits of a session's transactions, and other calls that wait for the disk.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use entresol_memory::{DomainKind, Durability};
+use entresol_transactions::Transaction;
+
+use crate::error::{Error, Result};
+use crate::session::cancellation::{Running, StopsIfDropped};
+
+/// A statement that has held its thread for longer gives way before it commits: whoever waits to stop it gets a turn.
+const TURN_MAX: Duration = Duration::from_millis(10);
+
+/// Whether a commit of something waits for the disk.
+pub(crate) fn commit_waits(transaction: &Transaction, durability: Durability) -> bool {
+    durability == Durability::Sync && transaction.context().pool().domain() == DomainKind::Journal
+}
+
+/// Commits what a statement wrote that began then. Whoever wants to stop it gets a last turn before.
+pub(crate) async fn commit_after(
+    began: Instant,
+    transaction: &Arc<Transaction>,
+    durability: Durability,
+    running: &Running,
+) -> Result<()> {
+    if began.elapsed() > TURN_MAX {
+        tokio::task::yield_now().await;
+    }
+    commit(transaction, durability, running).await
+}
+
+/// Commits; a commit that waits for the disk does so on a thread for blocking work. If its future is dropped before that
+/// thread is past the point of no return, nothing is committed.
+pub(crate) async fn commit(
+    transaction: &Arc<Transaction>,
+    durability: Durability,
+    running: &Running,
+) -> Result<()> {
+    if commit_waits(transaction, durability) && !transaction.written_states().is_empty() {
+        let stops = StopsIfDropped::new(running.statement());
+        let transaction = Arc::clone(transaction);
+        let committed = blocking(move || transaction.commit(durability)).await;
+        stops.done();
+        committed??;
+    } else {
+        transaction.commit(durability)?;
+    }
+    Ok(())
+}
+
+/// Runs what waits for the disk on a thread for that.
+pub(crate) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.map_err(|error| Error::Internal(format!("a thread for blocking work ended: {error}")))
+}

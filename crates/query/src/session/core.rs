@@ -1,0 +1,94 @@
+//! State of a session that the statements of all stages use.
+
+use std::sync::Arc;
+
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::prelude::SessionContext;
+use entresol_memory::Durability;
+use entresol_tables::Catalog;
+use entresol_transactions::Transaction;
+
+use crate::error::Result;
+use crate::postgres::settings::Settings;
+use crate::postgres::time_zones::Zone;
+use crate::session::block::Block;
+use crate::session::cancellation::Running;
+use crate::session::current::{Bound, Current};
+use crate::session::snapshots::{SessionSnapshots, Sessions};
+use crate::session::variables::Facts;
+
+/// How often an autocommitted statement is run again after a conflict, if the options say nothing else.
+pub const CONFLICT_RETRIES_MAX: u32 = 16;
+
+/// How a session behaves.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// When commits are durable; the setting `durability` changes it for the session.
+    pub durability: Durability,
+    /// How often an autocommitted statement is run again after a conflict.
+    pub conflict_retries_max: u32,
+    /// How many threads a query may use; all if `None`.
+    pub target_partitions: Option<usize>,
+    /// Memory and spill files of queries, to be shared by all sessions of a database; see [`query_memory`].
+    ///
+    /// [`query_memory`]: crate::session::query_memory
+    pub runtime: Option<Arc<RuntimeEnv>>,
+    /// The sessions of the database, to be shared by all of them.
+    pub sessions: Sessions,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        SessionOptions {
+            durability: Durability::default(),
+            conflict_retries_max: CONFLICT_RETRIES_MAX,
+            target_partitions: None,
+            runtime: None,
+            sessions: Sessions::default(),
+        }
+    }
+}
+
+/// Catalog, transaction and settings of a session, without what its statements leave in it by name.
+pub(crate) struct SessionCore {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) context: SessionContext,
+    /// Transaction that the session's plans read in.
+    pub(crate) current: Arc<Current>,
+    pub(crate) running: Arc<Running>,
+    pub(crate) snapshots: Arc<SessionSnapshots>,
+    /// The setting `durability`.
+    pub(crate) durability: Durability,
+    pub(crate) options: SessionOptions,
+    pub(crate) facts: Arc<Facts>,
+    /// Time zone of the settings and of DataFusion.
+    pub(crate) zone: Zone,
+    /// Number of changes of the time zone.
+    pub(crate) zone_changes: u64,
+    /// Settings before the open block.
+    pub(crate) settings_before: Option<Arc<Settings>>,
+    pub(crate) block: Option<Block>,
+}
+
+impl SessionCore {
+    /// Binds the session's scans to a transaction while the result lives.
+    pub(crate) fn bind(&self, transaction: &Arc<Transaction>) -> Bound {
+        Bound::new(&self.current, transaction)
+    }
+
+    /// Lets the cancellation of the running statement stop the writes and the commit of a transaction.
+    pub(crate) fn attend(&self, transaction: &Arc<Transaction>) {
+        transaction.set_cancellation(self.running.statement());
+        self.snapshots.note(transaction);
+    }
+
+    /// Passes the point of no return of a statement whose parts take effect one by one: a definition.
+    pub(crate) fn begin_definite(&self) -> Result<()> {
+        Ok(self.running.statement().begin_definite()?)
+    }
+
+    /// Makes the statement interruptible again.
+    pub(crate) fn end_definite(&self) {
+        self.running.statement().end_definite(false);
+    }
+}

@@ -1,0 +1,62 @@
+//! The transaction of the statement that a session runs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::Result as EngineResult;
+use entresol_tables::Catalog;
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+
+use crate::error::external;
+
+/// The transaction of the statement that a session runs; one per session.
+#[derive(Default)]
+pub(crate) struct Current(Mutex<Option<Arc<Transaction>>>);
+
+impl Current {
+    /// The current transaction reads the past.
+    pub(crate) fn is_past(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(|transaction| transaction.as_of().is_some())
+    }
+
+    /// Makes a transaction current; `None` after the statement.
+    pub(crate) fn set(&self, transaction: Option<Arc<Transaction>>) {
+        *self.0.lock() = transaction;
+    }
+
+    /// The current transaction, if there is one.
+    pub(crate) fn bound(&self) -> Option<Arc<Transaction>> {
+        self.0.lock().clone()
+    }
+
+    /// The current transaction, or a new one whose snapshot lives as long as its scans.
+    pub(crate) fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
+        match &*self.0.lock() {
+            Some(transaction) => Ok(Arc::clone(transaction)),
+            None => catalog.begin().map_err(external),
+        }
+    }
+}
+
+impl fmt::Debug for Current {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Current").field(&self.0.lock().as_ref().map(|transaction| transaction.id())).finish()
+    }
+}
+
+/// Makes a transaction current as long as it lives.
+pub(crate) struct Bound(Arc<Current>);
+
+impl Bound {
+    pub(crate) fn new(current: &Arc<Current>, transaction: &Arc<Transaction>) -> Bound {
+        current.set(Some(Arc::clone(transaction)));
+        Bound(Arc::clone(current))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}

@@ -1,0 +1,19 @@
+//! State of a session that statements of all stages use: [`core::SessionCore`].
+//!
+//! Its transaction block, settings, cancellation, notices, memory, and the functions that read them. Statements are run in
+//! [`crate::execution`].
+
+pub(crate) mod block;
+pub(crate) mod block_rows;
+pub(crate) mod cancellation;
+pub(crate) mod commit;
+pub(crate) mod core;
+pub(crate) mod current;
+pub(crate) mod notices;
+pub(crate) mod query_memory;
+pub(crate) mod result;
+pub(crate) mod row_buffer;
+pub(crate) mod sequence_functions;
+pub(crate) mod snapshots;
+pub(crate) mod statement_memory;
+pub(crate) mod variables;

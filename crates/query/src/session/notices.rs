@@ -1,0 +1,57 @@
+//! Notices: what a statement that was accepted did not do, because nothing depends on it.
+//!
+//! They wait in the session until whoever runs its statements takes them. Memory: [`NOTICES_MAX`] of them.
+
+use crate::postgres::settings;
+use crate::session::core::SessionCore;
+
+/// The most that wait; more are dropped.
+pub const NOTICES_MAX: usize = 64;
+/// Levels of `client_min_messages` that leave notices out.
+const ABOVE: [&str; 2] = ["warning", "error"];
+/// The storage parameters of PostgreSQL's tables and indexes.
+const STORAGE: [&str; 17] = [
+    "fillfactor",
+    "parallel_workers",
+    "toast_tuple_target",
+    "user_catalog_table",
+    "vacuum_truncate",
+    "vacuum_index_cleanup",
+    "log_autovacuum_min_duration",
+    "autovacuum_enabled",
+    "autovacuum_vacuum_threshold",
+    "autovacuum_vacuum_scale_factor",
+    "autovacuum_vacuum_insert_threshold",
+    "autovacuum_vacuum_insert_scale_factor",
+    "autovacuum_analyze_threshold",
+    "autovacuum_analyze_scale_factor",
+    "autovacuum_freeze_max_age",
+    "deduplicate_items",
+    "fastupdate",
+];
+
+impl SessionCore {
+    /// Leaves a notice for the client, unless it does not want any.
+    pub(crate) fn notice(&self, message: impl Into<String>) {
+        let level = settings::find("client_min_messages").map(|setting| self.facts.value(setting));
+        if level.is_ok_and(|level| ABOVE.contains(&level.as_str())) {
+            return;
+        }
+        let mut notices = self.facts.notices.lock();
+        if notices.len() < NOTICES_MAX {
+            notices.push(message.into());
+        }
+    }
+
+    /// The notice of storage parameters, if there are any among these.
+    pub(crate) fn storage_notice<'n>(&self, names: impl Iterator<Item = &'n str>) {
+        for name in names.filter(|name| is_storage(name)) {
+            self.notice(format!("storage parameter \"{name}\" has no effect"));
+        }
+    }
+}
+
+/// Tells whether a parameter is one of PostgreSQL's storage, which is another here.
+pub(crate) fn is_storage(name: &str) -> bool {
+    STORAGE.iter().any(|known| known.eq_ignore_ascii_case(name))
+}

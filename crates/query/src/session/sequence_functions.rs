@@ -1,0 +1,246 @@
+//! `nextval`, `currval`, `lastval` and `setval`.
+//!
+//! - Drawing is not transactional: what a statement drew stays drawn, whatever becomes of it. A session remembers what it
+//!   drew last of each sequence (`currval`) and of all (`lastval`).
+//! - A statement that draws for many rows draws for a batch of them at once.
+//! - Each reservation of values waits for the disk if the session's commits do (the tables' module `sequence` says why), on
+//!   the thread that runs the statement, once per 32 values or more.
+//!
+//! Memory: two numbers per sequence that a session used.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Int64Type};
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::prelude::SessionContext;
+use entresol_memory::Durability;
+use entresol_tables::{Catalog, Position, Sequence, SequenceDefinition};
+
+use crate::error::{Error, Result, external};
+use crate::parser::sequence_calls::relation_name;
+use crate::session::variables::Facts;
+
+/// What a session drew.
+#[derive(Debug, Default)]
+pub(crate) struct Drawn {
+    /// By the sequences' numbers, the last value.
+    values: HashMap<u64, i64>,
+    /// The sequence of the last `nextval`.
+    last: Option<u64>,
+}
+
+impl Drawn {
+    /// DISCARD SEQUENCES.
+    pub(crate) fn clear(&mut self) {
+        *self = Drawn::default();
+    }
+}
+
+/// Makes the functions known to the engine.
+pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, facts: &Arc<Facts>) {
+    for kind in [Kind::Next, Kind::Current, Kind::Last, Kind::Set] {
+        context.register_udf(ScalarUDF::from(Function::new(kind, catalog, facts)));
+    }
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Next => "nextval",
+            Kind::Current => "currval",
+            Kind::Last => "lastval",
+            Kind::Set => "setval",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// `nextval(sequence)`
+    Next,
+    /// `currval(sequence)`
+    Current,
+    /// `lastval()`
+    Last,
+    /// `setval(sequence, value [, is_called])`
+    Set,
+}
+
+/// The functions on sequences.
+#[derive(Debug)]
+struct Function {
+    kind: Kind,
+    signature: Signature,
+    aliases: Vec<String>,
+    catalog: Arc<Catalog>,
+    facts: Arc<Facts>,
+}
+
+impl Function {
+    fn new(kind: Kind, catalog: &Arc<Catalog>, facts: &Arc<Facts>) -> Function {
+        let (text, number) = (ArrowType::Utf8, ArrowType::Int64);
+        let signature = match kind {
+            Kind::Next | Kind::Current => TypeSignature::Exact(vec![text]),
+            Kind::Last => TypeSignature::Nullary,
+            Kind::Set => TypeSignature::OneOf(vec![
+                TypeSignature::Exact(vec![text.clone(), number.clone()]),
+                TypeSignature::Exact(vec![text, number, ArrowType::Boolean]),
+            ]),
+        };
+        let mut function = Function {
+            kind,
+            signature: Signature::new(signature, Volatility::Volatile),
+            aliases: Vec::new(),
+            catalog: Arc::clone(catalog),
+            facts: Arc::clone(facts),
+        };
+        function.aliases.push(format!("pg_catalog.{}", kind.name()));
+        function
+    }
+
+    fn durability(&self) -> Durability {
+        self.facts.settings().value("durability").parse().unwrap_or_default()
+    }
+
+    fn sequence(&self, name: &str) -> Result<Arc<Sequence>> {
+        Ok(self.catalog.sequence(&relation_name(name)?)?)
+    }
+
+    fn next(&self, name: &str, count: u64) -> Result<Vec<i64>> {
+        draw(&self.catalog, &self.facts, &*self.sequence(name)?, count, self.durability())
+    }
+
+    fn current(&self, name: &str) -> Result<i64> {
+        let sequence = self.sequence(name)?;
+        let value = self.facts.drawn.lock().values.get(&sequence.id()).copied();
+        value.ok_or_else(|| {
+            let name = sequence.name();
+            Error::coded(
+                "55000",
+                format!("currval of sequence \"{name}\" is not yet defined in this session"),
+            )
+        })
+    }
+
+    fn last(&self) -> Result<i64> {
+        let drawn = self.facts.drawn.lock();
+        let value = drawn.last.and_then(|id| drawn.values.get(&id).copied());
+        value.ok_or_else(|| Error::coded("55000", "lastval is not yet defined in this session"))
+    }
+
+    fn set(&self, name: &str, value: i64, called: bool) -> Result<i64> {
+        let sequence = self.sequence(name)?;
+        let SequenceDefinition { min_value, max_value, .. } = sequence.definition();
+        if !(min_value..=max_value).contains(&value) {
+            let bounds = format!("({min_value}..{max_value})");
+            let message = format!(
+                "setval: value {value} is out of bounds for sequence \"{}\" {bounds}",
+                sequence.name()
+            );
+            return Err(Error::coded("22003", message));
+        }
+        self.catalog.set_position(&sequence, Position { last: value, called }, self.durability())?;
+        if called {
+            self.facts.drawn.lock().values.insert(sequence.id(), value);
+        }
+        Ok(value)
+    }
+}
+
+/// The function `nextval` of an engine.
+pub(crate) fn nextval(state: &SessionState) -> Option<Arc<ScalarUDF>> {
+    state.scalar_functions().get(Kind::Next.name()).cloned()
+}
+
+/// So many values of `nextval(name)`.
+pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Result<ArrayRef> {
+    let function = nextval.inner().downcast_ref::<Function>();
+    let function = function.ok_or_else(|| Error::Internal("nextval is another function".into()))?;
+    Ok(Arc::new(Int64Array::from(function.next(name, count as u64)?)))
+}
+
+/// Draws values, and remembers for the session that it did.
+pub(crate) fn draw(
+    catalog: &Catalog,
+    facts: &Facts,
+    sequence: &Sequence,
+    count: u64,
+    durability: Durability,
+) -> Result<Vec<i64>> {
+    let values = catalog.next_values(sequence, count, durability)?;
+    if let Some(&last) = values.last() {
+        let mut drawn = facts.drawn.lock();
+        drawn.values.insert(sequence.id(), last);
+        drawn.last = Some(sequence.id());
+    }
+    Ok(values)
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.kind == other.kind && Arc::ptr_eq(&self.facts, &other.facts)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind.hash(state);
+        Arc::as_ptr(&self.facts).hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        self.kind.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[ArrowType]) -> EngineResult<ArrowType> {
+        Ok(ArrowType::Int64)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let rows = arguments.number_rows;
+        if let (Kind::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) =
+            (self.kind, &arguments.args[..])
+        {
+            let values = self.next(name, rows as u64).map_err(external)?;
+            return Ok(ColumnarValue::Array(Arc::new(Int64Array::from(values))));
+        }
+        let arrays: Vec<_> =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+        let value = |row: usize| -> Result<Option<i64>> {
+            if arrays.iter().any(|array| array.is_null(row)) {
+                return Ok(None);
+            }
+            let name = || arrays[0].as_string::<i32>().value(row);
+            Ok(Some(match self.kind {
+                Kind::Next => self.next(name(), 1)?[0],
+                Kind::Current => self.current(name())?,
+                Kind::Last => self.last()?,
+                Kind::Set => {
+                    let called = arrays.get(2).is_none_or(|called| called.as_boolean().value(row));
+                    self.set(name(), arrays[1].as_primitive::<Int64Type>().value(row), called)?
+                }
+            }))
+        };
+        let values: Vec<Option<i64>> = (0..rows).map(value).collect::<Result<_>>().map_err(external)?;
+        Ok(ColumnarValue::Array(Arc::new(Int64Array::from(values))))
+    }
+}

@@ -1,0 +1,94 @@
+//! Snapshots that sessions hold for longer than a look-up takes: who holds them, and their end, since what they see cannot
+//! be reclaimed.
+//!
+//! Noted are the transactions of blocks and of statements that are planned; look-ups of single keys hold theirs for
+//! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Memory: one weak reference to each that is open.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use entresol_transactions::Transaction;
+use parking_lot::Mutex;
+
+use crate::session::variables::{Client, Facts};
+
+/// Registry of the sessions of a database, for whoever asks who holds a snapshot. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Sessions(Arc<Mutex<Vec<Weak<SessionSnapshots>>>>);
+
+/// The snapshots of one session.
+#[derive(Debug)]
+pub(crate) struct SessionSnapshots {
+    facts: Arc<Facts>,
+    open: Mutex<Vec<Snapshot>>,
+}
+
+/// A transaction and when it was noted.
+#[derive(Debug)]
+struct Snapshot {
+    since: Instant,
+    transaction: Weak<Transaction>,
+}
+
+impl Sessions {
+    /// Adds a session; it leaves when the session is dropped.
+    pub(crate) fn register(&self, facts: &Arc<Facts>) -> Arc<SessionSnapshots> {
+        let session = Arc::new(SessionSnapshots { facts: Arc::clone(facts), open: Mutex::default() });
+        let mut sessions = self.0.lock();
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&session));
+        session
+    }
+
+    /// Ends snapshots that are older; returns how many. Whoever uses one gets "snapshot too old" from then on.
+    pub fn expire(&self, age_max: Duration) -> usize {
+        self.sessions().iter().map(|session| session.expire(age_max)).sum()
+    }
+
+    /// Names the session that holds the snapshot of a transaction: `session 7 of anna for 93 s`. None for transactions
+    /// that no session began.
+    pub(crate) fn holder(&self, transaction: u64) -> Option<String> {
+        self.sessions().iter().find_map(|session| session.holder(transaction))
+    }
+
+    fn sessions(&self) -> Vec<Arc<SessionSnapshots>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl SessionSnapshots {
+    /// Notes a transaction, once.
+    pub(crate) fn note(&self, transaction: &Arc<Transaction>) {
+        let mut open = self.open.lock();
+        open.retain(|other| other.transaction.strong_count() > 0);
+        if !open.iter().any(|other| std::ptr::eq(other.transaction.as_ptr(), Arc::as_ptr(transaction))) {
+            open.push(Snapshot { since: Instant::now(), transaction: Arc::downgrade(transaction) });
+        }
+    }
+
+    fn expire(&self, age_max: Duration) -> usize {
+        let mut old = Vec::new();
+        self.open.lock().retain(|snapshot| match snapshot.transaction.upgrade() {
+            Some(transaction) if snapshot.since.elapsed() > age_max => {
+                old.push(transaction);
+                false
+            }
+            transaction => transaction.is_some(),
+        });
+        // A commit in work is waited for here.
+        old.iter().filter(|transaction| transaction.expire()).count()
+    }
+
+    fn holder(&self, transaction: u64) -> Option<String> {
+        let open = self.open.lock();
+        let is_it =
+            |snapshot: &&Snapshot| snapshot.transaction.upgrade().is_some_and(|one| one.id() == transaction);
+        let seconds = open.iter().find(is_it)?.since.elapsed().as_secs();
+        let Client { user, process_id, .. } = self.facts.client();
+        Some(match process_id {
+            // A session of the library has none.
+            0 => format!("a session of {user} in this process for {seconds} s"),
+            pid => format!("session {pid} of {user} for {seconds} s"),
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! Functions whose answer the session knows: `version()`, `current_setting('TimeZone')`, `current_user` and the like.
+//!
+//! They read what the session shares with them, [`Facts`], when they are called; so a plan that has one is optimised
+//! each time it runs ([`crate::execution::prepared`]).
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::{Array, AsArray, StringArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    create_udf,
+};
+use datafusion::prelude::SessionContext;
+use entresol_memory::Durability;
+use parking_lot::Mutex;
+
+use crate::error::{Error, external};
+use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
+use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::sequence_functions::Drawn;
+
+/// Who uses a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// The user, `current_user`.
+    pub user: String,
+    /// The number of the session, `pg_backend_pid()`.
+    pub process_id: i32,
+    /// Whether the user may do everything, `is_superuser`.
+    pub administrator: bool,
+}
+
+impl Default for Client {
+    fn default() -> Client {
+        Client { user: CATALOG.to_owned(), process_id: 0, administrator: true }
+    }
+}
+
+/// What a session shares with its functions.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Shared with the savepoints that go back to them; who changes them has a copy of its own.
+    settings: Mutex<Arc<Settings>>,
+    pub(crate) client: Mutex<Client>,
+    /// How often something here was changed.
+    pub(crate) changes: AtomicU64,
+    /// What it drew from sequences.
+    pub(crate) drawn: Mutex<Drawn>,
+    /// Notices that wait to be sent to the client.
+    pub(crate) notices: Mutex<Vec<String>>,
+}
+
+impl Facts {
+    pub(crate) fn new(durability: Durability) -> Arc<Facts> {
+        let mut settings = Settings::default();
+        if let Ok(setting) = settings::find("durability") {
+            settings.set_initial(setting, durability.to_string());
+        }
+        let settings = Mutex::new(Arc::new(settings));
+        Arc::new(Facts {
+            settings,
+            client: Mutex::default(),
+            changes: AtomicU64::new(0),
+            drawn: Mutex::default(),
+            notices: Mutex::default(),
+        })
+    }
+
+    /// The settings as they are now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.lock())
+    }
+
+    /// Changes settings.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Settings)) {
+        change(Arc::make_mut(&mut self.settings.lock()));
+        self.changed();
+    }
+
+    /// Goes back to settings as they were; false if they are still the same.
+    pub(crate) fn restore(&self, before: Arc<Settings>) -> bool {
+        let mut settings = self.settings.lock();
+        if Arc::ptr_eq(&settings, &before) {
+            return false;
+        }
+        *settings = before;
+        self.changed();
+        true
+    }
+
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The value of a setting, but for those of the open block.
+    pub(crate) fn value(&self, setting: &Setting) -> String {
+        match setting.name {
+            "session_authorization" => self.client.lock().user.clone(),
+            "is_superuser" => if self.client.lock().administrator { "on" } else { "off" }.to_owned(),
+            _ => self.settings.lock().get(setting).to_owned(),
+        }
+    }
+}
+
+impl Facts {
+    /// Who uses the session.
+    pub(crate) fn client(&self) -> Client {
+        self.client.lock().clone()
+    }
+}
+
+/// Makes the functions known to the engine.
+pub(crate) fn register(context: &SessionContext, facts: &Arc<Facts>) {
+    let user: fn(&Facts) -> String = |facts| facts.client.lock().user.clone();
+    type Text = fn(&Facts) -> String;
+    let texts: [(&str, &'static str, Text); 8] = [
+        ("version", "pg_catalog.version", |_| format!("PostgreSQL {SERVER_VERSION}")),
+        ("current_database", "pg_catalog.current_database", |_| CATALOG.to_owned()),
+        ("current_catalog", "pg_catalog.current_catalog", |_| CATALOG.to_owned()),
+        ("current_schema", "pg_catalog.current_schema", |_| SCHEMA.to_owned()),
+        ("current_user", "pg_catalog.current_user", user),
+        ("current_role", "pg_catalog.current_role", user),
+        ("session_user", "pg_catalog.session_user", user),
+        ("user", "pg_catalog.user", user),
+    ];
+    for (name, alias, of) in texts {
+        let facts = Arc::clone(facts);
+        let value = move || ScalarValue::Utf8(Some(of(&facts)));
+        context.register_udf(nullary(name, alias, DataType::Utf8, value));
+    }
+    let client = Arc::clone(facts);
+    let pid = move || ScalarValue::Int32(Some(client.client.lock().process_id));
+    context.register_udf(nullary("pg_backend_pid", "pg_catalog.pg_backend_pid", DataType::Int32, pid));
+    let no = || ScalarValue::Boolean(Some(false));
+    let recovery = nullary("pg_is_in_recovery", "pg_catalog.pg_is_in_recovery", DataType::Boolean, no);
+    context.register_udf(recovery);
+    for kind in [Kind::Current, Kind::Set] {
+        context.register_udf(ScalarUDF::from(SettingFunction::new(kind, facts)));
+    }
+}
+
+/// A function without arguments.
+fn nullary(
+    name: &str,
+    alias: &'static str,
+    data_type: DataType,
+    value: impl Fn() -> ScalarValue + Send + Sync + 'static,
+) -> ScalarUDF {
+    let call = move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(value()));
+    create_udf(name, Vec::new(), data_type, Volatility::Stable, Arc::new(call)).with_aliases([alias])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// `current_setting(name [, missing_ok])`
+    Current,
+    /// `set_config(name, value, is_local)`
+    Set,
+}
+
+/// The functions on settings.
+#[derive(Debug)]
+struct SettingFunction {
+    kind: Kind,
+    signature: Signature,
+    aliases: Vec<String>,
+    facts: Arc<Facts>,
+}
+
+impl SettingFunction {
+    fn new(kind: Kind, facts: &Arc<Facts>) -> SettingFunction {
+        let text = DataType::Utf8;
+        let (signature, alias) = match kind {
+            Kind::Current => {
+                let one = TypeSignature::Exact(vec![text.clone()]);
+                let two = TypeSignature::Exact(vec![text, DataType::Boolean]);
+                (Signature::one_of(vec![one, two], Volatility::Stable), "pg_catalog.current_setting")
+            }
+            Kind::Set => {
+                let types = vec![text.clone(), text, DataType::Boolean];
+                (Signature::exact(types, Volatility::Volatile), "pg_catalog.set_config")
+            }
+        };
+        SettingFunction { kind, signature, aliases: vec![alias.to_owned()], facts: Arc::clone(facts) }
+    }
+
+    fn current(&self, name: &str, missing_ok: bool) -> EngineResult<Option<String>> {
+        match settings::find(name) {
+            Ok(setting) => Ok(Some(self.facts.value(setting))),
+            Err(_) if missing_ok => Ok(None),
+            Err(error) => Err(external(error)),
+        }
+    }
+
+    fn set(&self, name: &str, value: &str, local: bool) -> EngineResult<Option<String>> {
+        let setting = settings::find(name).map_err(external)?;
+        let value = setting.check(value).map_err(external)?;
+        if !setting.is_only_a_value() {
+            let message = format!("set_config of \"{}\": use SET", setting.name);
+            return Err(external(Error::coded("0A000", message)));
+        }
+        self.facts.change(|settings| settings.set(setting, Some(value.clone()), local));
+        Ok(Some(value))
+    }
+}
+
+impl PartialEq for SettingFunction {
+    fn eq(&self, other: &SettingFunction) -> bool {
+        self.kind == other.kind && Arc::ptr_eq(&self.facts, &other.facts)
+    }
+}
+
+impl Eq for SettingFunction {}
+
+impl Hash for SettingFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind.hash(state);
+        Arc::as_ptr(&self.facts).hash(state);
+    }
+}
+
+impl ScalarUDFImpl for SettingFunction {
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Current => "current_setting",
+            Kind::Set => "set_config",
+        }
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+        let rows = arguments.number_rows;
+        let arrays: Vec<_> =
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+        let text = |at: usize, row: usize| {
+            let array = arrays[at].as_string::<i32>();
+            array.is_valid(row).then(|| array.value(row))
+        };
+        let flag = |at: usize, row: usize| {
+            arrays.get(at).is_some_and(|array| array.is_valid(row) && array.as_boolean().value(row))
+        };
+        let answers = (0..rows).map(|row| match (self.kind, text(0, row)) {
+            (_, None) => Ok(None),
+            (Kind::Current, Some(name)) => self.current(name, flag(1, row)),
+            (Kind::Set, Some(name)) => self.set(name, text(1, row).unwrap_or_default(), flag(2, row)),
+        });
+        let answers: StringArray = answers.collect::<EngineResult<Vec<Option<String>>>>()?.into();
+        Ok(ColumnarValue::Array(Arc::new(answers)))
+    }
+}
