@@ -1,7 +1,8 @@
-//! Times of checkpoints by the pieces that they write and how many at once: what a profile of the disk is worth.
+//! Times of checkpoints by the size and number of their concurrent writes: shows what a profile of the disk
+//! is worth.
 //!
-//! `checkpoint_pieces DIR [PROFILE]`: a pool is made in DIR and removed. 64 MiB are changed, as a whole or a page
-//! here and there; each way of writing has a turn in every round. Prints the medians in ms.
+//! `checkpoint_pieces DIR [PROFILE]` creates a pool in DIR and removes it. 64 MiB are changed, all pages or
+//! every n-th; each setting runs in every round. Prints the medians in ms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ const ROUNDS: usize = 9;
 const OBJECT_BYTES: usize = 1 << 20;
 const OBJECTS: usize = 64;
 
-/// Milliseconds of a checkpoint after every so many pages of everything were changed.
+/// Milliseconds of a checkpoint after every `page_step`-th page was changed.
 fn checkpoint_ms(dir: &Path, writing: Option<Writing>, page_step: usize) -> f64 {
     let options = PoolOptions {
         domain: DomainChoice::Journal,

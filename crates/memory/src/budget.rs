@@ -1,18 +1,20 @@
-//! One budget for the memory of a process or of a database, shared out among named consumers.
+//! One memory budget of a process or of a database, shared among named consumers.
 //!
-//! A consumer reserves before it allocates and gives back when it frees ([`MemoryReservation`]). There are two kinds:
+//! A consumer reserves before it allocates and releases when it frees ([`MemoryReservation`]). There are two
+//! kinds:
 //!
 //! - *firm* memory is held until its owner frees it. A reservation that does not fit is a [`MemoryLimit`] error, which lists
 //!   the largest consumers;
-//! - *elastic* memory ([`MemoryConsumer::is_elastic`]: pages of the pool) is observed, not reserved. It has what firm
-//!   consumers leave, but at least a floor ([`MemoryBudget::elastic_floor`]), and shrinks when they need more: whoever
-//!   owns such memory registers a [`Shrink`] and follows [`MemoryBudget::elastic_target`].
+//! - *elastic* memory ([`MemoryConsumer::is_elastic`]: pages of the pool) is observed, not reserved. It has
+//!   what firm consumers leave, but at least a floor ([`MemoryBudget::elastic_floor`]), and shrinks when they
+//!   need more: an owner of such memory registers a [`Shrink`] and follows [`MemoryBudget::elastic_target`].
 //!
 //! Invariants:
-//! - the firm total never exceeds `max - floor`, but for what was reserved by [`MemoryBudget::reserve_unchecked`];
-//! - the firm total is the sum of the firm consumers once no call is under way.
+//! - the firm total never exceeds `max - floor`, except by reservations of
+//!   [`MemoryBudget::reserve_unchecked`];
+//! - the firm total is the sum of the firm consumers whenever no call is in flight.
 //!
-//! Cost: a reservation is two atomic additions. Nobody takes a lock unless memory is short.
+//! Cost: a reservation is two atomic additions. A lock is taken only when memory is short.
 
 mod machine;
 mod reservation;
@@ -30,21 +32,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The smallest budget: journal buffers, a checkpoint's copy, and pages to work on.
+/// Smallest budget: journal buffers, a checkpoint's copy, and pages to work on.
 pub const MEMORY_MAX_MIN: u64 = 64 << 20;
 
-/// What elastic memory keeps of a budget, as a divisor.
+/// Minimum share of elastic memory in a budget, as a divisor.
 const ELASTIC_SHARE: u64 = 8;
 
-/// A user of memory.
+/// Consumer of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MemoryConsumer {
-    /// Pages of the pool that are in DRAM.
+    /// Pages of the pool in DRAM.
     PoolPages,
     /// Buffers of the journal and of its checkpoints.
     JournalBuffers,
-    /// Maps of the pages of pools: marks, checksums, returns.
+    /// Maps of the pages of pools: dirty marks, checksums, page replacement.
     PoolMaps,
     /// States without a durable copy: pools of the volatile domain.
     VolatileStates,
@@ -52,13 +54,13 @@ pub enum MemoryConsumer {
     InnerNodes,
     /// Changes of transactions that have not committed.
     WriteSets,
-    /// What savepoints need to go back.
+    /// Undo data of savepoints.
     Undo,
     /// State of continuous queries: windows, joins, queues.
     StreamState,
     /// Running statements: sorts, joins, aggregates, results.
     Queries,
-    /// Plans, texts, catalog snapshots.
+    /// Plans, query texts, catalog snapshots.
     Caches,
     /// Buffers and sessions of connections.
     Connections,
@@ -80,7 +82,7 @@ impl MemoryConsumer {
         MemoryConsumer::Connections,
     ];
 
-    /// The name in reports and errors.
+    /// Name in reports and errors.
     pub const fn name(self) -> &'static str {
         match self {
             MemoryConsumer::PoolPages => "pool pages",
@@ -97,7 +99,7 @@ impl MemoryConsumer {
         }
     }
 
-    /// Whether it shrinks when others need memory.
+    /// Returns true if it shrinks when others need memory.
     pub const fn is_elastic(self) -> bool {
         matches!(self, MemoryConsumer::PoolPages)
     }
@@ -109,9 +111,9 @@ impl fmt::Display for MemoryConsumer {
     }
 }
 
-/// An owner of elastic memory.
+/// Owner of elastic memory.
 pub trait Shrink: Send + Sync {
-    /// Asks it to come down to its target soon. Must not wait.
+    /// Requests that the owner shrink to its target soon. Must not block.
     fn shrink(&self);
 }
 
@@ -135,55 +137,55 @@ impl Account {
     }
 }
 
-/// A budget; see the [module](self). Shared by all who spend it.
+/// Memory budget; see the [module](self). Shared by all consumers.
 pub struct MemoryBudget {
     max: AtomicU64,
     firm: CachePadded<AtomicU64>,
     accounts: [CachePadded<Account>; MemoryConsumer::ALL.len()],
     shrinks: Mutex<Vec<Weak<dyn Shrink>>>,
-    /// How many wait in [`MemoryBudget::reserve_within`]; releases wake them.
+    /// Number of callers that wait in [`MemoryBudget::reserve_within`]; releases wake them.
     waiting: AtomicU64,
     wait_lock: Mutex<()>,
     released: Condvar,
 }
 
-/// A consumer's line in a [`MemoryUsage`].
+/// Memory use of a consumer in a [`MemoryUsage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsumerUsage {
     /// The consumer.
     pub consumer: MemoryConsumer,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// The most that it ever used.
+    /// Peak of the bytes in use.
     pub peak_bytes: u64,
 }
 
-/// What is used at a moment. Consumers are read one after the other.
+/// Memory in use. Consumers are read one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUsage {
-    /// The budget.
+    /// Bytes of the budget.
     pub max_bytes: u64,
     /// The consumers, in the order of [`MemoryConsumer::ALL`].
     pub consumers: Vec<ConsumerUsage>,
 }
 
 impl MemoryUsage {
-    /// The sum over the consumers.
+    /// Sum over the consumers.
     pub fn used_bytes(&self) -> u64 {
         self.consumers.iter().map(|line| line.used_bytes).sum()
     }
 }
 
-/// Memory that did not fit.
+/// Error of a reservation that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The consumer that asked.
+    /// Consumer that made the reservation.
     pub consumer: MemoryConsumer,
-    /// Bytes that it asked for.
+    /// Bytes requested.
     pub wanted_bytes: u64,
-    /// Bytes that it could have had.
+    /// Bytes available.
     pub free_bytes: u64,
-    /// The use of memory then.
+    /// Memory in use at that time.
     pub usage: MemoryUsage,
 }
 
@@ -209,19 +211,19 @@ impl fmt::Display for MemoryLimit {
 
 impl std::error::Error for MemoryLimit {}
 
-/// A budget that cannot be.
+/// Error of a budget that is out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBudget {
-    /// It is below what a database needs.
+    /// Below the minimum of a database.
     #[error("memory_max is {}; it must be at least {}", Bytes(*.0), Bytes(MEMORY_MAX_MIN))]
     TooSmall(u64),
-    /// A percentage that is none.
+    /// Percentage out of range.
     #[error("memory_max is {0} percent of the machine's memory; it must be above 0 and at most 100")]
     NoShare(u8),
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// Budget of `max_bytes`.
     pub fn new(max_bytes: u64) -> Result<Arc<MemoryBudget>, InvalidBudget> {
         if max_bytes < MEMORY_MAX_MIN {
             return Err(InvalidBudget::TooSmall(max_bytes));
@@ -229,12 +231,12 @@ impl MemoryBudget {
         Ok(Arc::new(MemoryBudget::of(max_bytes)))
     }
 
-    /// A budget of a size that may depend on this machine.
+    /// Budget of a size that may depend on this machine.
     pub fn of_size(size: MemorySize) -> Result<Arc<MemoryBudget>, InvalidBudget> {
         MemoryBudget::new(size.bytes_of(machine_memory_bytes())?)
     }
 
-    /// A budget below the minimum, for tests of what happens when it is used up.
+    /// Budget below the minimum, for tests of exhausted memory.
     #[doc(hidden)]
     pub fn tiny(max_bytes: u64) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget::of(max_bytes))
@@ -252,12 +254,12 @@ impl MemoryBudget {
         }
     }
 
-    /// The budget in bytes.
+    /// Bytes of the budget.
     pub fn max_bytes(&self) -> u64 {
         self.max.load(Ordering::Acquire)
     }
 
-    /// Changes the budget. What is reserved beyond a smaller one stays reserved until it is freed.
+    /// Changes the budget. Reservations beyond a smaller one remain until they are released.
     pub fn set_max_bytes(&self, max_bytes: u64) -> Result<(), InvalidBudget> {
         if max_bytes < MEMORY_MAX_MIN {
             return Err(InvalidBudget::TooSmall(max_bytes));
@@ -268,18 +270,19 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// What elastic memory has of the budget, whatever firm consumers want.
+    /// Minimum of elastic memory, whatever firm consumers reserve.
     pub fn elastic_floor(&self) -> u64 {
         self.max_bytes() / ELASTIC_SHARE
     }
 
-    /// What elastic memory should come down to now.
+    /// Target of elastic memory now.
     pub fn elastic_target(&self) -> u64 {
         let firm = self.firm.load(Ordering::Acquire);
         self.max_bytes().saturating_sub(firm).max(self.elastic_floor())
     }
 
-    /// The part of [`MemoryBudget::elastic_target`] of an owner that has so much: what the others leave, or an equal share.
+    /// Part of [`MemoryBudget::elastic_target`] for an owner of `has_bytes`: what the others leave, or an
+    /// equal share.
     pub fn elastic_target_of(&self, has_bytes: u64) -> u64 {
         let target = self.elastic_target();
         let all = self.account(MemoryConsumer::PoolPages).used.load(Ordering::Acquire);
@@ -287,13 +290,13 @@ impl MemoryBudget {
         target.saturating_sub(all.saturating_sub(has_bytes)).max(target / owners.max(1))
     }
 
-    /// Bytes that firm consumers can have.
+    /// Bytes available to firm consumers.
     pub fn free_bytes(&self) -> u64 {
         let firm = self.firm.load(Ordering::Acquire);
         (self.max_bytes() - self.elastic_floor()).saturating_sub(firm)
     }
 
-    /// Reserves memory, or says who has it.
+    /// Reserves memory; the error lists the largest consumers.
     pub fn try_reserve(
         self: &Arc<Self>,
         consumer: MemoryConsumer,
@@ -304,7 +307,7 @@ impl MemoryBudget {
         Ok(reservation)
     }
 
-    /// As [`MemoryBudget::try_reserve`], but waits so long for others to free what is missing.
+    /// As [`MemoryBudget::try_reserve`], but waits up to `wait` for others to release memory.
     pub fn reserve_within(
         self: &Arc<Self>,
         consumer: MemoryConsumer,
@@ -316,19 +319,19 @@ impl MemoryBudget {
         Ok(reservation)
     }
 
-    /// Counts memory that must be had, or that is there already, whatever the budget.
+    /// Reserves memory beyond the budget if need be: for memory that is in use already or that must be had.
     pub fn reserve_unchecked(self: &Arc<Self>, consumer: MemoryConsumer, bytes: u64) -> MemoryReservation {
         let mut reservation = self.empty(consumer);
         reservation.grow_unchecked(bytes);
         reservation
     }
 
-    /// A reservation of nothing, which can grow.
+    /// Empty reservation, which can grow.
     pub fn empty(self: &Arc<Self>, consumer: MemoryConsumer) -> MemoryReservation {
         MemoryReservation::empty(self.clone(), consumer)
     }
 
-    /// Says what an owner of elastic memory has now and had before.
+    /// Reports the elastic memory of an owner: before and now.
     pub fn observe(&self, consumer: MemoryConsumer, before_bytes: u64, now_bytes: u64) {
         debug_assert!(consumer.is_elastic(), "{consumer} are reserved, not observed");
         let account = self.account(consumer);
@@ -346,7 +349,7 @@ impl MemoryBudget {
         owners.push(owner);
     }
 
-    /// What is used now.
+    /// Memory in use now.
     pub fn usage(&self) -> MemoryUsage {
         let line = |consumer| {
             let account = self.account(consumer);
@@ -372,7 +375,7 @@ impl MemoryBudget {
 
     fn try_take(&self, consumer: MemoryConsumer, bytes: u64) -> bool {
         let room = self.max_bytes() - self.elastic_floor();
-        // What never fits must not wrap the sum around, not even for a moment.
+        // A request that never fits must not wrap the sum around, not even briefly.
         if bytes > room {
             return false;
         }
@@ -421,7 +424,7 @@ impl MemoryBudget {
 
     fn give_back(&self, consumer: MemoryConsumer, bytes: u64) {
         self.account(consumer).used.fetch_sub(bytes, Ordering::AcqRel);
-        // In one order with the count of those who wait: one of both sees the other.
+        // In one order with the count of waiting callers: one of both sees the other.
         self.firm.fetch_sub(bytes, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake_waiting();

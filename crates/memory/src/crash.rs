@@ -1,15 +1,16 @@
-//! The crash checker: runs a history on the `crashing` domain and, before every fence and at the end, looks at
-//! the states that a power failure could leave there.
+//! Crash checker: runs a history on the `crashing` domain and checks, before every fence and at the end, the
+//! states that a power failure could leave there.
 //!
-//! At each crash point: what was fenced, with any subset of the words that were flushed and not fenced, and of
-//! the words that were stored and not flushed, each word on its own or cache line by cache line; a word that was
-//! flushed several times has any of those values. All of these states where they are few, otherwise the extreme
-//! and adversarial ones and random ones from a seed ([`Survivors`]). Every state is opened, which runs the
-//! pool's recovery, and judged; at some points the power fails again during these recoveries.
+//! The states of a crash point are what was fenced, with any subset of the words that were flushed and not
+//! fenced, and of the words that were stored and not flushed, each word on its own or cache line by cache
+//! line; a word that was flushed several times has any of those values. All of these states are checked where
+//! they are few, otherwise the extreme and adversarial ones and random ones from a seed ([`Survivors`]).
+//! Every state is opened, which runs the pool's recovery, and judged; at some points the power fails again
+//! during these recoveries.
 //!
-//! A [`Recorder`] knows what a history has done so far, and judges whether a state holds exactly that, with or
-//! without the operation in flight. [`Concurrent`] does the same for several threads: what is found must be
-//! the result of some order of the operations (durable linearizability). [`take_turns`] runs threads one at a
+//! A [`Recorder`] follows the operations of a history, and judges whether a state holds exactly those, with
+//! or without the operation in flight. [`Concurrent`] does the same for several threads: a state must be the
+//! result of some order of the operations (durable linearizability). [`take_turns`] runs threads one at a
 //! time, interleaved from a seed.
 //!
 //! ```
@@ -53,7 +54,7 @@
 //! assert!(report.explored(100));
 //! ```
 //!
-//! Failures name a command that looks at the failing state alone ([`REPLAY`]).
+//! Failures name a command that checks the failing state alone ([`REPLAY`]).
 //!
 //! Memory: two pool images for each worker and depth; keep the history's pool small
 //! ([`CrashOptions::extent_bytes`]). Eight bytes for each distinct image.
@@ -82,32 +83,33 @@ pub use replay::REPLAY;
 pub use stack::check_stack;
 pub use turns::{take_turns, waits};
 
-/// Called before every fence of an observed pool; see [`Pool::crashing`].
+/// Callback before every fence of an observed pool; see [`Pool::crashing`].
 pub type Observer = Box<dyn FnMut(&CrashPoint<'_>) + Send>;
 
 type Judge<C> = Arc<dyn Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync>;
 
-/// The environment variable that asks for large sizes: a number, such as 1 or 0.05, that [`seeds`] multiplies by 100.
+/// Environment variable that requests large sizes: a number, such as 1 or 0.05, that [`seeds`] multiplies by
+/// 100.
 pub const SOAK: &str = "ENTRESOL_SOAK";
 
-/// How thoroughly [`check`] looks.
+/// Thoroughness of [`check`].
 #[derive(Debug, Clone)]
 pub struct CrashOptions {
-    /// Randomness of subsets; printed when a check fails.
+    /// Seed of random subsets; printed when a check fails.
     pub seed: u64,
-    /// At points with at most so many states, all of them are looked at.
+    /// Maximum number of states of a point at which all of them are checked.
     pub exhaustive_states_max: u64,
-    /// At other points: about so many adversarial ones, beside the extreme ones.
+    /// Approximate number of adversarial states at other points, beside the extreme ones.
     pub adversarial_states_max: u32,
-    /// At other points: so many random ones.
+    /// Number of random states at other points.
     pub random_states: u32,
-    /// At every n-th fence, crash again during the recoveries, at each of their fences; 0: never.
+    /// Interval, in fences, of crashes during the recoveries, at each of their fences; 0: never.
     pub crash_recovery_every: u64,
-    /// How often in a row a recovery crashes.
+    /// Number of crashes of a recovery in a row.
     pub recovery_depth: u32,
     /// Size of the pool's extents: the history's data should fit one or two.
     pub extent_bytes: u64,
-    /// Threads that look at states; 0: as many as there are processors, at most 4.
+    /// Number of threads that check states; 0: as many as there are processors, at most 4.
     pub workers: usize,
 }
 
@@ -127,7 +129,7 @@ impl Default for CrashOptions {
 }
 
 impl CrashOptions {
-    /// The default with another seed.
+    /// Default options with another seed.
     pub fn with_seed(seed: u64) -> CrashOptions {
         CrashOptions { seed, ..CrashOptions::default() }
     }
@@ -140,33 +142,33 @@ impl CrashOptions {
     }
 }
 
-/// What a passed check looked at.
+/// Summary of a passed check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Fences of the history.
+    /// Number of fences of the history.
     pub fences: u64,
-    /// Crash points: fences, ends, and fences of recoveries.
+    /// Number of crash points: fences, ends, and fences of recoveries.
     pub points: u64,
-    /// Points of which every state was looked at.
+    /// Number of points at which every state was checked.
     pub exhaustive_points: u64,
-    /// States that were recovered and judged. At one point each state counts once.
+    /// Number of states that were recovered and judged. At one point each state counts once.
     pub states: u64,
-    /// States left by crashes during recovery, of these.
+    /// Number of these states that crashes during recovery left.
     pub recovery_states: u64,
-    /// Different pool images among the states: the same image can be left at several points, and has to be
-    /// judged at each, because different operations have returned.
+    /// Number of different pool images among the states: the same image can be left at several points, and
+    /// has to be judged at each, because different operations have returned.
     pub distinct: u64,
-    /// Only what [`REPLAY`] asks for was looked at.
+    /// True if only the state that [`REPLAY`] names was checked.
     pub replayed: bool,
 }
 
 impl CrashReport {
-    /// Whether at least so many states were looked at; true for a replay.
+    /// Returns true if at least `states` states were checked; true for a replay.
     pub fn explored(&self, states: u64) -> bool {
         self.replayed || self.states >= states
     }
 
-    /// Adds what another check looked at.
+    /// Adds the report of another check.
     pub fn add(&mut self, other: &CrashReport) {
         self.fences += other.fences;
         self.points += other.points;
@@ -178,19 +180,19 @@ impl CrashReport {
     }
 }
 
-/// What [`SOAK`] asks for, if it does.
+/// Value of [`SOAK`], if it is set.
 pub(crate) fn soak_factor() -> Option<f64> {
     let factor: f64 = std::env::var(SOAK).ok()?.parse().ok()?;
     (factor > 0.0).then_some(factor)
 }
 
-/// The seeds of a test's histories: `1..=count`, or a hundred times as many for each unit of [`SOAK`].
+/// Seeds of a test's histories: `1..=count`, or a hundred times as many for each unit of [`SOAK`].
 pub fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
     let times = soak_factor().map_or(1.0, |factor| (factor * 100.0).max(1.0));
     1..=(count as f64 * times).round() as u64
 }
 
-/// Runs one check for each seed of [`seeds`] and adds the reports up, printing as it goes. Stops at the first
+/// Runs one check for each seed of [`seeds`] and adds the reports up, printing progress. Stops at the first
 /// failure.
 pub fn check_seeds(
     name: &str,
@@ -203,7 +205,7 @@ pub fn check_seeds(
     let last = *seeds.end();
     for seed in seeds {
         total.add(&one(seed)?);
-        // Some twenty lines, however long it takes.
+        // About twenty lines, however long it takes.
         if seed == last || seed.is_multiple_of((last / 20).max(1)) {
             let seconds = started.elapsed().as_secs_f64();
             let per_minute = total.states as f64 / seconds * 60.0;
@@ -217,8 +219,8 @@ pub fn check_seeds(
 }
 
 /// Runs `history` on a fresh crashing pool; opens states at every fence and at the end (which runs the pool's
-/// own recovery) and calls `verify` on each. A failed or panicking verification ends with an error that names
-/// the fence, the survivors and the seed.
+/// own recovery) and calls `verify` on each. A failed or panicking verification is an error that names the
+/// fence, the survivors and the seed.
 pub fn check(
     options: &CrashOptions,
     history: impl FnOnce(&Arc<Pool>) -> Result<()>,
@@ -227,8 +229,9 @@ pub fn check(
     check_at(options, history, || (), move |pool, ()| verify(pool))
 }
 
-/// As [`check`]; `moment` is called once at each crash point of the history, in the thread that fences, and what
-/// it returns is given to `verify` with each state of that point. It must not wait for threads of the history.
+/// As [`check`]; `moment` is called once at each crash point of the history, in the thread that fences, and
+/// its result is passed to `verify` with each state of that point. It must not wait for threads of the
+/// history.
 pub fn check_at<C: Send + Sync + 'static>(
     options: &CrashOptions,
     history: impl FnOnce(&Arc<Pool>) -> Result<()>,

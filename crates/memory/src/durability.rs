@@ -1,9 +1,9 @@
-//! How long a commit may be lost after it returned: the user's choice, per database and per transaction.
+//! Durability levels: how long a returned commit may be lost, chosen per database and per transaction.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// When a commit is durable.
+/// Durability of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// A commit that returned survives a power failure.
@@ -11,14 +11,14 @@ pub enum Durability {
     Sync,
     /// A commit becomes durable at most this long after it returned; commits in between share one sync.
     Group {
-        /// The longest time that a returned commit may stay undurable.
+        /// Maximum time that a returned commit may stay undurable.
         interval_ms: u32,
     },
-    /// Durable when the system gets around to it. What survives is still a consistent prefix.
+    /// Durable at some later time. After a crash the state is still a consistent prefix.
     None,
 }
 
-/// The text is no durability level.
+/// Error of a string that is not a durability level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown durability '{0}': use 'sync', 'group:10ms' (any number of milliseconds) or 'none'")]
 pub struct ParseDurabilityError(String);

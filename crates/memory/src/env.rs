@@ -1,5 +1,5 @@
 //! Clock, randomness, threads and files, injected, so that a run can be repeated from one seed and files can
-//! be made to fail. The floors above ask [`Env`] and never the operating system.
+//! be made to fail. The crates above use [`Env`] and never the operating system.
 
 mod failing;
 mod faults;
@@ -23,24 +23,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone)]
 enum Clock {
     Real,
-    /// Every look advances it by one microsecond.
+    /// Every read advances it by one microsecond.
     Simulated(Arc<AtomicU64>),
 }
 
-/// The outside world of one database. Cheap to clone.
+/// Environment of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
     clock: Clock,
-    /// How far the clock is off, in nanoseconds: a test's doing.
+    /// Offset of the clock in nanoseconds, set by tests.
     clock_off_ns: Arc<AtomicI64>,
     random: Arc<AtomicU64>,
     files: Arc<dyn Files>,
-    /// Where threads run; none: where the system puts them.
+    /// Placement of threads; none: by the system.
     threads: Option<Arc<ThreadPlacement>>,
 }
 
 impl Env {
-    /// The machine's own clock, files and entropy.
+    /// Environment with the machine's own clock, files and entropy.
     pub fn real() -> Env {
         let mut env = Env::simulated(0);
         env.clock = Clock::Real;
@@ -48,8 +48,8 @@ impl Env {
         env
     }
 
-    /// A clock that starts at the seed's own time and advances by a microsecond a look, and random numbers
-    /// that follow from the seed. Files are real.
+    /// Environment with a clock that starts at a time derived from the seed and advances by a microsecond per
+    /// read, and random numbers derived from the seed. Files are real.
     pub fn simulated(seed: u64) -> Env {
         let start_ns = 1_700_000_000_000_000_000 + (seed % 1_000_000) * 1_000_000_000;
         Env {
@@ -61,24 +61,24 @@ impl Env {
         }
     }
 
-    /// The same world with other files, e.g. [`FaultyFiles`].
+    /// Environment with other files, e.g. [`FaultyFiles`].
     pub fn with_files(mut self, files: Arc<dyn Files>) -> Env {
         self.files = files;
         self
     }
 
-    /// The same world with its threads somewhere. A simulated one has no such place: its threads run where they like.
+    /// Environment with placed threads. Threads of a simulated environment are not placed.
     pub(crate) fn with_threads(mut self, placement: Option<ThreadPlacement>) -> Env {
         self.threads = placement.filter(|_| !self.is_simulated()).map(Arc::new);
         self
     }
 
-    /// Where [`Env::spawn`] puts threads; none: where the system likes.
+    /// Placement of the threads of [`Env::spawn`]; none: by the system.
     pub fn threads(&self) -> Option<&ThreadPlacement> {
         self.threads.as_deref()
     }
 
-    /// Nanoseconds since the Unix epoch, as the clock says. Somebody may set it, forward and back.
+    /// Nanoseconds since the Unix epoch. The clock may be set, forward and back.
     pub fn now_ns(&self) -> u64 {
         let now = match &self.clock {
             Clock::Real => SystemTime::now()
@@ -89,7 +89,7 @@ impl Env {
         now.saturating_add_signed(self.clock_off_ns.load(Ordering::Relaxed))
     }
 
-    /// Nanoseconds since some moment before the process began, also those in which the machine slept. Nobody sets it.
+    /// Nanoseconds since some instant before the process began, including sleep of the machine. Never set.
     pub fn uptime_ns(&self) -> u64 {
         match &self.clock {
             Clock::Real => boot_time_ns(),
@@ -97,12 +97,12 @@ impl Env {
         }
     }
 
-    /// Sets the clock of this world, and of its clones, so far from where it is by itself: for tests.
+    /// Sets the offset of the clock of this environment, and of its clones: for tests.
     pub fn set_clock_off_ns(&self, off_ns: i64) {
         self.clock_off_ns.store(off_ns, Ordering::Relaxed);
     }
 
-    /// Whether clock and randomness come from a seed.
+    /// Returns true if clock and randomness come from a seed.
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Simulated(_))
     }
@@ -121,7 +121,7 @@ impl Env {
         &self.files
     }
 
-    /// Starts a named thread, in the place for threads if there is one. Threads that it starts inherit that.
+    /// Starts a named thread, placed if there is a placement. Threads that it starts inherit that.
     pub fn spawn<T: Send + 'static>(
         &self,
         name: &str,

@@ -1,13 +1,13 @@
-//! What can go wrong on this floor, with the file and the place.
+//! Errors of this crate, with file and offset.
 
 use crate::budget::MemoryLimit;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The result of this crate's calls.
+/// Result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of the memory floor.
+/// Error of this crate.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Another process (or another handle of this one) has the directory open.
@@ -18,26 +18,26 @@ pub enum Error {
         /// The lock file.
         lock: PathBuf,
     },
-    /// There is no pool in the directory.
+    /// The directory contains no pool.
     #[error("no database at {}", dir.display())]
     NotFound {
         /// The database directory.
         dir: PathBuf,
     },
-    /// There is a pool in the directory already.
+    /// The directory contains a pool already.
     #[error("a database already exists at {}", dir.display())]
     AlreadyExists {
         /// The database directory.
         dir: PathBuf,
     },
-    /// A file does not hold what it must.
+    /// A file is damaged.
     #[error("{} is damaged at byte {offset}: {what}", file.display())]
     Corrupt {
         /// The damaged file.
         file: PathBuf,
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// What was found, and what was expected.
+        /// Description: the value found, and the expected one.
         what: String,
     },
     /// The files were written by a newer release.
@@ -47,10 +47,10 @@ pub enum Error {
         file: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest version that is understood.
+        /// Newest supported version.
         supported: u32,
     },
-    /// The files were written by an older release, in a format that this one does not read any more.
+    /// The files were written by an older release, in a format that is not supported any more.
     #[error(
         "{} has format version {found}; this release reads version {supported}. Write the tables to CSV with the \
          release that made it, and load them again",
@@ -61,28 +61,28 @@ pub enum Error {
         file: PathBuf,
         /// Its version.
         found: u32,
-        /// The oldest version that is understood.
+        /// Oldest supported version.
         supported: u32,
     },
     /// The operating system refused a call.
     #[error("{action} {}: {message}", file.display())]
     Io {
-        /// What was being done, e.g. "write to".
+        /// Failed action, e.g. "write to".
         action: &'static str,
-        /// The file or directory.
+        /// File or directory.
         file: PathBuf,
-        /// The kind of the operating system's error.
+        /// Kind of the operating system's error.
         kind: io::ErrorKind,
-        /// The operating system's message.
+        /// Message of the operating system.
         message: String,
     },
-    /// The disk, the address range or the pool's limit is used up.
+    /// The disk, the address range or the pool's limit is exhausted.
     #[error("out of space: {what}")]
     OutOfSpace {
-        /// What could not grow, to what size.
+        /// Description: what could not grow, and to what size.
         what: String,
     },
-    /// The memory budget is used up.
+    /// The memory budget is exhausted.
     #[error(transparent)]
     MemoryLimit(#[from] Box<MemoryLimit>),
     /// An earlier write failed; nothing more can be made durable until the database is opened again.
@@ -90,16 +90,16 @@ pub enum Error {
         "the database is read-only since an earlier failure: {cause}. Close it, mend the cause and open it again"
     )]
     Failed {
-        /// The first failure.
+        /// First failure.
         cause: String,
     },
     /// The pool was closed.
     #[error("the database is closed")]
     Closed,
-    /// An option or argument makes no sense.
+    /// An option or argument is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The machine cannot do what was asked for.
+    /// The machine does not support the request.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -111,7 +111,7 @@ impl From<MemoryLimit> for Error {
 }
 
 impl Error {
-    /// Wraps an operating-system error with what was being done to which file.
+    /// Wraps an operating-system error with the failed action and the file.
     pub fn io(action: &'static str, file: &Path, error: &io::Error) -> Error {
         if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return Error::OutOfSpace { what: format!("{action} {}: {error}", file.display()) };
@@ -119,8 +119,8 @@ impl Error {
         Error::Io { action, file: file.to_path_buf(), kind: error.kind(), message: error.to_string() }
     }
 
-    /// A read that failed: damage if the file ended before `offset` plus what was wanted, else what the operating
-    /// system said.
+    /// Error of a failed read: damage if the file ended before `offset` plus the requested bytes, else the
+    /// operating system's error.
     pub(crate) fn read(file: &Path, offset: u64, error: &io::Error, too_short: &str) -> Error {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             return Error::corrupt(file, offset, too_short);
@@ -128,7 +128,7 @@ impl Error {
         Error::io("read", file, error)
     }
 
-    /// A damaged file.
+    /// Error of a damaged file.
     pub fn corrupt(file: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corrupt { file: file.to_path_buf(), offset, what: what.into() }
     }

@@ -1,15 +1,17 @@
-//! Faults at a pool's addresses that are not bugs.
+//! Handlers of expected faults at a pool's addresses.
 //!
-//! Two signals are taken, for addresses of watched pools only; all others go to whoever had the signal before:
+//! Two signals are handled, for addresses of watched pools only; all others go to the previous handler:
 //!
-//! - SIGSEGV: an access to pages that are closed for a moment to those who store, or to all, since pages are being given back
-//!   ([`Window`]). The handler waits until the window is closed, returns, and the access is done again. So a window stops every
-//!   store, of whatever thread, without anything on the path of stores.
-//! - SIGBUS: a page could not be read back from its file (an I/O error, or the file was cut short). Nobody can go on without
-//!   it: the process ends with a message that names file and place. Committed transactions are not touched by that.
+//! - SIGSEGV: an access to pages that are briefly closed to stores, or to all accesses, since pages are being
+//!   evicted ([`Window`]). The handler waits until the window is closed, returns, and the access is repeated.
+//!   So a window stops every store, of any thread, without a cost on the path of stores.
+//! - SIGBUS: a page could not be read back from its file (an I/O error, or the file was truncated). No thread
+//!   can go on without it: the process ends with a message that names file and offset. Committed transactions
+//!   are not affected.
 //!
-//! The handlers use atomics, `nanosleep`, `write` and `abort`, nothing else. Whoever takes SIGSEGV for the process later
-//! and does not pass it on would end the process at such a store; so [`is_installed`] is asked before each window.
+//! The handlers use atomics, `nanosleep`, `write` and `abort`, nothing else. A handler of SIGSEGV installed
+//! later that does not pass the signal on would end the process at such a store; so [`is_installed`] is
+//! checked before each window.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -19,18 +21,19 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The most pools of a process that are watched.
+/// Maximum number of watched pools of a process.
 const POOLS_MAX: usize = 256;
-/// The most windows that are open at a time.
+/// Maximum number of open windows.
 const WINDOWS_MAX: usize = 64;
-/// How often a store is done again at one address without a window there: it may have been closed since the fault.
+/// Maximum number of retries of a store at one address without a window there: it may have been closed since
+/// the fault.
 const RETRIES_MAX: u64 = 100_000;
 
-/// A range of addresses; empty if nobody has it.
+/// Range of addresses; empty if unused.
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// The name of the file, for pools.
+    /// Name of the file, for pools.
     name: AtomicPtr<Name>,
 }
 
@@ -69,13 +72,13 @@ static BEFORE_BUS: OnceLock<libc::sigaction> = OnceLock::new();
 static LAST_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 
-/// A pool whose faults are looked at, until it is dropped.
+/// Registration of a pool whose faults are handled, until it is dropped.
 pub(crate) struct Watched {
     slot: &'static Slot,
 }
 
 impl Watched {
-    /// Watches the addresses of a pool; `None` if there are too many pools, or the signals cannot be taken.
+    /// Watches the addresses of a pool; `None` if there are too many pools, or the signals cannot be handled.
     pub(crate) fn new(addresses: &Range<usize>, file: &Path) -> Option<Watched> {
         if !install() {
             return None;
@@ -92,15 +95,15 @@ impl Drop for Watched {
         let name = self.slot.name.swap(ptr::null_mut(), Ordering::SeqCst);
         self.slot.clear();
         if !name.is_null() {
-            // SAFETY: made by `Box::into_raw` in `new`, and taken out of the slot here; the pool is not used any more, so no
-            // handler looks at it.
+            // SAFETY: made by `Box::into_raw` in `new`, and taken out of the slot here; the pool is not used
+            // any more, so no handler reads it.
             drop(unsafe { Box::from_raw(name) });
         }
     }
 }
 
-/// Addresses at which accesses wait while this value lives. Whoever opens one closes the pages afterwards, and opens them
-/// again before it is dropped; it must not wait for a lock that a storing thread may hold.
+/// Addresses at which accesses wait while this value lives. Its owner closes the pages afterwards, and opens
+/// them again before it is dropped; the owner must not wait for a lock that a storing thread may hold.
 pub(crate) struct Window {
     slot: &'static Slot,
 }
@@ -118,7 +121,7 @@ impl Drop for Window {
     }
 }
 
-/// Takes both signals, once. False if they cannot be had.
+/// Installs both handlers, once. False if that fails.
 fn install() -> bool {
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _alone = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,14 +135,14 @@ fn take(signal: c_int, handler: Handler, before: &OnceLock<libc::sigaction>) -> 
         return true;
     }
     let Some(present) = current(signal) else { return false };
-    // What was there is known before our handler can run.
+    // The previous handler is known before ours can run.
     let _ = before.set(present);
     // SAFETY: all zeros is a valid value of this plain structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     // On the alternative stack where a thread has one: the signal may be a stack that overran.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: `action` is whole, and the handler keeps to what a signal handler may do.
+    // SAFETY: `action` is complete, and the handler keeps to what a signal handler may do.
     unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) == 0 }
 }
 
@@ -151,7 +154,7 @@ fn current(signal: c_int) -> Option<libc::sigaction> {
     (asked == 0).then_some(present)
 }
 
-/// Tells whether stores to a window wait: nobody has taken the signal for other purposes since.
+/// Returns true if stores to a window wait: no other handler was installed since.
 pub(crate) fn is_installed() -> bool {
     let handler: Handler = on_segv;
     current(libc::SIGSEGV).is_some_and(|present| present.sa_sigaction == handler as *const () as usize)
@@ -187,7 +190,7 @@ fn waited_at(address: usize) -> bool {
     while WINDOWS.iter().any(|window| window.holds(address)) {
         waited = true;
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 20_000 };
-        // SAFETY: may be called in a handler; leaves the processor to whoever has the window.
+        // SAFETY: may be called in a handler; yields the processor to the owner of the window.
         unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) };
     }
     if waited || LAST_ADDRESS.swap(address, Ordering::Relaxed) != address {
@@ -208,7 +211,7 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     say(offset);
     say(b" of ");
     let name = pool.name.load(Ordering::SeqCst);
-    // SAFETY: set when the pool was watched, and freed only when nobody uses the pool any more.
+    // SAFETY: set when the pool was watched, and freed only when no thread uses the pool any more.
     say(unsafe { name.as_ref() }.map_or(b"a pool", |name| &name.bytes));
     say(b" cannot be read back from the disk; the process ends. Nothing that was committed is lost: see to the disk and \
           the file, and open the database again.\n");
@@ -221,7 +224,7 @@ fn say(bytes: &[u8]) {
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// The digits of a number, without memory from the heap.
+/// Decimal digits of a number, without memory from the heap.
 fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {
@@ -234,7 +237,7 @@ fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Does what was done before the signal was taken.
+/// Calls the previous handler.
 fn pass_on(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -244,8 +247,8 @@ fn pass_on(
     let Some(before) = before.get() else { return };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The instruction is done again when the handler returns, and then the kernel acts.
-            // SAFETY: gives the signal back to its default action.
+            // The instruction is repeated when the handler returns, and then the kernel acts.
+            // SAFETY: restores the default action of the signal.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {

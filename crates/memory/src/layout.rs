@@ -1,7 +1,7 @@
-//! Where things are in a pool file. All numbers little-endian, all words 8 bytes.
+//! Layout of a pool file. All numbers little-endian, all words 8 bytes.
 //!
-//! The file is a row of extents of equal size (a power of two, 256 KiB to 16 MiB), each cut into chunks of
-//! 64 KiB. The first chunk of every extent describes the others:
+//! The file is a row of extents of equal size (a power of two, 256 KiB to 16 MiB), each divided into chunks
+//! of 64 KiB. The first chunk of every extent describes the others:
 //!
 //! ```text
 //! byte in extent   what
@@ -30,13 +30,13 @@
 //!
 //! chunk descriptor   what
 //! 0                  free (or inside a large object, see its head)
-//! kind 1 | class     slab of objects of one size class; its bitmap says which are allocated
+//! kind 1 | class     slab of objects of one size class; its bitmap has a bit for each allocated one
 //! kind 2 | n         head of a large object of n chunks
 //! ```
 
 /// "ENTRESOL" read as a little-endian word.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"ENTRESOL");
-/// The format that this release writes and reads.
+/// Format version that this release writes and reads.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The pool file's name in the database directory.
@@ -67,10 +67,10 @@ pub(crate) const HEADER_CLEAN: u64 = 72;
 pub(crate) const HEADER_JOURNAL: u64 = 80;
 
 pub(crate) const ROOT_DIRECTORY: u64 = 4096;
-/// How many root objects a pool can have.
+/// Maximum number of root objects of a pool.
 pub const ROOTS_MAX: usize = 64;
 pub(crate) const ROOT_ENTRY_BYTES: u64 = 64;
-/// The longest name of a root object.
+/// Maximum bytes of the name of a root object.
 pub const ROOT_NAME_BYTES_MAX: usize = 48;
 
 pub(crate) const REDO_LANES: u64 = 8192;
@@ -80,7 +80,7 @@ pub(crate) const REDO_LANE_BYTES: u64 = 1536;
 pub(crate) const DESCRIPTORS: u64 = 20_480;
 pub(crate) const BITMAPS: u64 = 22_528;
 pub(crate) const BITMAP_BYTES: u64 = 128;
-/// Where what describes an extent's chunks ends.
+/// End of the chunk descriptors and bitmaps of an extent.
 pub(crate) const MAPS_END: u64 = BITMAPS + EXTENT_BYTES_MAX / CHUNK_BYTES * BITMAP_BYTES;
 /// Words of one slab bitmap: a 64 KiB chunk holds at most 1,024 objects of 64 bytes.
 pub(crate) const BITMAP_WORDS: usize = 16;

@@ -1,19 +1,19 @@
-//! The ground floor: one door to persistence.
+//! Persistence: pools of persistent words, domains, allocation and publications.
 //!
-//! A [`Pool`] is one database directory: a pool file, a journal beside it and a lock file. Everything that
-//! must survive lives in the pool and is reached by 8-byte pool-relative offsets ([`Ptr`]); all of it is seen
-//! as `&[AtomicU64]` words, so the floors above need no unsafe code.
+//! A [`Pool`] is one database directory: a pool file, a journal beside it and a lock file. All persistent
+//! data lies in the pool and is reached by 8-byte pool-relative offsets ([`Ptr`]); all of it is accessed as
+//! `&[AtomicU64]` words, so the crates above need no unsafe code.
 //!
-//! Structures say three things: [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. What they promise, on
-//! every [domain](DomainKind):
+//! Structures call [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. The guarantees, on every
+//! [domain](DomainKind):
 //!
 //! - after `flush(a); fence(); flush(b)`, a crash never leaves `b` without `a`;
-//! - after `sync()`, all that was flushed before is durable;
+//! - after `sync()`, everything flushed before is durable;
 //! - a word (8 bytes, aligned) is never torn;
-//! - a [`Publication`] survives a crash whole or not at all.
+//! - a [`Publication`] survives a crash completely or not at all.
 //!
-//! What is *not* promised: anything about words that were stored and not flushed. They may survive or not,
-//! each on its own, even without a flush (caches evict, checkpoints copy pages).
+//! There is *no* guarantee for words that were stored and not flushed. They may survive or not, each on its
+//! own, even without a flush (caches evict, checkpoints copy pages).
 //!
 //! ```text
 //!            flush / fence / sync / publish
@@ -22,12 +22,13 @@
 //!   Pool ── allocator ── domain ──┬── dax       clwb + sfence on a MAP_SYNC mapping
 //!                                 ├── journal   redo log + private mapping, any file system
 //!                                 ├── volatile  DRAM only
-//!                                 ├── modelled  DRAM that is billed like a device
+//!                                 ├── modelled  DRAM billed like a device
 //!                                 └── crashing  DRAM + the image that a power failure would leave
 //! ```
 //!
-//! Memory: on `journal` pages that were read or written stay in DRAM, within a [`MemoryBudget`] if the pool has one (else up
-//! to the pool's size); two journal buffers, and the allocator's free maps (about 0.2% of what is partly free).
+//! Memory: on `journal` pages that were read or written stay in DRAM, within a [`MemoryBudget`] if the pool
+//! has one (else up to the pool's size); two journal buffers, and the allocator's free maps (about 0.2% of
+//! the partly free space).
 
 mod allocator;
 pub mod budget;
@@ -65,5 +66,5 @@ pub use ptr::Ptr;
 pub use publication::{PUBLICATION_WORDS_MAX, Publication, ReadyPublication};
 pub use stats::PoolStats;
 
-/// Keeps freed objects from being reused while it lives; see [`Pool::pin`].
+/// Guard that prevents the reuse of freed objects while it lives; see [`Pool::pin`].
 pub use crossbeam_epoch::Guard;

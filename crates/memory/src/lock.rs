@@ -5,7 +5,8 @@ use crate::layout::LOCK_FILE;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 
-/// Holds the directory's lock file; the operating system lets go of it when the process ends, however it ends.
+/// Lock on the directory's lock file; the operating system releases it when the process ends, however it
+/// ends.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     file: File,
@@ -13,7 +14,7 @@ pub(crate) struct DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Said aloud: a child that is being started at this moment has the descriptor too, until it has started.
+        // Explicit: a child process that is being started has the descriptor too, until it has started.
         let _ = self.file.unlock();
     }
 }

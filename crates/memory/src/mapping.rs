@@ -1,7 +1,7 @@
-//! The pool's address range: reserved once, mapped extent by extent, never moved.
+//! Address range of a pool: reserved once, mapped extent by extent, never moved.
 //!
-//! All of the mapped range is seen as atomic words and nothing else; no reference to plain data ever points
-//! into it. That is what makes shared access from safe code sound, whatever the bytes are.
+//! All of the mapped range is accessed as atomic words; no reference to plain data ever points into it. That
+//! makes shared access from safe code sound, whatever the bytes are.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,11 +14,12 @@ const ALIGNMENT: usize = 2 * 1024 * 1024;
 /// Words of a page of 4 KiB.
 const COPIED_WORDS: usize = 512;
 
-/// How an extent is backed.
+/// Backing of an extent.
 pub(crate) enum Backing<'f> {
     /// Zeroed DRAM.
     Anonymous,
-    /// Zeroed DRAM of which little is touched: in small pages, since zeroing a huge one takes as long as opening a pool.
+    /// Zeroed DRAM of which little is touched: in small pages, since zeroing a huge one takes as long as
+    /// opening a pool.
     Sparse,
     /// The file's bytes; stores stay in DRAM.
     Private(BorrowedFd<'f>),
@@ -28,42 +29,42 @@ pub(crate) enum Backing<'f> {
     SharedSync(BorrowedFd<'f>),
 }
 
-/// Access to a range.
+/// Permitted access to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nobody.
+    /// No access.
     None,
-    /// Readers only.
+    /// Reads only.
     Readers,
-    /// Everybody.
+    /// Reads and stores.
     All,
 }
 
-/// Who wants to know what is touched; see [`crate::domain::modelled`].
+/// Receiver of all accesses; see [`crate::domain::modelled`].
 pub(crate) trait Bill: Send + Sync {
-    /// The bytes are read or about to be written; they are mapped.
+    /// Reports bytes that are read or about to be written; they are mapped.
     fn touched(&self, mapping: &Mapping, offset: u64, bytes: u64);
-    /// The line is asked for; it need not be mapped.
+    /// Reports a prefetch of a line; it need not be mapped.
     fn prefetched(&self, mapping: &Mapping, offset: u64);
 }
 
-/// A reserved address range whose front part is mapped.
+/// Reserved address range whose front part is mapped.
 pub(crate) struct Mapping {
     base: *mut u8,
     reservation: *mut libc::c_void,
     reservation_bytes: usize,
     capacity_bytes: u64,
     mapped_bytes: AtomicU64,
-    /// How far words are given out without asking anyone: as far as it is mapped, or nowhere if somebody is billed.
-    /// So the bounds check, which must be, tells the two apart for nothing.
+    /// End of the range whose words are returned without billing: the mapped range, or none if accesses are
+    /// billed. So the mandatory bounds check distinguishes the two at no cost.
     free_bytes: AtomicU64,
     bill: Option<Arc<dyn Bill>>,
-    /// Blocks that somebody has asked for, in builds for tests: whatever changed is in them.
+    /// Blocks that were accessed, in builds for tests: every change is in one of them.
     #[cfg(debug_assertions)]
     touched: Option<Box<[AtomicU64]>>,
 }
 
-/// Words of a block of which it is known whether it was touched.
+/// Words of a block whose accesses are tracked.
 #[cfg(debug_assertions)]
 const BLOCK_WORDS: usize = 128;
 
@@ -100,7 +101,7 @@ impl Mapping {
         })
     }
 
-    /// Lets somebody know from now on what is touched.
+    /// Reports all accesses from now on to `bill`.
     pub(crate) fn bill_to(&mut self, bill: Arc<dyn Bill>) {
         self.bill = Some(bill);
         *self.free_bytes.get_mut() = 0;
@@ -118,8 +119,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Ranges of words that hold all that was ever asked for. Only a tracked mapping in a build with debug
-    /// assertions knows; any other returns all that is mapped.
+    /// Ranges of words that contain all accessed ones. Only a tracked mapping in a build with debug
+    /// assertions records them; any other returns the complete mapped range.
     pub(crate) fn touched_words(&self) -> Vec<std::ops::Range<usize>> {
         let mapped = (self.mapped_bytes() / 8) as usize;
         #[cfg(debug_assertions)]
@@ -143,7 +144,7 @@ impl Mapping {
         std::iter::once(0..mapped).collect()
     }
 
-    /// From here on nothing counts as touched.
+    /// Resets the tracking: no block counts as accessed.
     pub(crate) fn forget_touched(&mut self) {
         #[cfg(debug_assertions)]
         for bits in self.touched.iter_mut().flatten() {
@@ -163,18 +164,18 @@ impl Mapping {
         }
     }
 
-    /// How far it is mapped.
+    /// Bytes mapped.
     #[inline]
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes.load(Ordering::Acquire)
     }
 
-    /// How far the mapping can grow.
+    /// Bytes to which the mapping can grow.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
-    /// Maps `bytes` more, directly behind what is mapped; for files, from the same offset of the file.
+    /// Maps `bytes` more, directly behind the mapped range; for files, from the same offset of the file.
     pub(crate) fn grow(&self, bytes: u64, backing: &Backing<'_>) -> io::Result<()> {
         let start = self.mapped_bytes.load(Ordering::Acquire);
         let end = start.checked_add(bytes).filter(|end| *end <= self.capacity_bytes);
@@ -188,7 +189,7 @@ impl Mapping {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `start` is inside the reservation.
         let address = unsafe { self.base.add(start as usize) }.cast::<libc::c_void>();
-        // SAFETY: replaces a part of our own reservation that nobody has a reference into yet.
+        // SAFETY: replaces a part of our own reservation that nothing has a reference into yet.
         let mapped = unsafe {
             libc::mmap(
                 address,
@@ -214,8 +215,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The words at a byte offset. Panics outside the mapped range or off the 8-byte grid: such an offset is
-    /// a bug or damage, and must never become a stray store.
+    /// Words at a byte offset. Panics outside the mapped range or off the 8-byte grid: such an offset is a
+    /// bug or damage, and must never become a stray store.
     #[inline]
     pub(crate) fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         let bytes = (count as u64) * 8;
@@ -232,7 +233,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
-    /// Copies words out, each as one; what was stored before the call is in them.
+    /// Copies words out, each atomically; they include every store before the call.
     #[inline]
     pub(crate) fn copy_words(&self, offset: u64, to: &mut [u64]) {
         let words = self.words(offset, to.len());
@@ -241,7 +242,7 @@ impl Mapping {
         }
     }
 
-    /// As [`Mapping::words`], but nobody is told: who reads or writes the words says so by [`Mapping::touch`].
+    /// As [`Mapping::words`], but without billing: the caller reports its accesses by [`Mapping::touch`].
     #[inline]
     pub(crate) fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
         self.assert_mapped(offset, count);
@@ -253,7 +254,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, count) }
     }
 
-    /// Says that bytes of a view are read or about to be written.
+    /// Reports that bytes of a view are read or about to be written.
     #[inline]
     pub(crate) fn touch(&self, offset: u64, bytes: usize) {
         if self.free_bytes.load(Ordering::Relaxed) == 0 {
@@ -261,7 +262,7 @@ impl Mapping {
         }
     }
 
-    /// The words are out of bounds, or somebody is billed for them.
+    /// Panics if the words are out of bounds, otherwise bills them.
     #[cold]
     #[inline(never)]
     fn bill_or_panic(&self, offset: u64, count: usize) {
@@ -279,7 +280,7 @@ impl Mapping {
         }
     }
 
-    /// Gives up what is mapped beyond `bytes`; growing again gets zeroed memory.
+    /// Unmaps everything beyond `bytes`; growing again maps zeroed memory.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         for end in [&mut self.mapped_bytes, &mut self.free_bytes] {
             let end = end.get_mut();
@@ -287,7 +288,7 @@ impl Mapping {
         }
     }
 
-    /// All mapped words, for whoever has the mapping to itself.
+    /// All mapped words, for the exclusive owner of the mapping.
     pub(crate) fn exclusive_words(&mut self) -> &mut [u64] {
         let count = (*self.mapped_bytes.get_mut() / 8) as usize;
         // SAFETY: mapped readable and writable, aligned, and borrowed exclusively.
@@ -305,17 +306,18 @@ impl Mapping {
         );
     }
 
-    /// Has the pages of a range read from the file behind the mapping, without waiting. Only advice.
+    /// Starts reading the pages of a range from the file behind the mapping, without waiting. Only advice.
     pub(crate) fn read_ahead(&self, offset: u64, bytes: u64) {
         self.advise(offset, bytes, libc::MADV_WILLNEED);
     }
 
-    /// Gets the pages of a range ready to be stored to: one call in place of a fault for each. Only advice.
+    /// Prepares the pages of a range for stores: one call in place of a fault for each. Only advice.
     pub(crate) fn populate(&self, offset: u64, bytes: u64) {
         self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
     }
 
-    /// Gets the pages of a range ready to be read. False if one cannot be read, or the system does not do it.
+    /// Prepares the pages of a range for reads. False if one cannot be read, or the system does not support
+    /// it.
     pub(crate) fn populate_for_readers(&self, offset: u64, bytes: u64) -> bool {
         self.advise(offset, bytes, libc::MADV_POPULATE_READ)
     }
@@ -327,7 +329,7 @@ impl Mapping {
         unsafe { libc::madvise(address, bytes as usize, advice) == 0 }
     }
 
-    /// Lets go of the DRAM behind a page-aligned range whose content nobody needs: it then reads as the file's
+    /// Frees the DRAM behind a page-aligned range whose content is not needed: it then reads as the file's
     /// bytes, or as zeros.
     pub(crate) fn forget(&self, offset: u64, bytes: u64) {
         self.assert_mapped(offset, (bytes / 8) as usize);
@@ -337,18 +339,18 @@ impl Mapping {
         unsafe { libc::madvise(address, bytes as usize, libc::MADV_DONTNEED) };
     }
 
-    /// Has the memory of an aligned range come in huge pages again, or in small ones.
+    /// Backs an aligned range by huge pages from now on, or by small ones.
     pub(crate) fn advise_huge(&self, offset: u64, bytes: u64, is_huge: bool) -> bool {
         self.advise(offset, bytes, if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })
     }
 
-    /// The addresses that pool offsets can have.
+    /// Addresses of the mapping.
     pub(crate) fn addresses(&self) -> std::ops::Range<usize> {
         let start = self.base.addr();
         start..start + self.capacity_bytes as usize
     }
 
-    /// Says who may use a page-aligned range from now on.
+    /// Sets the permitted access to a page-aligned range.
     pub(crate) fn set_access(&self, offset: u64, bytes: u64, access: Access) -> io::Result<()> {
         self.assert_mapped(offset, (bytes / 8) as usize);
         let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
@@ -364,9 +366,9 @@ impl Mapping {
         }
     }
 
-    /// Puts the file's bytes in the place of zeroed DRAM, but for the pages at some offsets, which stay as they are. At any
-    /// moment a reader sees the one or the other, whole. The range must be read-only, and is writable afterwards; all
-    /// its other pages must have the content that the file has.
+    /// Replaces zeroed DRAM by the file's bytes, except the pages at some offsets, which stay as they are. A
+    /// reader sees the old or the new pages at any time, never a mixture. The range must be read-only, and is
+    /// writable afterwards; all its other pages must have the content of the file.
     pub(crate) fn back_by_file(
         &self,
         offset: u64,
@@ -394,7 +396,8 @@ impl Mapping {
         for page in kept {
             let from = self.base.wrapping_add(*page as usize).cast::<u64>();
             let to = fresh.cast::<u8>().wrapping_add((page - offset) as usize).cast::<u64>();
-            // SAFETY: a page of our mapping, which nobody can store to now, and one of the fresh range, which only we know.
+            // SAFETY: a page of our mapping, which no thread can store to now, and one of the fresh range,
+            // which only we use.
             unsafe { std::ptr::copy_nonoverlapping(from, to, COPIED_WORDS) };
         }
         let address = self.base.wrapping_add(offset as usize).cast::<libc::c_void>();
@@ -404,16 +407,16 @@ impl Mapping {
         let moved = unsafe { libc::mremap(fresh, bytes as usize, bytes as usize, moving, address) };
         if moved == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // SAFETY: the fresh range, which is still where it was, and which only we know.
+            // SAFETY: the fresh range, which is still where it was, and which only we use.
             unsafe { libc::munmap(fresh, bytes as usize) };
             return Err(error);
         }
         Ok(())
     }
 
-    /// Puts DRAM in huge pages in the place of the file's bytes, with the same content, as far as the system has them. At any moment a
-    /// reader sees the one or the other, whole. The range is one of 2 MiB that starts at a multiple of that; it must be read-only, and
-    /// is writable afterwards.
+    /// Replaces the file's bytes by DRAM in huge pages with the same content, as far as the system has them.
+    /// A reader sees the old or the new pages at any time, never a mixture. The range is one of 2 MiB that
+    /// starts at a multiple of that; it must be read-only, and is writable afterwards.
     pub(crate) fn back_by_huge_page(&self, offset: u64) -> io::Result<()> {
         self.assert_mapped(offset, ALIGNMENT / 8);
         let address = self.base.wrapping_add(offset as usize);
@@ -429,18 +432,19 @@ impl Mapping {
         }
         let padding = fresh.addr().next_multiple_of(ALIGNMENT) - fresh.addr();
         let aligned = fresh.cast::<u8>().wrapping_add(padding);
-        // Before anything moves: where the aligned part was, somebody else may map something then.
+        // Before anything moves: another thread may map something at the aligned part's old address then.
         for (start, bytes) in
             [(fresh, padding), (aligned.wrapping_add(ALIGNMENT).cast(), ALIGNMENT - padding)]
         {
             if bytes > 0 {
-                // SAFETY: a part of the fresh range, which only we know, beside the one that is used.
+                // SAFETY: a part of the fresh range, which only we use, beside the one that is used.
                 unsafe { libc::munmap(start, bytes) };
             }
         }
         // SAFETY: advice on the fresh range.
         unsafe { libc::madvise(aligned.cast(), ALIGNMENT, libc::MADV_HUGEPAGE) };
-        // SAFETY: a part of our mapping (asserted), which nobody can store to now, and one of the fresh range, which only we know.
+        // SAFETY: a part of our mapping (asserted), which no thread can store to now, and one of the fresh
+        // range, which only we use.
         unsafe { std::ptr::copy_nonoverlapping(address.cast::<u64>(), aligned.cast::<u64>(), ALIGNMENT / 8) };
         let moving = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: moves a part of the fresh range over a part of our mapping (asserted), in one step of the kernel; both have the same
@@ -450,14 +454,14 @@ impl Mapping {
         };
         if moved == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // SAFETY: the fresh range, which is still where it was, and which only we know.
+            // SAFETY: the fresh range, which is still where it was, and which only we use.
             unsafe { libc::munmap(aligned.cast(), ALIGNMENT) };
             return Err(error);
         }
         Ok(())
     }
 
-    /// Asks the processor to fetch the cache line.
+    /// Prefetches the cache line.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         if self.free_bytes.load(Ordering::Relaxed) == 0 {

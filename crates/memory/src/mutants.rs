@@ -15,16 +15,16 @@ mod catalogue;
 
 pub use catalogue::{CATALOGUE, CaughtBy, Mutant};
 
-/// The environment variable that selects a mutant when the process starts.
+/// Environment variable that selects a mutant when the process starts.
 pub const SELECT: &str = "ENTRESOL_MUTANT";
 
-/// Whether everything is as it should be at a mutant's place.
+/// Returns true unless the mutant is selected.
 #[inline(always)]
 pub fn intact(name: &str) -> bool {
     !active(name)
 }
 
-/// Whether a mutant is selected.
+/// Returns true if the mutant is selected.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub const fn active(_name: &str) -> bool {
@@ -39,19 +39,19 @@ mod selected {
     use super::{CATALOGUE, SELECT};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Nobody has asked yet.
+    /// Value of [`SELECTED`] before the environment was read.
     const UNKNOWN: usize = usize::MAX;
 
-    /// Its place in the catalogue, from 1; 0: none.
+    /// Index of the selected mutant in the catalogue, from 1; 0: none.
     static SELECTED: AtomicUsize = AtomicUsize::new(UNKNOWN);
 
-    /// Keeps other tests of this process from selecting mutants while the guard lives.
+    /// Lock that keeps other tests of this process from selecting mutants.
     pub fn alone() -> parking_lot::MutexGuard<'static, ()> {
         static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
         ALONE.lock()
     }
 
-    /// Whether a mutant is selected.
+    /// Returns true if the mutant is selected.
     pub fn active(name: &str) -> bool {
         let selected = match SELECTED.load(Ordering::Relaxed) {
             UNKNOWN => {

@@ -3,9 +3,10 @@
 //! Invariants:
 //! - the extents that the header counts are mapped, and backed by blocks of the pool file;
 //! - addresses never change while the pool is open;
-//! - a word outside the allocator's and the header's own is changed by the structure that owns its object.
+//! - a word outside the allocator's and the header's own is changed only by the structure that owns its
+//!   object.
 //!
-//! Closing in order sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
+//! An orderly close sets the clean mark as the last record and makes a checkpoint. Dropping a pool without
 //! [`Pool::close`] is safe: it is opened again as after a crash.
 
 mod allocation_map;
@@ -49,25 +50,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The largest address range: pages are numbered by 32 bits.
 const ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 43;
 
-/// How to create or open a pool.
+/// Options of creating and opening a pool.
 #[derive(Debug, Clone)]
 pub struct PoolOptions {
     /// The persistence domain.
     pub domain: DomainChoice,
-    /// Whether `dax` writes cache lines back; see [`FlushChoice`] before you change it.
+    /// Policy of cache line write-backs on `dax`; see [`FlushChoice`] before you change it.
     pub flush: FlushChoice,
     /// Bytes by which a new pool grows: a power of two, 256 KiB to 16 MiB. An existing pool keeps its own.
     pub extent_bytes: u64,
-    /// Address range to reserve: the most that the pool can grow to while it is open. Takes no memory.
+    /// Bytes of address range to reserve: the maximum to which the pool can grow while it is open. Takes no
+    /// memory.
     pub address_space_bytes: u64,
-    /// The journal's sizes.
+    /// Options of the journal.
     pub journal: JournalOptions,
-    /// Clock, randomness, files.
+    /// Clock, randomness, threads and files.
     pub env: Env,
-    /// The budget that the pool's memory counts in; none: it counts nowhere and has no bound.
+    /// Memory budget of the pool; none: its memory is not counted and not bounded.
     pub memory: Option<Arc<MemoryBudget>>,
-    /// Placement of background threads near the pool's device, where the machine has several memory nodes; see
-    /// [`ThreadPlacement`]. Threads of a simulated world do not.
+    /// Placement of background threads near the pool's device, where the machine has several memory nodes;
+    /// see [`ThreadPlacement`]. Threads of a simulated environment are not placed.
     pub near_device: bool,
 }
 
@@ -105,7 +107,7 @@ impl PoolOptions {
     }
 }
 
-/// The files behind a pool.
+/// Files behind a pool.
 struct Files {
     pool: Arc<dyn StorageFile>,
     pool_path: PathBuf,
@@ -122,29 +124,29 @@ pub struct Pool {
     env: Env,
     extent_bytes: u64,
     growing: Mutex<()>,
-    /// Free directory entries that publications under way have taken.
+    /// Free directory entries taken by publications in flight.
     root_claims: Mutex<BTreeSet<u64>>,
     was_clean: bool,
     closed: AtomicBool,
     memory: Option<Arc<MemoryBudget>>,
-    /// On `volatile` with a budget: the memory of what is in use.
+    /// Reservation of the memory in use, on `volatile` with a budget.
     held: Option<Mutex<MemoryReservation>>,
-    /// On `journal`: where memory comes in small pages because a part was given back.
+    /// Ranges in small pages because their memory was partly freed, on `journal`.
     small_pages: SmallPages,
 }
 
 impl Pool {
-    /// Budget that the pool's memory counts in, and that the floors above share; none if the pool was opened without.
+    /// Memory budget of the pool, shared with the crates above; none if the pool was opened without.
     pub fn memory(&self) -> Option<&Arc<MemoryBudget>> {
         self.memory.as_ref()
     }
 
-    /// The domain that the pool runs on.
+    /// Domain of the pool.
     pub fn domain(&self) -> DomainKind {
         self.domain.kind()
     }
 
-    /// The instruction that writes cache lines back; none if the domain is not `dax` or needs no write-backs.
+    /// Instruction that writes cache lines back; none if the domain is not `dax` or needs no write-backs.
     pub fn flush_instruction(&self) -> Option<FlushInstruction> {
         match &self.domain {
             Domain::Dax(dax) => dax.line_flush(),
@@ -152,29 +154,29 @@ impl Pool {
         }
     }
 
-    /// Whether the run before this one closed the pool in order. True for a new pool.
+    /// Returns true if the pool was closed orderly before. True for a new pool.
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    /// Clock, randomness, files, and the place for background threads.
+    /// Clock, randomness, files, and the placement of background threads.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// Where the background threads are, near the pool's device; none: where the system puts them.
+    /// Placement of the background threads near the pool's device; none: by the system.
     pub fn thread_placement(&self) -> Option<&ThreadPlacement> {
         self.env.threads()
     }
 
-    /// The memory node near the pool's device, asked of the kernel now; none if it does not tell, or there is no
-    /// device.
+    /// Memory node near the pool's device, read from the kernel now; none if it does not report one, or there
+    /// is no device.
     pub fn device_node(&self) -> Option<usize> {
         let file = self.file().filter(|_| !self.env.is_simulated())?;
         node_of_device(file)
     }
 
-    /// How checkpoints write to the pool file; none on domains that have none.
+    /// Write settings of checkpoints; none on domains without checkpoints.
     pub fn checkpoint_writing(&self) -> Option<Writing> {
         match &self.domain {
             Domain::Journal(journal) => Some(journal.writing()),
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// The words at an offset. Panics outside the pool or off the 8-byte grid.
+    /// Words at an offset. Panics outside the pool or off the 8-byte grid.
     #[inline]
     pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         self.mapping.words(offset, count)
@@ -194,20 +196,20 @@ impl Pool {
         &self.mapping.words(offset, 1)[0]
     }
 
-    /// As [`Pool::words`], but on `modelled` nothing is billed until [`Pool::touch`] names what is used: for readers of a
-    /// large object that look at few of its lines.
+    /// As [`Pool::words`], but on `modelled` accesses are not billed until [`Pool::touch`] reports them: for
+    /// readers of a large object that use few of its lines.
     #[inline]
     pub fn view(&self, offset: u64, count: usize) -> &[AtomicU64] {
         self.mapping.view(offset, count)
     }
 
-    /// Says that bytes of a [`Pool::view`] are read or about to be written. Only `modelled` has work.
+    /// Reports that bytes of a [`Pool::view`] are read or about to be written. Used by `modelled` only.
     #[inline]
     pub fn touch(&self, offset: u64, bytes: usize) {
         self.mapping.touch(offset, bytes);
     }
 
-    /// What has happened on a `modelled` pool so far, and how long it takes there; none on other domains.
+    /// Modelled cost of a `modelled` pool so far; none on other domains.
     pub fn modelled_cost(&self) -> Option<ModelledCost> {
         match &self.domain {
             Domain::Modelled(modelled) => Some(modelled.cost()),
@@ -215,7 +217,7 @@ impl Pool {
         }
     }
 
-    /// Says who else uses a `modelled` pool's device from now on. Other domains have no such thing: an error.
+    /// Sets the other threads that use a `modelled` pool's device from now on. An error on other domains.
     pub fn set_modelled_load(&self, load: Load) -> Result<()> {
         match &self.domain {
             Domain::Modelled(modelled) => modelled.set_load(load),
@@ -229,14 +231,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Asks the processor to fetch the cache line at an offset. Never fails.
+    /// Prefetches the cache line at an offset. Never fails.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         self.mapping.prefetch(offset);
     }
 
     /// Starts to make the words that overlap the range durable. Cost: on `dax` one instruction a line; on
-    /// `journal` a copy of the words under a lock. A failure latches and shows in [`Pool::persist`].
+    /// `journal` a copy of the words under a lock. A failure poisons the pool and is reported by
+    /// [`Pool::persist`].
     #[inline]
     pub fn flush(&self, offset: u64, bytes: usize) {
         if bytes == 0 {
@@ -254,10 +257,10 @@ impl Pool {
         self.domain.flush(&self.mapping, &ranges.map(|(offset, bytes)| rounded_out(offset, bytes)));
     }
 
-    /// Stores bytes as little-endian words from `offset` on, the last one zero padded, and starts to make them
-    /// durable, as a [`Pool::flush`] of them would. From [`crate::STREAM_BYTES_MIN`] on, `dax` stores past the
-    /// caches: about half the time where the memory was not cached. Others may look at the words only after a
-    /// fence, by whatever publishes them.
+    /// Stores bytes as little-endian words from `offset` on, the last one zero padded, and starts to make
+    /// them durable, as a [`Pool::flush`] of them would. From [`crate::STREAM_BYTES_MIN`] on, `dax` stores
+    /// past the caches: about half the time where the memory was not cached. Other threads may read the words
+    /// only after a fence, before they are published.
     pub fn store_flushed(&self, offset: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.domain.store_flushed(&self.mapping, offset, bytes);
@@ -270,22 +273,24 @@ impl Pool {
         self.domain.fence(&self.mapping);
     }
 
-    /// Tells whether a publication with so many written words, and all that this thread has flushed since its last fence, survive a
-    /// crash together or not at all. Then no fence is needed between them, and none before the publication.
+    /// Returns true if a publication with this many written words, and everything that this thread has
+    /// flushed since its last fence, survive a crash together or not at all. Then no fence is needed between
+    /// them, and none before the publication.
     #[inline]
     pub fn publishes_at_once(&self, written_words: usize) -> bool {
         self.domain.publishes_at_once(written_words)
     }
 
-    /// Waits while the journal has no room, because its device or a checkpoint is behind. To be called before latches are
-    /// taken, by whoever is about to flush or publish: whoever holds latches finds a reserve, so that nobody waits for
-    /// the device through them. Costs a look at two words; on the other domains nothing.
+    /// Waits while the journal has no room, because its device or a checkpoint is behind. To be called before
+    /// latches are taken, by a caller that is about to flush or publish: holders of latches draw on a
+    /// reserve, so that no thread waits for the device through them. Costs two loads; on the other domains
+    /// nothing.
     #[inline]
     pub fn wait_for_room(&self) {
         self.domain.wait_for_room();
     }
 
-    /// Returns when all that this thread flushed before is durable.
+    /// Returns when everything that this thread flushed before is durable.
     pub fn sync(&self) -> Result<()> {
         self.persist(Durability::Sync)
     }
@@ -307,7 +312,8 @@ impl Pool {
         self.domain.check_healthy()
     }
 
-    /// Brings the pool file up to date, so that a recovery has little to replay. Only `journal` has work.
+    /// Brings the pool file up to date, so that a recovery has little to replay. Does nothing on domains but
+    /// `journal`.
     pub fn checkpoint(&self) -> Result<()> {
         match &self.domain {
             Domain::Journal(journal) => journal.checkpoint(),
@@ -315,9 +321,9 @@ impl Pool {
         }
     }
 
-    /// Verifies what the medium holds of a range, if that was not done since open: on `journal` the checksums of the
-    /// pool file's pages, elsewhere nothing. For what is about to be trusted. Cost: a load where it was done,
-    /// else a page of 4 KiB is read.
+    /// Verifies the content of a range on the medium, once per open: on `journal` the checksums of the pool
+    /// file's pages, elsewhere nothing. Called before content is trusted. Cost: a load if it was verified,
+    /// else a read of a page of 4 KiB.
     #[inline]
     pub fn verify(&self, offset: u64, bytes: usize) -> Result<()> {
         match &self.domain {
@@ -326,9 +332,9 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::verify`], and with the same reads what lies beside the range: for who will ask for that soon. Damage beside
-    /// the range is no error, but one of the [`Pool::verify`] that asks for it. Cost: a load where it was done, else
-    /// 64 KiB are read.
+    /// As [`Pool::verify`], and with the same read verifies what lies beside the range: for callers that will
+    /// need that soon. Damage beside the range is no error here, but of the [`Pool::verify`] of that range.
+    /// Cost: a load if it was verified, else a read of 64 KiB.
     pub fn verify_with_neighbours(&self, offset: u64, bytes: usize) -> Result<()> {
         if let Domain::Journal(journal) = &self.domain {
             journal.verify_ahead(offset / CHUNK_BYTES * CHUNK_BYTES, CHUNK_BYTES)?;
@@ -336,8 +342,8 @@ impl Pool {
         self.verify(offset, bytes)
     }
 
-    /// Verifies all pages of the pool file; `None` on domains without checksums of pages. `progress` is told the
-    /// bytes that are done. Checkpoints pause meanwhile.
+    /// Verifies all pages of the pool file; `None` on domains without checksums of pages. `progress` is
+    /// called with the number of bytes done. Checkpoints pause meanwhile.
     pub fn verify_pages(&self, progress: impl FnMut(u64)) -> Result<Option<PagesReport>> {
         match &self.domain {
             Domain::Journal(journal) => Ok(Some(journal.verify_pages(progress)?)),
@@ -345,25 +351,25 @@ impl Pool {
         }
     }
 
-    /// Takes an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB multiples
-    /// above are aligned to 256). Its content is undefined; nothing persistent changes before a publication
-    /// carries it.
+    /// Reserves an object of at least `bytes`, 64-byte aligned (256-byte multiples below 1 KiB and 1 KiB
+    /// multiples above are aligned to 256). Its content is undefined; nothing persistent changes before a
+    /// publication includes it.
     #[inline]
     pub fn reserve(&self, bytes: usize) -> Result<Reservation<'_>> {
         self.check_healthy()?;
         self.allocator.reserve(self, bytes)
     }
 
-    /// A place for an object of `bytes` that is as good as [`Pool::reserve`]'s and lies before the one at `offset`, if that lies
-    /// in a part of the pool that is to become free: whoever rewrites an object asks, so that slabs far back get empty.
-    /// `None`, in most cases after one load, if the object lies well where it is.
+    /// Reserves an object of `bytes` as [`Pool::reserve`] does, before the one at `offset`, if that lies in a
+    /// part of the pool that is to become free: called on a rewrite of an object, so that slabs far back
+    /// become empty. `None`, in most cases after one load, if the object need not move.
     #[inline]
     pub fn reserve_before(&self, offset: u64, bytes: usize) -> Result<Option<Reservation<'_>>> {
         self.allocator.reserve_before(self, offset, bytes)
     }
 
-    /// Looks anew which objects had better move when they are rewritten ([`Pool::reserve_before`]). Costs a look at each slab
-    /// that is partly used, under the lock of its size class; meant for every few seconds.
+    /// Determines anew which objects should move when they are rewritten ([`Pool::reserve_before`]). Cost: a
+    /// visit of each slab that is partly used, under the lock of its size class; meant for every few seconds.
     pub fn pack(&self) {
         self.allocator.pack(self);
     }
@@ -379,25 +385,25 @@ impl Pool {
         self.allocator.object_bytes(self, offset) as usize
     }
 
-    /// Reads the maps of what is allocated as far as nobody has needed them yet: ahead of need, or to know whether they are
-    /// whole. Cost: some 20 us for 16 MiB of the pool.
+    /// Loads the allocation maps that are not loaded yet: ahead of need, or to check them. Cost: about 20 us
+    /// for 16 MiB of the pool.
     pub fn read_maps(&self) -> Result<()> {
         self.allocator.read_all_maps(self)
     }
 
-    /// Every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate meanwhile. Panics if the
-    /// maps are damaged, which [`Pool::read_maps`] tells.
+    /// Visits every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate
+    /// meanwhile. Panics if the maps are damaged, which [`Pool::read_maps`] reports.
     pub fn for_each_object(&self, visit: impl FnMut(u64, u64)) {
         self.allocator.for_each_object(self, self.extents(), visit);
     }
 
-    /// The offset of a root object.
+    /// Offset of a root object.
     pub fn root(&self, name: &str) -> Option<u64> {
         let entry = self.root_entry(name)?;
         Some(self.word(entry).load(Ordering::Acquire))
     }
 
-    /// The names of all root objects, with their offsets.
+    /// Names of all root objects, with their offsets.
     pub fn roots(&self) -> Vec<(String, u64)> {
         let entries = (0..ROOTS_MAX as u64).map(|i| self.words(ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES, 8));
         let in_use = entries.filter(|words| words[0].load(Ordering::Acquire) != 0);
@@ -410,19 +416,20 @@ impl Pool {
         named.collect()
     }
 
-    /// The words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be damaged.
+    /// Words at an offset, if they are inside the pool and on the 8-byte grid: for offsets that may be
+    /// damaged.
     #[inline]
     pub fn try_words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
         let end = offset.checked_add((count as u64).checked_mul(8)?)?;
         (offset.is_multiple_of(8) && end <= self.mapping.mapped_bytes()).then(|| self.words(offset, count))
     }
 
-    /// The file that damage is reported of: the pool file, or none.
+    /// File named in reports of damage: the pool file, or none.
     pub fn file(&self) -> Option<&std::path::Path> {
         self.files.as_ref().map(|files| files.pool_path.as_path())
     }
 
-    /// The directory entry of a name that is in use.
+    /// Directory entry of a name in use.
     pub(crate) fn root_entry(&self, name: &str) -> Option<u64> {
         (0..ROOTS_MAX as u64).map(|i| ROOT_DIRECTORY + i * ROOT_ENTRY_BYTES).find(|&entry| {
             let words = self.words(entry, 8);
@@ -438,41 +445,41 @@ impl Pool {
         })
     }
 
-    /// Keeps objects that are freed from now on from being reused while the guard lives. Cheap, and may be
-    /// nested; holding one for long keeps memory from being reused.
+    /// Prevents the reuse of objects that are freed from now on while the guard lives. Cheap, and may be
+    /// nested; holding one for long delays the reuse of memory.
     #[inline]
     pub fn pin(&self) -> crossbeam_epoch::Guard {
         match &self.domain {
-            // A guard of its own world: when memory is reused must not depend on what runs beside a history.
+            // A guard of its own: the reuse of memory must not depend on what runs beside a history.
             Domain::Crashing(crashing) => crashing.pin(),
             _ => crossbeam_epoch::pin(),
         }
     }
 
-    /// Shows the observer of a crashing pool what a crash now would leave.
+    /// Passes the observer of a crashing pool the states that a crash now would leave.
     pub(crate) fn observe_crash(&self) {
         if let Domain::Crashing(crashing) = &self.domain {
             crashing.observe(&self.mapping);
         }
     }
 
-    /// Number of the pool, drawn when it was made.
+    /// UUID of the pool, chosen at its creation.
     pub fn uuid(&self) -> [u64; 2] {
         let words = self.words(HEADER_UUID, 2);
         [0, 1].map(|at| words[at].load(Ordering::Relaxed))
     }
 
-    /// Bytes of the address range: the most that the pool can grow to while it is open.
+    /// Bytes of the address range: the maximum to which the pool can grow while it is open.
     pub fn address_space_bytes(&self) -> u64 {
         self.mapping.capacity_bytes()
     }
 
-    /// Bytes of the pool: what its offsets can reach.
+    /// Bytes of the pool: the end of its offsets.
     pub fn bytes(&self) -> u64 {
         self.extents() * self.extent_bytes
     }
 
-    /// Counters.
+    /// Statistics of the pool.
     pub fn stats(&self) -> PoolStats {
         let mut stats = PoolStats { pool_bytes: self.bytes(), ..PoolStats::default() };
         self.domain.add_stats(&mut stats);
@@ -487,7 +494,7 @@ impl Pool {
             return Ok(());
         }
         self.domain.check_healthy()?;
-        // Given back at the very end: the clean mark makes a checkpoint anyway.
+        // Freed at the very end: the clean mark makes a checkpoint anyway.
         let free = self.allocator.hold_free_space(self, 0);
         self.fence();
         if let Domain::Journal(journal) = &self.domain {
@@ -497,7 +504,7 @@ impl Pool {
             self.persist(Durability::Sync)?;
         }
         if let Err(error) = free.and_then(|free| self.give_back(free)) {
-            // Nothing is lost but space.
+            // Only space is lost.
             tracing::warn!(%error, "free space stays in the pool file");
         }
         self.closed.store(true, Ordering::Release);
@@ -542,7 +549,7 @@ impl Pool {
         self.domain.publish(&self.mapping, flushes, writes, updates);
     }
 
-    /// Makes the pool one extent longer: blocks on the disk first, then the mapping, then the header's count.
+    /// Grows the pool by one extent: blocks on the disk first, then the mapping, then the header's count.
     fn grow_by_one(&self) -> Result<u64> {
         let _alone = self.growing.lock();
         let extents = self.extents();
@@ -556,13 +563,13 @@ impl Pool {
         if let Domain::Journal(journal) = &self.domain {
             journal.make_room(end)?;
         }
-        // Of the rest of the extent when it is used.
+        // The memory of the rest of the extent is reserved on use.
         self.hold(self.allocator.granule_bytes())?;
         if let Some(files) = &self.files {
             files
                 .pool
                 .allocate(start, self.extent_bytes)
-                // The journal's own syncs say nothing about this file's size.
+                // The journal's own syncs do not cover this file's size.
                 .and_then(|()| if active("growth-not-synced") { Ok(()) } else { files.pool.sync_data() })
                 .map_err(|e| Error::io("extend", &files.pool_path, &e))?;
         }
@@ -611,7 +618,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// The range, extended to whole words.
+/// Range extended to word boundaries.
 #[inline]
 pub(crate) fn rounded_out(offset: u64, bytes: usize) -> (u64, usize) {
     let start = offset & !7;

@@ -4,33 +4,33 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-/// A reference to a `T` inside a pool: an 8-byte offset, valid at whatever address the pool is mapped.
-/// Offset 0 is null.
+/// Reference to a `T` inside a pool: an 8-byte offset, valid at whatever address the pool is mapped. Offset 0
+/// is null.
 pub struct Ptr<T> {
     offset: u64,
     target: PhantomData<fn() -> T>,
 }
 
 impl<T> Ptr<T> {
-    /// The reference to nothing.
+    /// Null reference.
     pub const NULL: Ptr<T> = Ptr { offset: 0, target: PhantomData };
 
-    /// The reference with this pool offset in bytes.
+    /// Reference with this pool offset in bytes.
     pub const fn from_offset(offset: u64) -> Ptr<T> {
         Ptr { offset, target: PhantomData }
     }
 
-    /// The pool offset in bytes.
+    /// Pool offset in bytes.
     pub const fn offset(self) -> u64 {
         self.offset
     }
 
-    /// Whether this is [`Ptr::NULL`].
+    /// Returns true if this is [`Ptr::NULL`].
     pub const fn is_null(self) -> bool {
         self.offset == 0
     }
 
-    /// The offset of a word of the target.
+    /// Offset of a word of the target.
     pub const fn word(self, index: usize) -> u64 {
         self.offset + 8 * index as u64
     }

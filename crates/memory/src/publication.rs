@@ -1,7 +1,7 @@
-//! Publishing: several words change together, or none does.
+//! Publications: several words change together, or none does.
 //!
-//! What makes an object reachable and what marks it allocated are different words. A [`Publication`] carries
-//! both, so that no crash leaks an object or leaves a pointer to free memory.
+//! The word that makes an object reachable and the word that marks it allocated are different. A
+//! [`Publication`] changes both, so that no crash leaks an object or leaves a pointer to free memory.
 //!
 //! On `journal` it is one record of the redo journal; on `dax` and `crashing` it goes through a small redo
 //! lane in the pool header ([`crate::domain::redo`]).
@@ -17,22 +17,22 @@ use crate::pool::{Pool, rounded_out};
 use parts::Held;
 use std::sync::atomic::Ordering;
 
-/// The most updates that one publication can carry: what fits a redo lane.
+/// Maximum number of updates of one publication: those that fit a redo lane.
 pub const PUBLICATION_WORDS_MAX: usize = 64;
 
-/// How an update changes its word.
+/// Kind of an update of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Operation {
-    /// The word becomes the value. Whoever publishes it has the word to itself.
+    /// The word becomes the value. The publisher must be its only writer.
     Set = 0,
-    /// The value's bits are set. Others may change other bits at the same time.
+    /// The value's bits are set. Other threads may change other bits at the same time.
     SetBits = 1,
-    /// The value's bits are cleared. Others may change other bits at the same time.
+    /// The value's bits are cleared. Other threads may change other bits at the same time.
     ClearBits = 2,
 }
 
-/// A change of one word.
+/// Change of one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) offset: u64,
@@ -55,13 +55,13 @@ impl Update {
     }
 }
 
-/// A set of changes that become visible and durable together. Dropped unpublished, nothing has happened and
-/// its reservations are given back.
+/// Set of changes that become visible and durable together. Dropped unpublished, it changes nothing and
+/// releases its reservations.
 #[must_use = "a publication that is not published changes nothing"]
 pub struct Publication<'p> {
     pool: &'p Pool,
     parts: Held,
-    /// Why it cannot be published.
+    /// Error that prevents the publication.
     failure: Option<Error>,
 }
 
@@ -86,18 +86,18 @@ impl<'p> Publication<'p> {
         Publication { pool, parts: Held::take(), failure: None }
     }
 
-    /// The pool that it changes.
+    /// Pool that it changes.
     #[inline]
     pub fn pool(&self) -> &'p Pool {
         self.pool
     }
 
-    /// How many updates it carries.
+    /// Number of updates.
     pub fn len(&self) -> usize {
         self.parts.updates.len()
     }
 
-    /// Whether it carries nothing.
+    /// Returns true if there are no updates.
     pub fn is_empty(&self) -> bool {
         self.parts.updates.is_empty()
     }
@@ -108,9 +108,10 @@ impl<'p> Publication<'p> {
         self.parts.updates.push(update);
     }
 
-    /// Stores a word at publication, flushed before the changes: for what they make reachable. Others see these words in
-    /// the order of the calls, and before the changes. Does not count as a change: a crash in between may leave some of these words stored and others not. The same as a plain
-    /// store and a flush before, but cheaper.
+    /// Stores a word at publication, flushed before the changes: for objects that they make reachable. Other
+    /// threads see these words in the order of the calls, and before the changes. Does not count as a change:
+    /// a crash in between may leave some of these words stored and others not. The same as a plain store and
+    /// a flush before, but cheaper.
     #[inline]
     pub fn write(&mut self, offset: u64, value: u64) {
         self.parts.writes.push((offset, value));
@@ -125,7 +126,7 @@ impl<'p> Publication<'p> {
         }
     }
 
-    /// Sets the word at `offset`. The caller keeps others from changing that word meanwhile.
+    /// Sets the word at `offset`. The caller prevents other changes of that word meanwhile.
     #[inline]
     pub fn set(&mut self, offset: u64, value: u64) {
         self.push(Update { offset, operation: Operation::Set, value });
@@ -143,8 +144,8 @@ impl<'p> Publication<'p> {
         offset
     }
 
-    /// Frees an allocated object. Its memory is reused only when every [`crate::Guard`] that is alive now is
-    /// gone. If what is allocated there cannot be told (damage), publishing will fail.
+    /// Frees an allocated object. Its memory is reused only when every present [`crate::Guard`] is gone. If
+    /// the size of the object cannot be read (damage), publishing will fail.
     pub fn free(&mut self, offset: u64) {
         assert!(self.parts.frees.iter().all(|(freed, _)| *freed != offset), "{offset:#x} is freed twice");
         let (update, bytes) = match self.pool.allocator().release(self.pool, offset) {
@@ -161,8 +162,8 @@ impl<'p> Publication<'p> {
         self.parts.frees.push((offset, bytes));
     }
 
-    /// Names a root object; offset 0 takes the name out of the directory. Two publications that are under way
-    /// must not give the same new name.
+    /// Names a root object; offset 0 removes the name from the directory. Two publications in flight must not
+    /// add the same new name.
     pub fn set_root(&mut self, name: &str, offset: u64) -> Result<()> {
         if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
             return Err(Error::Invalid(format!(
@@ -217,16 +218,16 @@ impl<'p> Publication<'p> {
         Ok(entry)
     }
 
-    /// Carries out the changes. All flushes that this thread did before are ordered before them, and whatever
-    /// it flushes afterwards comes after them.
+    /// Carries out the changes. All earlier flushes of this thread are ordered before them, and all later
+    /// ones after them.
     #[inline]
     pub fn publish(self) -> Result<()> {
         self.ready()?.publish();
         Ok(())
     }
 
-    /// All that can keep it from being carried out is an error now, so that what goes along with it in DRAM can be done
-    /// between this and [`ReadyPublication::publish`], and need not be taken back.
+    /// Checks everything that could prevent the changes. So actions in DRAM that accompany them can be taken
+    /// between this and [`ReadyPublication::publish`], and need not be undone.
     #[inline]
     pub fn ready(mut self) -> Result<ReadyPublication<'p>> {
         if let Some(error) = self.failure.take() {
@@ -237,13 +238,13 @@ impl<'p> Publication<'p> {
     }
 }
 
-/// A publication that will be carried out.
+/// Publication that cannot fail any more.
 #[must_use = "a publication that is not published changes nothing"]
 pub struct ReadyPublication<'p>(Publication<'p>);
 
 impl ReadyPublication<'_> {
-    /// As [`Publication::publish`]. If the pool fails meanwhile, the changes are made in DRAM and never become durable, as
-    /// those of any publication before the failure was known.
+    /// As [`Publication::publish`]. If the pool fails meanwhile, the changes are made in DRAM and never
+    /// become durable, as those of any publication before the failure was known.
     #[inline]
     pub fn publish(mut self) {
         let Publication { pool, parts, .. } = &mut self.0;

@@ -1,8 +1,9 @@
 //! A spin lock for sections of a few dozen nanoseconds.
 //!
-//! Letting go of it is a plain store. Unlike a mutex's, it does not wait until earlier stores have left the
-//! processor's store buffer: a store that missed the cache finishes in the background, while the next operation
-//! already walks its tree. Waiters yield after a while, so a holder that was descheduled gets to run.
+//! Releasing it is a plain store. Unlike a mutex's, it does not wait until earlier stores have left the
+//! processor's store buffer: a store that missed the cache finishes in the background, while the next
+//! operation already walks its tree. Waiters yield after a while, so a holder that was descheduled gets to
+//! run.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SPINS_BEFORE_YIELD: u32 = 100;
 
-/// A value that one thread at a time may use.
+/// Value that one thread at a time may use.
 pub(crate) struct SpinLock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
@@ -41,7 +42,7 @@ impl<T> SpinLock<T> {
     }
 }
 
-/// The right to use the value; dropping it lets go.
+/// Guard of the value; dropping it releases the lock.
 pub(crate) struct SpinGuard<'l, T> {
     lock: &'l SpinLock<T>,
 }
@@ -51,7 +52,7 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock, so nobody else has a reference.
+        // SAFETY: the guard holds the lock, so there is no other reference.
         unsafe { &*self.lock.value.get() }
     }
 }

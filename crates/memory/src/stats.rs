@@ -1,11 +1,11 @@
-//! Counters that a user may look at.
+//! Statistics of a pool.
 
-/// What a pool holds and has done since it was opened.
+/// Content and activity of a pool since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Size of the pool file (or of the DRAM that stands for it).
+    /// Size of the pool file (or of the DRAM in its place).
     pub pool_bytes: u64,
-    /// Bytes of objects that are allocated or reserved (what they occupy, not what was asked for).
+    /// Bytes of objects that are allocated or reserved (occupied, not requested).
     pub allocated_bytes: u64,
     /// Bytes of journal that a recovery would have to replay now.
     pub journal_bytes: u64,
@@ -27,12 +27,12 @@ pub struct PoolStats {
     pub journal_stored_bytes: u64,
     /// Bytes of journal frames, with their headers and padding, that were read back when the pool was opened.
     pub replayed_stored_bytes: u64,
-    /// Microseconds that reading them back took.
+    /// Microseconds of reading them back.
     pub replay_us: u64,
-    /// Milliseconds that a recovery would take now, as predicted.
+    /// Predicted milliseconds of a recovery now.
     pub predicted_recovery_ms: u64,
-    /// Whether the journal goes past the page cache.
+    /// True if the journal goes past the page cache.
     pub direct_io: bool,
-    /// Whether checkpoints write many pages at once through io_uring.
+    /// True if checkpoints write many pages at once through io_uring.
     pub io_uring: bool,
 }

@@ -1,4 +1,4 @@
-//! What the allocator hands out, takes back and gives up, from the outside.
+//! The allocator through the pool's interface: reservations, frees, reuse and space.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn free(pool: &Pool, offset: u64) {
     publication.publish().unwrap();
 }
 
-/// Which object has which 64-byte units: nobody's memory is anybody else's.
+/// Owner of each 64-byte unit: no two objects may overlap.
 struct Owners {
     units: Vec<AtomicU64>,
 }
@@ -60,7 +60,7 @@ impl Owners {
     }
 }
 
-/// One thread's share of the stress: takes and frees objects of mixed sizes, its own and others'.
+/// One thread's share of the stress: allocates and frees objects of mixed sizes, its own and others'.
 fn take_and_give(pool: &Pool, owners: &Owners, shared: &Mutex<Vec<(u64, u64)>>, thread: u64, steps: u64) {
     let random = Env::simulated(thread);
     let mut mine: Vec<(u64, u64)> = Vec::new();
@@ -104,7 +104,8 @@ fn take_and_give(pool: &Pool, owners: &Owners, shared: &Mutex<Vec<(u64, u64)>>, 
     shared.lock().unwrap().extend(mine);
 }
 
-/// Frees what the stress left, then wants the whole pool as objects of the largest size.
+/// Frees the remaining objects of the stress, then allocates the complete pool as objects of the largest
+/// size.
 fn everything_comes_back(pool: &Pool, owners: &Owners, left: Vec<(u64, u64)>, extent_bytes: u64) {
     let mut counted = 0;
     pool.for_each_object(|_, bytes| counted += bytes);
@@ -145,7 +146,7 @@ fn threads_never_get_the_same_object_and_all_space_comes_back() {
             }
         });
     }
-    // Epochs move on only while no thread of another test is inside one; give them time.
+    // Epochs advance only while no thread of another test is inside one; give them time.
     everything_comes_back(&pool, &owners, shared.into_inner().unwrap(), extent_bytes);
 }
 
@@ -187,7 +188,7 @@ fn what_idle_threads_keep_is_there_when_space_is_short() {
                 free(pool, allocate(pool, bytes));
             }
             cached.send(()).unwrap();
-            // Idle, until the other end is gone.
+            // Idle, until the other end is dropped.
             let _ = is_done.recv();
         });
         let _done = done;
@@ -202,7 +203,8 @@ fn what_idle_threads_keep_is_there_when_space_is_short() {
     });
 }
 
-/// Freed objects come back when no guard is left; other tests of this process have guards for moments.
+/// Retries an attempt: freed objects are reused when no guard is left, and other tests of this process hold
+/// guards briefly.
 fn soon<T, E>(attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
     for _ in 0..400 {
         if let Ok(value) = attempt() {
@@ -229,7 +231,7 @@ fn pools_of_one_thread_and_threads_of_one_pool_keep_apart() {
     for pool in pools {
         assert_eq!(pool.space().used_bytes(), 0);
         assert_eq!(pool.bytes(), 1 << 20);
-        // Freed objects of a pool that is gone are waited for, and harmless.
+        // Freed objects of a dropped pool still wait for epochs, and are harmless.
         drop(pool);
     }
     for _ in 0..10 {
@@ -292,7 +294,7 @@ fn slabs_that_become_empty_are_given_up_without_waiting_for_need() {
     let slabs = |pool: &Pool| pool.space().classes.iter().map(|class| class.slabs).sum::<u64>();
     assert!(slabs(&pool) >= 156);
     objects.into_iter().for_each(|offset| free(&pool, offset));
-    // The last frees bring the earlier ones back; another test's guard may hold some for a moment.
+    // The last frees bring the earlier ones back; another test's guard may hold some briefly.
     for _ in 0..200 {
         if slabs(&pool) <= 20 {
             return;
@@ -328,7 +330,7 @@ fn bits_and_descriptors_that_stand_for_nothing_are_damage() {
         }
         write_word(&path, offset, good);
     };
-    // Sixteen objects of 4 KiB; bit 16 and all of the second word stand for none.
+    // Sixteen objects of 4 KiB; bit 16 and all of the second word represent none.
     damaged(bitmap, 1 | 1 << 16, 1);
     damaged(bitmap + 8, 1, 0);
     let inside = descriptors + (large / CHUNK_BYTES + 1) * 8;
@@ -348,7 +350,8 @@ fn a_pool_that_was_opened_again_hands_out_what_is_free_and_nothing_else() {
     let owners = Owners::new(EXTENT_BYTES * 200);
     let shared = Mutex::new(Vec::new());
     let mut most_bytes = 0;
-    // Small pools are read whole when they open; what stays makes it a large one, however the threads take turns.
+    // Small pools are loaded at open; the remaining objects make it a large one, however the threads take
+    // turns.
     let mut staying = Vec::new();
     for round in 0..12 {
         let pool = Pool::open_or_create(dir.path(), &options).unwrap();
@@ -409,7 +412,7 @@ fn damaged_maps_of_a_large_pool_are_an_error_of_who_needs_them() {
         // Elsewhere all goes on: a free object is one that the same thread is given next.
         free(&pool, objects[0]);
         is_named(pool.read_maps().unwrap_err());
-        // Held, since a chunk that comes back would be given out again and again.
+        // Kept, since a chunk that is released would be handed out again and again.
         let reserved: Result<Vec<_>, Error> = (0..9).map(|_| pool.reserve(CHUNK_BYTES as usize)).collect();
         is_named(reserved.err().unwrap());
         assert_eq!(pool.bytes(), bytes, "{what}: nothing grew");
@@ -426,7 +429,7 @@ fn blocks_bytes(dir: &Path) -> u64 {
     std::fs::metadata(dir.join("pool.entresol")).unwrap().blocks() * 512
 }
 
-/// A root object with a word for each of the objects that it holds.
+/// Allocates a root object with a word for each of the objects that it holds.
 fn fill_and_empty(pool: &Arc<Pool>, keep: usize) -> Vec<u64> {
     let objects: Vec<u64> = (0..400u64)
         .map(|number| {
@@ -463,7 +466,7 @@ fn free_space_goes_back_to_the_disk_and_is_asked_for_again() {
         let kept = fill_and_empty(&pool, 40);
         let (pool_bytes, before) = (pool.bytes(), blocks_bytes(dir.path()));
         assert!(before >= pool_bytes);
-        // Other tests of this process hold guards for moments.
+        // Other tests of this process hold guards briefly.
         let mut returned = 0;
         for _ in 0..200 {
             returned += pool.return_space().unwrap();
@@ -506,7 +509,7 @@ fn a_full_disk_refuses_the_blocks_of_a_hole_and_nothing_else() {
     assert!(blocks_bytes(dir.path()) < 4 << 20, "a small pool takes little of the disk");
     let pool = Pool::open(dir.path(), &options).unwrap();
     files.arm(Fault::DiskFull, 0);
-    // What is left of the slab has blocks; behind it, there is nothing.
+    // The rest of the slab has blocks; behind it, there is nothing.
     let mut held: Vec<_> = (0..4).map(|_| pool.reserve(256).unwrap()).collect();
     let error = pool.reserve(CHUNK_BYTES as usize).err().expect("a full disk");
     assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");

@@ -1,5 +1,5 @@
-//! The allocator under the crash checker: after any crash, what is allocated is what is reachable, and nothing of
-//! it is handed out again.
+//! The allocator under the crash checker: after any crash, the allocated objects are the reachable ones, and
+//! none of them is handed out again.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ const SLOTS: usize = 12;
 /// Several classes of slabs, and objects of one to three chunks.
 const SIZES: [usize; 9] = [16, 100, 256, 700, 4_000, 20_000, 32_768, 40_000, 150_000];
 
-/// The table of a thread: a root object whose words are the offsets of objects, or 0.
+/// Creates the table of a thread: a root object whose words are the offsets of objects, or 0.
 fn make_table(pool: &Pool, name: &str) -> Result<u64> {
     let table = pool.reserve(SLOTS * 8)?;
     let at = table.offset();
@@ -27,8 +27,8 @@ fn make_table(pool: &Pool, name: &str) -> Result<u64> {
     Ok(at)
 }
 
-/// Fills, replaces and empties slots, with small and with large objects in turn, so that chunks change what they
-/// are. An object's first words say what it is.
+/// Fills, replaces and empties slots, with small and with large objects in turn, so that chunks change their
+/// use. An object's first words describe it.
 fn change_slots(pool: &Pool, table: u64, seed: u64, phases: usize, steps: u64) -> Result<()> {
     let random = Env::simulated(seed);
     let (small, large) = SIZES.split_at(6);
@@ -48,7 +48,7 @@ fn change_slots(pool: &Pool, table: u64, seed: u64, phases: usize, steps: u64) -
     Ok(())
 }
 
-/// Puts a new object into the slot, or none, in the place of what is there.
+/// Replaces the object in the slot by a new one, or by none.
 fn put(pool: &Pool, slot: u64, bytes: Option<usize>) -> Result<()> {
     let mut publication = pool.publication();
     let old = pool.word(slot).load(Ordering::Relaxed);
@@ -71,7 +71,8 @@ fn put(pool: &Pool, slot: u64, bytes: Option<usize>) -> Result<()> {
     publication.publish()
 }
 
-/// What the tables reach is what is allocated, each whole and its own; and what is reserved now is neither.
+/// Checks that the tables reach the allocated objects, each intact and once; and that new reservations
+/// overlap none.
 fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     let mut reachable = BTreeMap::new();
     for name in ["first", "second"] {
@@ -100,7 +101,7 @@ fn verify(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     if allocated != reachable {
         return Err(format!("allocated {allocated:x?}, reachable {reachable:x?}"));
     }
-    // Before anything that reads all maps. All at once, so that they must differ from each other as well.
+    // Before anything that loads all maps. All at once, so that they must differ from each other as well.
     let held: Vec<_> = SIZES.iter().filter_map(|bytes| pool.reserve(*bytes).ok()).collect();
     for object in &held {
         allocated.insert(object.offset(), object.bytes() as u64);
@@ -135,7 +136,8 @@ fn no_crash_leaks_or_shares_objects_of_any_size() {
             |pool| {
                 let table = make_table(pool, "first")?;
                 change_slots(pool, table, seed, 3, 14)?;
-                // Slabs of sizes that are gone make room for others: the pool need not grow for ever.
+                // Slabs of sizes that are no longer used make room for others: the pool need not grow for
+                // ever.
                 assert!(pool.bytes() <= 3 << 20, "{:?}", pool.space());
                 Ok(())
             },

@@ -1,4 +1,4 @@
-//! Backups of a pool that is written to, and backups that fail.
+//! Backups of a pool under concurrent writes, and backups that fail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn push(pool: &Pool, list: &str, number: u64, bytes: usize) -> Result<(), Error>
     publication.publish()
 }
 
-/// The length of a list whose numbers are those from its length down to 1.
+/// Length of a list whose numbers are those from its length down to 1.
 fn length(pool: &Pool, list: &str) -> u64 {
     let mut at = pool.root(list).unwrap_or(0);
     let length = if at == 0 { 0 } else { pool.words(at, 2)[1].load(Ordering::Relaxed) };
@@ -123,7 +123,7 @@ fn a_backup_that_fails_anywhere_leaves_nothing_and_harms_nothing() {
         let (error, failed) = (outcome.unwrap_err().to_string(), files.failed().unwrap());
         let name = failed.1.display().to_string().replace("journal.new", "journal.entresol");
         assert!(error.contains(&name), "{failed:?}: {error}");
-        // The rename may have happened when only its sync failed: then it is whole.
+        // The rename may have happened when only its sync failed: then it is complete.
         if backup.exists() {
             assert_eq!(length(&Pool::open(&backup, &options).unwrap(), "small"), 20);
         }
@@ -157,7 +157,7 @@ fn wrong_destinations_are_refused_by_name() {
     refused("missing/backup", "no directory");
     pool.backup(&dir.path().join("empty")).unwrap();
     refused("empty", "not empty");
-    // What an interrupted backup left does not stay in the way; what somebody else put there does.
+    // The files of an interrupted backup do not stay in the way; those of others do.
     let unfinished = dir.path().join("again.unfinished");
     std::fs::create_dir(&unfinished).unwrap();
     std::fs::write(unfinished.join("pool.entresol"), "half").unwrap();

@@ -26,7 +26,7 @@ fn recoveries_that_crash_twice_in_a_row_recover() {
     assert!(report.explored(3_000), "{report:?}");
 }
 
-/// An allocated object of 16 words under the name "words".
+/// Allocates an object of 16 words under the name "words".
 fn words(pool: &Arc<Pool>) -> Result<u64> {
     let object = pool.reserve(128)?;
     let at = object.offset();
@@ -44,7 +44,7 @@ fn store(pool: &Pool, offset: u64, value: u64) {
     pool.flush(offset, 8);
 }
 
-/// Two words on two lines, the second never ahead of the first.
+/// Stores two words on two lines, the second never ahead of the first.
 fn check_order(flush: bool, fence: bool) -> Result<CrashReport> {
     check(
         &CrashOptions::default(),
@@ -232,7 +232,7 @@ fn check_registers(seed: u64, readers_flush: bool) -> Result<CrashReport> {
     )
 }
 
-/// A value that was read and is then taken back by a crash: what Durinn found in published indexes.
+/// A value that was read and then lost by a crash: the bug that Durinn found in published indexes.
 #[test]
 fn a_read_of_what_is_not_yet_durable_is_found() {
     for seed in 1..10 {
@@ -250,7 +250,7 @@ fn a_recovery_that_makes_the_pool_longer_can_crash() {
     let history = |pool: &Arc<Pool>| words(pool).map(drop);
     let report = check(&options, history, move |pool| {
         seen.fetch_max(pool.bytes(), Ordering::AcqRel);
-        // An extent has three chunks to give; whatever survives of these objects is whole.
+        // An extent has three chunks to allocate; any of these objects that survives is intact.
         for name in ["a", "b", "c", "d"] {
             if let Some(at) = pool.root(name) {
                 let first = pool.word(at).load(Ordering::Acquire);
@@ -276,7 +276,7 @@ fn a_recovery_that_makes_the_pool_longer_can_crash() {
     assert!(report.explored(500), "{report:?}");
 }
 
-/// How many states the last check of this process has judged.
+/// Number of states that the last check of this process has judged.
 static JUDGED: AtomicU64 = AtomicU64::new(0);
 
 /// Fails in two ways: in states of the history, or only in states that a crash of a recovery leaves (the

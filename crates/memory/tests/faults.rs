@@ -1,4 +1,5 @@
-//! Every call of a database's life fails once: each run ends in a clear error, and what was acknowledged is there.
+//! Every call of a database's life fails once: each run ends in a clear error, and everything acknowledged is
+//! there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,13 +31,13 @@ fn options(files: Arc<dyn Files>) -> PoolOptions {
     }
 }
 
-/// In memory where there is such a file system: thousands of databases are made.
+/// Creates a directory in memory where there is such a file system: thousands of databases are created.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
 }
 
-/// What the run did before it ended.
+/// Progress of a run before it ended.
 #[derive(Default)]
 struct Done {
     begun: AtomicU64,
@@ -93,7 +94,7 @@ impl Done {
     }
 }
 
-/// The number of objects of the list, which are all objects there are.
+/// Number of objects of the list, which are all objects there are.
 fn length(pool: &Pool) -> u64 {
     let (mut at, mut length) = (pool.root("list").unwrap_or(0), 0);
     while at != 0 {
@@ -106,7 +107,7 @@ fn length(pool: &Pool) -> u64 {
     length
 }
 
-/// The error says which file and what was tried.
+/// Checks that the error names the file and the failed action.
 fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailure, dir: &Path) {
     let text = error.to_string();
     const OPERATIONS: [&str; 12] = [
@@ -125,9 +126,10 @@ fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailu
     ];
     assert!(OPERATIONS.iter().any(|operation| text.contains(operation)), "{failed:?}: {text}");
     let above = dir.parent().unwrap().display().to_string();
-    // Files are made under another name, and named as what they will be.
+    // Files are created under temporary names; errors name their final ones.
     let names = ["pool.", "journal.", "checksums."];
-    // Of several failures the first may have been one that could wait, such as a slot that is made ahead.
+    // Of several failures the first may have been one without a consequence, such as a slot that is prepared
+    // ahead.
     let one = matches!(how, CallFailure::Io | CallFailure::ShortWrite);
     let named = match failed.0 {
         _ if !one => text.contains(&above),
@@ -199,7 +201,7 @@ fn the_file_system_becomes_read_only_anywhere() {
     every_call_fails(CallFailure::ReadOnly);
 }
 
-/// A file system with neither direct I/O nor preallocation: what is allocated comes with a length only.
+/// File system with neither direct I/O nor preallocation: an allocation only sets the length.
 struct PlainFiles;
 
 struct PlainFile(std::fs::File);
@@ -255,7 +257,7 @@ fn a_file_system_without_the_features_serves_as_well() {
     }
 }
 
-/// A file system of its own while it lives; `None` where that is not allowed.
+/// File system of its own while it lives; `None` where that is not allowed.
 struct Mount(TempDir);
 
 impl Mount {

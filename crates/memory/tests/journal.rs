@@ -1,4 +1,4 @@
-//! The journal's promises to its users: what a commit that returned means, what closing means, what a failure means.
+//! Guarantees of the journal: durability of returned commits, orderly close, behaviour after failures.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ fn options(env: Env) -> PoolOptions {
     }
 }
 
-/// A page of words that the root "words" names.
+/// Allocates a page of words that the root "words" names.
 fn make_words(pool: &Arc<Pool>) -> u64 {
     let object = pool.reserve(4096).unwrap();
     let mut publication = pool.publication();
@@ -50,14 +50,14 @@ fn set(pool: &Pool, offset: u64, value: u64) {
     pool.fence();
 }
 
-/// What a watched file's calls do besides.
+/// Additional action of a watched file's calls.
 trait Watch: Send + Sync {
     fn wrote(&self, _offset: u64, _bytes: &[u8]) {}
     fn sync_begins(&self) {}
     fn synced(&self) {}
 }
 
-/// Real files, of which those whose names begin so are watched.
+/// Real files, of which those with a name prefix are watched.
 struct Watched<W> {
     name: &'static str,
     watch: Arc<W>,
@@ -93,7 +93,7 @@ impl<W: Watch> StorageFile for WatchedFile<W> {
 
     fn sync_data(&self) -> io::Result<()> {
         self.watch.iter().for_each(|watch| watch.sync_begins());
-        // The watched tests ask what is synced, not whether this machine's disk is.
+        // The watched tests check what is synced, not whether this machine's disk is.
         if self.watch.is_none() {
             self.file.sync_data()?;
         }
@@ -118,7 +118,7 @@ fn watched<W: Watch + 'static>(name: &'static str, watch: &Arc<W>) -> PoolOption
     options(Env::real().with_files(Arc::new(Watched { name, watch: watch.clone() })))
 }
 
-/// The journal file as it is, and as it was when the last sync that ended began.
+/// Journal file as it is, and as it was at the beginning of the last completed sync.
 #[derive(Default)]
 struct Images {
     images: Mutex<[Vec<u8>; 3]>,
@@ -190,7 +190,7 @@ fn a_commit_that_returned_is_synced_however_many_commit_together() {
     assert!(commits > 100 && syncs * 2 < commits, "{commits} commits shared {syncs} syncs");
 }
 
-/// Which blocks of the journal file were written and then synced.
+/// Blocks of the journal file that were written and then synced.
 #[derive(Default)]
 struct Blocks {
     written: Mutex<Vec<bool>>,
@@ -396,7 +396,7 @@ fn checkpoints_write_in_pieces_as_the_profile_of_the_disk_says() {
         watch.lengths.lock().unwrap().clear();
         pool.checkpoint().unwrap();
         let longest = watch.lengths.lock().unwrap().iter().copied().max().unwrap();
-        // What was written is all there, whatever the pieces.
+        // All writes are there, whatever the pieces.
         drop(pool);
         let pool = Pool::open(dir.path(), &options).unwrap();
         let all_sevens = u64::from_le_bytes([7; 8]);

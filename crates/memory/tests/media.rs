@@ -1,4 +1,4 @@
-//! Flipped bits under data at rest: found, named, not covered up by later checkpoints.
+//! Flipped bits in data at rest: detected, reported, not covered up by later checkpoints.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn options() -> PoolOptions {
     }
 }
 
-/// A closed pool of so many objects of a page, in an order that their words say; their offsets.
+/// Creates a closed pool of `objects` objects of a page, ordered by their words; returns their offsets.
 fn database(objects: u64) -> (TempDir, Vec<u64>) {
     let dir = TempDir::new().unwrap();
     let pool = Pool::create(dir.path(), &options()).unwrap();
@@ -54,7 +54,7 @@ fn flip(path: &Path, offset: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
 }
 
-/// Looks without changing anything.
+/// Verifies the pages without changing anything.
 fn look(dir: &Path) -> PagesReport {
     let env = Env::real().with_files(Arc::new(OverlayFiles::new()));
     let pool = Pool::open(dir, &PoolOptions { env, ..options() }).unwrap();
@@ -144,7 +144,7 @@ fn lost_or_foreign_checksums_are_forgotten_and_come_back() {
         let report = look(dir.path());
         assert!(report.forgotten && report.sound == 0 && report.damaged.is_empty(), "{report:?}");
     }
-    // What is written from now on is known again.
+    // New writes have checksums again.
     let pool = Pool::open(dir.path(), &options()).unwrap();
     pool.word(offsets[3]).store(1, Ordering::Relaxed);
     pool.flush(offsets[3], 8);

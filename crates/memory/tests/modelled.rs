@@ -1,4 +1,4 @@
-//! What the modelled domain bills, by hand-counted examples.
+//! Costs of the modelled domain, by hand-counted examples.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ fn optane_pool() -> Arc<Pool> {
     Pool::modelled(&PoolOptions::default(), &Profile::embedded("optane-dcpmm").unwrap()).unwrap()
 }
 
-/// A large object, aligned to blocks; nothing of it was touched.
+/// Allocates a large object, aligned to blocks, without touching it.
 fn object(pool: &Pool, bytes: usize) -> u64 {
     let reservation = pool.reserve(bytes).unwrap();
     let offset = reservation.offset();
@@ -28,7 +28,7 @@ fn billed(pool: &Pool, work: impl FnOnce()) -> ModelledCost {
     pool.modelled_cost().unwrap() - before
 }
 
-/// Optane's latency of a line whose block is in the module's buffer: (4 × 174 − 325) / 3.
+/// Latency of a line of Optane whose block is in the module's buffer: (4 × 174 − 325) / 3.
 const BUFFERED_NS: f64 = 123.667;
 
 fn read(pool: &Pool, offset: u64) {
@@ -247,7 +247,7 @@ fn other_threads_take_their_share_and_a_far_device_answers_late() {
     assert_eq!(volatile.modelled_cost(), None);
 }
 
-/// A pool's whole life: allocation, publication, growth, root names.
+/// Runs the life of a pool: allocation, publication, growth, root names.
 fn life(profile: &str) -> (ModelledCost, Vec<u64>) {
     let options = PoolOptions { extent_bytes: 1 << 20, domain: DomainChoice::Auto, ..PoolOptions::default() };
     let pool = Pool::modelled(&options, &Profile::embedded(profile).unwrap()).unwrap();

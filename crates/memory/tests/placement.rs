@@ -155,7 +155,7 @@ fn this_machine_has_a_policy() {
     if topology.nodes().len() == 1 {
         let pool = Pool::volatile(&PoolOptions::default()).unwrap();
         let words = pool.words(0, 4096);
-        // No call is made, so even a node that is not there is no error.
+        // No call is made, so even a missing node is no error.
         bind_near(topology, words, 5).unwrap();
         prefer_node(topology, 5).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A pool as its users see it: what is there after closing, dropping and failing.
+//! Pools through their interface: content after closing, dropping and failing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -213,7 +213,7 @@ fn damage_is_named_and_never_opened() {
     assert!(matches!(open(), Error::NewerVersion { .. } | Error::Corrupt { .. }));
 }
 
-/// The blocks of the journal that hold frames, in file order.
+/// Offsets of the journal's blocks that hold frames, in file order.
 fn frame_blocks(journal: &[u8]) -> Vec<usize> {
     (0..journal.len() / 4096).filter(|block| &journal[block * 4096..block * 4096 + 4] == b"EFRM").collect()
 }
@@ -289,7 +289,7 @@ fn every_prefix_of_the_journal_is_a_consistent_pool() {
         let numbers = list(&pool);
         assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
         assert_eq!(count_objects(&pool), numbers.len());
-        // It goes on from there, and stale frames behind the cut never come back.
+        // It goes on from there, and stale frames behind the truncation never return.
         push(&pool, numbers.len() as u64).unwrap();
         pool.sync().unwrap();
         drop(pool);
@@ -371,7 +371,7 @@ fn concurrent_pushes_on_several_lists_survive_together() {
                     let mut publication = pool.publication();
                     let offset = publication.allocate(node);
                     if number == 0 {
-                        // Names are given out one thread at a time.
+                        // Names are added by one thread at a time.
                         static NAMES: std::sync::Mutex<()> = std::sync::Mutex::new(());
                         let _alone = NAMES.lock().unwrap();
                         publication.set_root(&name, offset).unwrap();

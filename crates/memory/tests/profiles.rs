@@ -1,4 +1,4 @@
-//! The modelled devices against the papers' own figures, and files that make no sense.
+//! The modelled devices against the papers' own figures, and refusals of invalid files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn gb_per_s(profile: &Profile, direction: Direction, pattern: Pattern, threads: 
     profile.bandwidth_gb_per_s(&Access::new(direction, pattern, threads, bytes).near())
 }
 
-/// The highest bandwidth of any thread count at an access size.
+/// Highest bandwidth of any thread count at an access size.
 fn best(profile: &Profile, direction: Direction, pattern: Pattern, bytes: u64) -> f64 {
     (1..=36).map(|threads| gb_per_s(profile, direction, pattern, threads, bytes)).fold(0.0, f64::max)
 }
@@ -53,7 +53,7 @@ fn read_latency_ns(profile: &Profile, lines: impl Iterator<Item = u64>) -> f64 {
 #[test]
 fn read_latencies_are_those_of_the_dissertation() {
     let sequence = || 0..100_000;
-    // Far steps that meet no line twice: the step has no factor in common with the number of lines.
+    // Far steps that visit no line twice: the step has no factor in common with the number of lines.
     let scattered = || (0..100_000).map(|i| i * 12_347 % 131_072);
     for (name, sequential_ns, random_ns) in [("dram", 81.0, 88.0), ("optane-dcpmm", 174.0, 325.0)] {
         let profile = Profile::embedded(name).unwrap();
@@ -217,7 +217,7 @@ fn all_embedded_profiles_make_sense() {
     assert!(error.contains("'core'") && error.contains("optane-dcpmm"), "{error}");
 }
 
-/// Each change of a good file, and what the error must name.
+/// Changes of a good file, and the strings that the error must contain.
 const ABSURD: &[(&str, &str, &[&str])] = &[
     ("random_ns = 325.0", "", &["read.random_ns is missing"]),
     (

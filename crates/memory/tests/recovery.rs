@@ -1,4 +1,4 @@
-//! Power failures and damage that once lost or refused what was synced.
+//! Power failures and damage that once lost or refused synced data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn options() -> PoolOptions {
     }
 }
 
-/// An object of a page that the root "page" names.
+/// Allocates an object of a page that the root "page" names.
 fn make_page(pool: &Arc<Pool>) -> u64 {
     let object = pool.reserve(4096).unwrap();
     let at = object.offset();
@@ -50,16 +50,18 @@ fn fill(pool: &Pool, at: u64, value: u64) {
     pool.fence();
 }
 
-/// Values whose records are a little more than half a buffer: then the journal's own thread writes them.
+/// Number of values whose records are a little more than half a buffer: then the journal's own thread writes
+/// them.
 const GROUP: u64 = 8;
 
-/// Fills the page with a group of values and waits until they are written, unsynced: one frame, in a slot of its own if
-/// there is another group in it. Nothing is left for the thread to do, so the frames are the same in every run.
+/// Fills the page with a group of values and waits until they are written, unsynced: one frame, in a slot of
+/// its own if there is another group in it. Nothing is left for the thread to do, so the frames are the same
+/// in every run.
 fn write_group(pool: &Pool, at: u64, first: u64) {
     let written = || pool.stats().journal_stored_bytes;
     let before = written();
     (first..first + GROUP).for_each(|value| fill(pool, at, value));
-    // Long: a machine that writes back much may keep a direct write waiting.
+    // Long: a machine with much write-back may delay a direct write.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while written() == before {
         assert!(std::time::Instant::now() < deadline, "nothing was written");
@@ -67,7 +69,8 @@ fn write_group(pool: &Pool, at: u64, first: u64) {
     }
 }
 
-/// Ten slots of frames, the first behind what the pool has; the last sync comes when the pool is dropped.
+/// Writes ten slots of frames, the first behind what the pool has; the last sync comes when the pool is
+/// dropped.
 fn write_unsynced(pool: &Pool, at: u64) {
     (0..10).for_each(|group| write_group(pool, at, 1 + group * GROUP));
 }
@@ -212,7 +215,7 @@ fn a_pool_without_its_files_is_refused() {
     let (database, pool, _) = Database::new();
     pool.close().unwrap();
     drop(pool);
-    // A crash between making the journal and noting that it is needed: the next open notes it.
+    // A crash between creating the journal and noting that it is needed: the next open notes it.
     let file = OpenOptions::new().write(true).open(database.path("pool.entresol")).unwrap();
     file.write_all_at(&[0; 8], 80).unwrap();
     // No checkpoint was ever made then.
@@ -240,7 +243,7 @@ fn a_foreign_journal_is_refused_untouched() {
     assert!(before == ours.journal());
 }
 
-/// Real files that know how long the pool file was when it was last synced.
+/// Real files that record the length of the pool file at its last sync.
 #[derive(Clone, Default)]
 struct LengthAtSync(Arc<AtomicU64>);
 

@@ -1,7 +1,8 @@
-//! A pool several times as large as its budget: filled, scanned, updated and read at random, while the memory of the
-//! process is watched. In a process of its own, since all of that process counts.
+//! Pool several times as large as its budget: filled, scanned, updated and read at random, while the memory
+//! of the process is watched. In a process of its own, since all of that process counts.
 //!
-//! `ENTRESOL_SMALL_MEMORY=512:4096` makes it a budget of 512 MiB and a pool of 4,096 MiB, and prints what it took; a third number is the share of the rows that is updated (16: a sixteenth, as without; 1: all).
+//! `ENTRESOL_SMALL_MEMORY=512:4096` sets a budget of 512 MiB and a pool of 4,096 MiB, and prints durations; a
+//! third number is the divisor of the rows that are updated (16: a sixteenth, the default; 1: all).
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +23,7 @@ fn resident_bytes() -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
 }
 
-/// The greatest resident memory of the process until it is stopped.
+/// Records the greatest resident memory of the process until it is stopped.
 fn watch(stop: &AtomicBool, greatest: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         greatest.fetch_max(resident_bytes(), Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl Table {
         self.pool.fence();
     }
 
-    /// How often the row was updated.
+    /// Number of updates of the row.
     fn updates_of(&self, number: u64) -> u64 {
         let row = self.row(number);
         assert_eq!(self.pool.word(row + ROW_BYTES - 8).load(Ordering::Relaxed), row);
@@ -86,7 +87,7 @@ impl Table {
 #[test]
 fn a_pool_larger_than_memory_stays_within_its_budget() {
     let asked = std::env::var("ENTRESOL_SMALL_MEMORY").ok();
-    // Beside other tests the thread that gives pages back runs late.
+    // Beside other tests the evicting thread runs late.
     let tolerated_percent = if asked.is_some() { 10 } else { 100 };
     let asked = asked.unwrap_or_else(|| "128:512".to_string());
     let (budget, table) = asked.split_once(':').unwrap();
@@ -100,7 +101,7 @@ fn a_pool_larger_than_memory_stays_within_its_budget() {
         memory: Some(MemoryBudget::new(budget_bytes).unwrap()),
         ..PoolOptions::default()
     };
-    // What the process has before does not belong to the database.
+    // The memory that the process has before does not belong to the database.
     let before = resident_bytes();
     let (stop, greatest) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

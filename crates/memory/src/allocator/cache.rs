@@ -1,9 +1,10 @@
-//! What threads keep for themselves: reserved objects to hand out, and freed ones until no reader can hold them.
+//! Per-thread caches: reserved objects ready to be handed out, and freed objects until no reader can hold
+//! them.
 //!
-//! Every thread has a number, the lowest that no live thread has; a thread uses the pool's cache of its number, so
-//! that as long as there are no more than [`CACHES`] threads nobody else wants its lock. The lock makes sharing
-//! safe all the same: a pool that is short of space empties everybody's cache, and a number can go to a new thread,
-//! which then finds what the last one left. Nothing here is persistent: a crash gives it all back.
+//! Every thread has a number, the lowest that no live thread has, and uses the pool's cache of that number.
+//! With at most [`CACHES`] threads the lock of a cache is never contended. The lock makes sharing safe all
+//! the same: a pool that is short of space empties all caches, and a new thread may take over the number, and
+//! the cache, of one that ended. Nothing here is persistent: after a crash these objects are free.
 //!
 //! Memory: per thread and size class at most two batches ([`batch_of`]), of together at most 4 MiB of the pool.
 
@@ -15,35 +16,35 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// How many caches a pool has at most; threads beyond that share.
+/// Maximum number of caches of a pool; further threads share.
 const CACHES: usize = 64;
 const BATCH_OBJECTS_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 32 << 10;
 const RETIRED_OBJECTS_MAX: usize = 64;
 const RETIRED_BYTES_MAX: u64 = 64 << 10;
 
-/// How many objects of a class a thread takes at once.
+/// Number of objects of a class that a thread takes at once.
 pub(super) fn batch_of(class: usize) -> usize {
     (BATCH_BYTES_MAX / class_bytes(class)).clamp(1, BATCH_OBJECTS_MAX as u64) as usize
 }
 
-/// An object that is freed and may still be looked at.
+/// Freed object that a reader may still hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Retired {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-/// Objects of one class that are ready to be handed out.
+/// Objects of one class ready to be handed out.
 #[derive(Default)]
 struct Magazine {
-    /// The next is the last.
+    /// Offsets; the last is handed out next.
     offsets: Vec<u64>,
     reserved: u64,
     requested_bytes: u64,
 }
 
-/// One thread's objects.
+/// Objects of one thread.
 pub(super) struct Cache {
     magazines: [Magazine; CLASSES],
     retired: Vec<Retired>,
@@ -59,7 +60,7 @@ impl Cache {
         }
     }
 
-    /// An object of the class, if one is here.
+    /// Takes an object of the class, if the cache has one.
     #[inline]
     pub(super) fn take(&mut self, class: usize, requested_bytes: usize) -> Option<u64> {
         let magazine = &mut self.magazines[class];
@@ -79,7 +80,7 @@ impl Cache {
         self.take(class, requested_bytes)
     }
 
-    /// Takes an object back that was not used. The objects that are then too many here, if any.
+    /// Takes an unused object back. Returns the objects that exceed the cache's limit.
     pub(super) fn give_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
         let offsets = &mut self.magazines[class].offsets;
         offsets.push(offset);
@@ -87,7 +88,7 @@ impl Cache {
         if offsets.len() > 2 * batch { offsets.drain(..batch).collect() } else { Vec::new() }
     }
 
-    /// Takes a free object if the class has less than a batch here.
+    /// Takes a free object if the cache has less than a batch of the class.
     pub(super) fn top_up(&mut self, class: usize, offset: u64) -> bool {
         let offsets = &mut self.magazines[class].offsets;
         let has_room = offsets.len() < batch_of(class);
@@ -97,7 +98,7 @@ impl Cache {
         has_room
     }
 
-    /// Notes a freed object; a full batch of them is to be waited for.
+    /// Adds a freed object; returns a batch that is to wait for readers once it is full.
     #[inline]
     pub(super) fn retire(&mut self, retired: Retired) -> Option<Vec<Retired>> {
         self.retired.push(retired);
@@ -111,7 +112,7 @@ impl Cache {
         std::mem::take(&mut self.retired)
     }
 
-    /// Takes what is ready to be handed out of a class and lies at an offset or behind it.
+    /// Takes the objects of a class that are ready and lie at or behind an offset.
     pub(super) fn take_from(&mut self, class: usize, offset: u64) -> Vec<u64> {
         let mut behind = Vec::new();
         self.magazines[class].offsets.retain(|&other| {
@@ -123,7 +124,7 @@ impl Cache {
         behind
     }
 
-    /// Everything that is ready to be handed out, by class.
+    /// Takes all objects that are ready, by class.
     pub(super) fn drain(&mut self, mut take: impl FnMut(usize, Vec<u64>)) {
         for (class, magazine) in self.magazines.iter_mut().enumerate() {
             if !magazine.offsets.is_empty() {
@@ -132,19 +133,19 @@ impl Cache {
         }
     }
 
-    /// Objects of a class that are here; how many were reserved since open, and of how many bytes.
+    /// Number of cached objects of a class; number and bytes of the reservations since open.
     pub(super) fn counts(&self, class: usize) -> (u64, u64, u64) {
         let magazine = &self.magazines[class];
         (magazine.offsets.len() as u64, magazine.reserved, magazine.requested_bytes)
     }
 
-    /// Freed objects that nobody waits for yet.
+    /// Freed objects that do not wait in an epoch yet.
     pub(super) fn retired(&self) -> &[Retired] {
         &self.retired
     }
 }
 
-/// The caches of a pool, made when first used.
+/// Caches of a pool, created on first use.
 pub(super) struct Caches {
     caches: [OnceLock<Box<CachePadded<SpinLock<Cache>>>>; CACHES],
 }
@@ -154,7 +155,7 @@ impl Caches {
         Caches { caches: std::array::from_fn(|_| OnceLock::new()) }
     }
 
-    /// The number of the calling thread's cache.
+    /// Number of the calling thread's cache.
     #[inline]
     pub(super) fn own_number() -> usize {
         thread_number() % CACHES
@@ -165,13 +166,13 @@ impl Caches {
         self.caches[number].get_or_init(|| Box::new(CachePadded::new(SpinLock::new(Cache::new())))).lock()
     }
 
-    /// The calling thread's cache. Nobody may wait for anything while holding it.
+    /// Cache of the calling thread. The caller must not block while holding the guard.
     #[inline]
     pub(super) fn own(&self) -> SpinGuard<'_, Cache> {
         self.lock(Caches::own_number())
     }
 
-    /// Visits the caches that threads have used.
+    /// Visits all caches that were used.
     pub(super) fn for_each(&self, mut visit: impl FnMut(usize, &mut Cache)) {
         for (number, cache) in self.caches.iter().enumerate() {
             if let Some(cache) = cache.get() {
@@ -181,7 +182,7 @@ impl Caches {
     }
 }
 
-/// The numbers that no thread has: all from `next`, and these.
+/// Numbers without a thread: all from `next` on, and those in the set.
 struct Numbers {
     returned: BTreeSet<usize>,
     next: usize,
@@ -190,7 +191,7 @@ struct Numbers {
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { returned: BTreeSet::new(), next: 0 });
 const NO_NUMBER: usize = usize::MAX;
 
-/// Gives the thread's number back when the thread ends.
+/// Number of a thread; released when the thread ends.
 struct Held(usize);
 
 impl Drop for Held {
@@ -226,7 +227,7 @@ fn claim_for_thread() -> usize {
             NUMBER.set(number);
             number
         }
-        // A thread that is ending has no number any more and shares the first cache.
+        // An ending thread has no number any more and shares the first cache.
         Err(_) => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! Chunks: what a descriptor word says, and where the words that describe a chunk are.
+//! Chunks: their states, encoded in descriptor words, and the offsets of those words.
 
 use super::size_class::CLASSES;
 use crate::layout::{BITMAP_BYTES, BITMAPS, CHUNK_BYTES, DESCRIPTORS};
@@ -7,7 +7,7 @@ const KIND_SHIFT: u32 = 56;
 const KIND_SLAB: u64 = 1;
 const KIND_LARGE: u64 = 2;
 
-/// What a descriptor word says.
+/// State of a chunk, as its descriptor word encodes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunk {
     Free,
@@ -35,7 +35,7 @@ impl Chunk {
     }
 }
 
-/// How chunks, numbered through all extents, lie in the pool. The first of every extent describes the others.
+/// Geometry of chunks, numbered through all extents. The first of every extent describes the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     chunks_per_extent: u64,

@@ -1,19 +1,20 @@
-//! Free chunks, in DRAM: runs of neighbours, the best fitting of which is taken; for one chunk the lowest.
+//! Free chunks, in DRAM, as runs of neighbours: best fit, and the lowest one for a single chunk.
 //!
-//! A granule is some aligned chunks: 2 MiB in memory, so that huge pages stay whole, one chunk on `journal`, so
-//! that space comes back although slabs in use lie between; less in pools with small extents. Blocks on the disk are given
-//! back and asked for again in granules. A granule that may have no blocks is in `holes`; whoever takes a
-//! chunk of it gets the blocks first. What was free when the pool was opened may have been given back in an earlier
-//! run, so its granules count as holes.
+//! A granule is a few aligned chunks: 2 MiB on memory domains, so that huge pages stay whole, one chunk on
+//! `journal`, so that space is freed although slabs in use lie between; less in pools with small extents.
+//! Disk blocks are freed and allocated again by the granule. A granule that may have no blocks is in `holes`;
+//! taking a chunk of it allocates the blocks first. Space that was free when the pool was opened may have
+//! lost its blocks in an earlier run, so its granules count as holes.
 //!
-//! Invariants: runs do not touch each other and never cross extents; a granule in `holes` is free as a whole.
+//! Invariants: runs do not touch each other and never cross extents; all chunks of a granule in `holes` are
+//! free.
 
 use super::chunk::Geometry;
 use crate::error::Result;
 use crate::layout::CHUNK_BYTES;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At least so many granules are in an extent. The first has the chunk that describes it, and is never free.
+/// Minimum number of granules of an extent. The first holds the chunk of descriptors, and is never free.
 const GRANULES_PER_EXTENT_MIN: u64 = 4;
 
 /// A run of neighbouring chunks.
@@ -29,13 +30,13 @@ pub(super) struct FreeChunks {
     granule: u64,
     runs: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
-    /// Granules that may have no blocks, and whether this run gave them back.
+    /// Granules that may have no blocks, with true if this process freed the blocks.
     holes: BTreeMap<u64, bool>,
     free: u64,
 }
 
 impl FreeChunks {
-    /// None is free yet; granules have so many bytes, or less.
+    /// Empty map; granules have at most the given bytes.
     pub(super) fn new(geometry: Geometry, granule_bytes_max: u64) -> FreeChunks {
         let (runs, by_length) = (BTreeMap::new(), BTreeSet::new());
         let granule_max = granule_bytes_max / CHUNK_BYTES;
@@ -48,7 +49,7 @@ impl FreeChunks {
         self.granule * CHUNK_BYTES
     }
 
-    /// How many chunks are free, how many are in the longest run, and how many have no blocks.
+    /// Number of free chunks, length of the longest run, number of free chunks without blocks.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let longest = self.by_length.last().map_or(0, |(length, _)| *length);
         (self.free, longest, self.holes.len() as u64 * self.granule)
@@ -88,17 +89,17 @@ impl FreeChunks {
         self.insert(Run { first, chunks });
     }
 
-    /// As [`FreeChunks::give_back`] for a run that may have no blocks.
+    /// As [`FreeChunks::give_back`], for a run that may have no blocks.
     pub(super) fn give_back_unbacked(&mut self, run: Run, is_given_back: bool) {
         let granules = self.granules_inside(run);
         self.holes.extend(granules.map(|granule| (granule, is_given_back)));
         self.give_back(run);
     }
 
-    /// Takes the front of the shortest run that is long enough, and of these the lowest; one chunk from the lowest run of all,
-    /// so that what lies far back becomes free. `back` gets blocks for
-    /// granules that have none; if it fails, nothing was taken. It runs under the map's lock: nobody may take
-    /// another chunk of the granule before its blocks are there.
+    /// Takes the front of the shortest run that is long enough, and of these the lowest; one chunk from the
+    /// lowest run of all, so that space far back becomes free. `back` allocates the blocks of granules that
+    /// have none; if it fails, nothing was taken. It runs under the lock of the map: no other thread may take
+    /// another chunk of the granule before its blocks are allocated.
     pub(super) fn take(
         &mut self,
         chunks: u64,
@@ -123,14 +124,14 @@ impl FreeChunks {
         Ok(Some(first))
     }
 
-    /// Tells if a granule of the run was given back.
+    /// Returns true if a granule of the run is a hole.
     pub(super) fn has_hole(&self, run: Run) -> bool {
         let granules = run.first / self.granule..(run.first + run.chunks).div_ceil(self.granule);
         self.holes.range(granules).any(|(_, is_given_back)| *is_given_back)
     }
 
-    /// Takes all free granules that this run has not given back out of the map, but for the lowest that have so many
-    /// chunks; neighbours as one run.
+    /// Takes all free granules whose blocks this process has not freed out of the map, except the lowest ones
+    /// with `kept` chunks; neighbours as one run.
     pub(super) fn take_granules(&mut self, mut kept: u64) -> Vec<Run> {
         let mut taken: Vec<Run> = Vec::new();
         for (&first, &chunks) in &self.runs {
@@ -151,7 +152,7 @@ impl FreeChunks {
         taken
     }
 
-    /// The granules that lie in the run as a whole.
+    /// Granules that lie completely in the run.
     fn granules_inside(&self, run: Run) -> std::ops::Range<u64> {
         let first = run.first.div_ceil(self.granule);
         first..((run.first + run.chunks) / self.granule).max(first)
@@ -163,7 +164,7 @@ impl FreeChunks {
         });
     }
 
-    /// Takes a run out of the free run that it is a part of.
+    /// Takes a run out of the free run that contains it.
     fn cut_out(&mut self, run: Run) {
         let (&first, _) = self.runs.range(..=run.first).next_back().expect("the run is part of a free run");
         let chunks = self.remove(first).expect("the run was just seen");

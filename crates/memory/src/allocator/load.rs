@@ -1,7 +1,8 @@
-//! Reading the persistent maps: an extent at a time when they are needed ([`super::unread`]), and to visit what is allocated.
+//! Loading the persistent maps, an extent at a time on demand ([`super::unread`]), and visiting the allocated
+//! objects.
 //!
-//! Cost: one descriptor word a chunk and, for a slab, its bitmap of 128 bytes, which lie together at the head of
-//! each extent: some 20 us for 16 MiB.
+//! Cost: one descriptor word per chunk and, for a slab, its bitmap of 128 bytes, adjacent at the head of each
+//! extent: about 20 us for 16 MiB.
 
 use super::chunk::Chunk;
 use super::free_chunks::Run;
@@ -14,10 +15,10 @@ use crate::mutants::active;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// What is wrong in a map, and at which pool offset.
+/// Pool offset of damage in a map, and its description.
 type Damage = (u64, String);
 
-/// A slab, and which of its objects are free.
+/// Slab and its free objects.
 struct Slab {
     chunk: u64,
     class: usize,
@@ -25,7 +26,7 @@ struct Slab {
 }
 
 impl Allocator {
-    /// Reads the persistent maps of an extent into the free maps, or nothing of them if they are damaged.
+    /// Loads the persistent maps of an extent into the free maps; changes nothing if they are damaged.
     pub(super) fn load(&self, space: &dyn Space, extent: u64) -> error::Result<()> {
         let (slabs, free) =
             self.look_at(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
@@ -37,7 +38,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// The slabs and the free runs of an extent.
+    /// Slabs and free runs of an extent.
     fn look_at(&self, space: &dyn Space, extent: u64) -> Result<(Vec<Slab>, Vec<Run>), Damage> {
         let all: [_; CLASSES] = std::array::from_fn(object_bits);
         let (mut slabs, mut free) = (Vec::new(), Vec::<Run>::new());
@@ -79,7 +80,7 @@ impl Allocator {
         Ok(Slab { chunk, class, free })
     }
 
-    /// The chunks inside a large object have descriptors that say nothing.
+    /// Checks that the chunks inside a large object have empty descriptors.
     fn check_inside(&self, space: &dyn Space, head: u64, chunks: u64) -> Result<(), Damage> {
         for chunk in head + 1..head + chunks {
             if self.chunk(space, chunk) != Some(Chunk::Free) {
@@ -90,7 +91,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Visits what the extents are cut into: free chunks, slabs, and the heads of large objects.
+    /// Visits the free chunks, slabs and heads of large objects of the extents.
     fn for_each_chunk(
         &self,
         space: &dyn Space,

@@ -1,10 +1,10 @@
 //! Failure-atomic, leak-free allocation: reserve, initialise, publish.
 //!
-//! A chunk of 64 KiB is free, a slab of objects of one size class, or part of a large object. What is allocated
-//! is said by persistent words alone: the slab bitmaps and the chunk descriptors ([`crate::layout`]). Free
-//! maps in DRAM mirror them, minus what is reserved.
+//! A chunk of 64 KiB is free, a slab of objects of one size class, or part of a large object. Persistent
+//! words alone tell what is allocated: the slab bitmaps and the chunk descriptors ([`crate::layout`]). Free
+//! maps in DRAM mirror them, without the reserved objects.
 //!
-//! - [`Allocator::reserve`] takes from the DRAM maps; nothing persistent changes, so a crash gives it back.
+//! - [`Allocator::reserve`] takes from the DRAM maps; nothing persistent changes, so a crash releases it.
 //! - The owner initialises and flushes the object.
 //! - A [`crate::Publication`] sets the allocation bit together with the pointer that makes the object
 //!   reachable. So after any crash every allocated object is reachable, and nothing reachable is free.
@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Locks: a thread's cache, a class and the free chunks are locked one at a time; only `growth` is held while
-//! others are taken. Nobody flushes, fences or pins an epoch while holding one of the first three, since freed
-//! objects come back in whatever thread happens to collect them.
+//! others are taken. A thread that holds one of the first three neither flushes, fences nor pins an epoch,
+//! since freed objects come back in whichever thread collects them.
 
 mod cache;
 mod chunk;
@@ -56,16 +56,16 @@ use unread::Unread;
 /// extents the limit is smaller in proportion.
 pub const OBJECT_BYTES_MAX: u64 = EXTENT_BYTES_MAX - CHUNK_BYTES;
 
-/// How many empty slabs a class keeps for its next objects: one, and one for each so many slabs.
+/// Number of slabs of a class per empty slab that the class retains for its next objects, beside the first.
 const SLABS_PER_EMPTY_KEPT: u64 = 32;
 
-/// How often a pool that cannot grow is asked again while freed objects are waited for.
+/// Maximum number of attempts to grow a full pool while freed objects still wait for readers.
 const GROWTH_RETRIES: u32 = 64;
 
-/// How often the epoch is moved on when space is short.
+/// Number of epoch advances when space is short.
 const EPOCHS_WAITED: usize = 3;
 
-/// What the allocator needs of its pool.
+/// Services that the allocator needs from its pool.
 pub(crate) trait Space {
     fn words(&self, offset: u64, count: usize) -> &[AtomicU64];
     fn flush(&self, offset: u64, bytes: usize);
@@ -74,13 +74,13 @@ pub(crate) trait Space {
     fn pin(&self) -> crossbeam_epoch::Guard;
     /// Makes the pool one extent longer; returns the number of extents.
     fn grow(&self) -> Result<u64>;
-    /// Makes sure that a range of the pool has blocks on the disk, or memory that is counted.
+    /// Allocates the disk blocks of a range of the pool, or counts its memory.
     fn back(&self, offset: u64, bytes: u64) -> Result<()>;
-    /// Tells whether free chunks have no memory until [`Space::back`] is asked for it.
+    /// Returns true if free chunks have no memory until [`Space::back`] is called.
     fn counts_memory(&self) -> bool;
-    /// Verifies what the medium holds of a range.
+    /// Verifies the content of a range on the medium.
     fn verify(&self, offset: u64, bytes: usize) -> Result<()>;
-    /// The error that names damage at an offset.
+    /// Error that reports damage at an offset.
     fn damaged(&self, offset: u64, what: String) -> Error;
 }
 
@@ -90,17 +90,17 @@ pub(crate) struct Allocator {
     caches: Caches,
     classes: Vec<Mutex<ClassSlabs>>,
     free_chunks: Mutex<FreeChunks>,
-    /// Held by the one thread that looks for space everywhere and then makes the pool longer.
+    /// Lock of the one thread that gathers free space and then grows the pool.
     growth: Mutex<()>,
     unread: Unread,
     lines: Lines,
-    /// A class has more empty slabs than it keeps.
+    /// True if a class has more empty slabs than it retains.
     has_excess: AtomicBool,
-    /// Bytes of objects that epochs are waited for, by class; the last is for large objects.
+    /// Bytes of freed objects that wait for an epoch, by class; the last is for large objects.
     waiting_bytes: [AtomicU64; CLASSES + 1],
 }
 
-/// An object that nobody else gets; it is allocated once a publication carries it. Dropping it gives it back.
+/// Object reserved for its owner; it is allocated once a publication includes it. Dropping releases it.
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation<'p> {
     allocator: &'p Allocator,
@@ -109,25 +109,25 @@ pub struct Reservation<'p> {
 }
 
 impl Reservation<'_> {
-    /// Where the object is. Its content is whatever was there before.
+    /// Pool offset of the object. Its content is undefined: that of its last use.
     #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes the object has; at least what was asked for.
+    /// Bytes of the object; at least the requested ones.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The update that makes it allocated.
+    /// Update that sets the allocation bit.
     #[inline]
     pub(crate) fn allocation(&self) -> Update {
         self.allocator.allocation_update(self.offset, self.bytes as u64)
     }
 
-    /// Makes the caller responsible for giving the object back: (offset, bytes).
+    /// Makes the caller responsible for releasing the object: (offset, bytes).
     #[inline]
     pub(crate) fn hand_over(self) -> (u64, u64) {
         let object = (self.offset, self.bytes as u64);
@@ -142,7 +142,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Free space that nobody gets while this lives. It goes back as space that may have no blocks.
+/// Free space taken out of the maps until the value is dropped. It returns as space that may have no blocks.
 pub(crate) struct HeldSpace<'p> {
     allocator: &'p Allocator,
     granules: Vec<Run>,
@@ -154,12 +154,12 @@ impl HeldSpace<'_> {
         self.granules.is_empty()
     }
 
-    /// None of it has blocks any more.
+    /// Notes that none of the space has blocks any more.
     pub(crate) fn given_back(&mut self) {
         self.is_given_back = true;
     }
 
-    /// The pool offsets, with the bytes.
+    /// Pool offsets and bytes of the space.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         self.granules.iter().map(|run| (run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES))
     }
@@ -175,7 +175,8 @@ impl Drop for HeldSpace<'_> {
 }
 
 impl Allocator {
-    /// Of a pool with so many extents, whose maps are not read yet. Space is given back in pieces of so many bytes.
+    /// Allocator of a pool with `extents` extents whose maps are not loaded. Disk blocks are freed in
+    /// granules.
     pub(crate) fn new(extent_bytes: u64, extents: u64, granule_bytes: u64) -> Allocator {
         let geometry = Geometry::new(extent_bytes);
         Allocator {
@@ -191,7 +192,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes of a piece of space that is given back: also the part of each extent that always has blocks.
+    /// Bytes of a granule: the unit of freed blocks, and the part of each extent that always has blocks.
     pub(crate) fn granule_bytes(&self) -> u64 {
         self.free_chunks.lock().granule_bytes()
     }
@@ -228,7 +229,7 @@ impl Allocator {
         Ok(Reservation { allocator: self, offset, bytes: class_bytes(class) as usize })
     }
 
-    /// Takes a batch of objects for the thread's cache, and one of them.
+    /// Takes a batch of objects for the thread's cache, and returns one of them.
     #[cold]
     fn reserve_in_slab(self: &Arc<Self>, space: &dyn Space, class: usize, bytes: usize) -> Result<u64> {
         let mut batch = Vec::with_capacity(batch_of(class));
@@ -259,7 +260,7 @@ impl Allocator {
 
     fn set_descriptor(&self, space: &dyn Space, chunk: u64, state: Chunk) {
         let offset = self.descriptor_offset(chunk);
-        // One word: the chunk is what it was or what it becomes, and it holds no object either way.
+        // One word: the chunk is in its old state or in the new one, and holds no object in either.
         space.words(offset, 1)[0].store(state.encode(), Ordering::Release);
         if intact("slab-descriptor-not-flushed") {
             space.flush(offset, 8);
@@ -281,8 +282,8 @@ impl Allocator {
         Ok(Reservation { allocator: self, offset: first * CHUNK_BYTES, bytes })
     }
 
-    /// A run of free chunks: from the free map, from extents that nobody has looked at, from what threads keep, or from a
-    /// longer pool. None once the caller says that it is served otherwise.
+    /// Takes a run of free chunks: from the free map, from extents that are not loaded, from the threads'
+    /// caches, or from a new extent. None if `is_served` finds the request met otherwise.
     fn take_chunks(
         self: &Arc<Self>,
         space: &dyn Space,
@@ -324,7 +325,7 @@ impl Allocator {
                         false => self.free_chunks.lock().give_back(run),
                     }
                 }
-                // Readers let go of freed objects within moments, most of the time.
+                // Readers release freed objects within microseconds, most of the time.
                 Err(Error::OutOfSpace { .. }) if refused < GROWTH_RETRIES && self.is_waiting() => {
                     refused += 1;
                     std::thread::yield_now();
@@ -334,23 +335,24 @@ impl Allocator {
         }
     }
 
-    /// Whether there are objects that only epochs keep from being free.
+    /// Returns true if there are freed objects that wait for an epoch.
     fn is_waiting(&self) -> bool {
         self.waiting_bytes.iter().any(|bytes| bytes.load(Ordering::Relaxed) > 0)
     }
 
-    /// Brings together what is free: what epochs hold no longer, what threads keep, and slabs without objects.
+    /// Gathers free space: objects that no epoch holds any longer, the threads' caches, and slabs without
+    /// objects.
     fn gather(self: &Arc<Self>, space: &dyn Space) {
         let mut retired = Vec::new();
         self.caches.for_each(|number, cache| retired.push((number, cache.take_retired())));
         for (number, batch) in retired {
             self.wait_for_readers(space, number, batch);
         }
-        // Each moves the epoch on by one if no old guard is in the way; a batch is free after two.
+        // Each advances the epoch by one unless an old guard blocks it; a batch is free after two.
         for _ in 0..EPOCHS_WAITED {
             space.pin().flush();
         }
-        // After that: some of what came back went to the caches.
+        // After the epochs: some of the freed objects went to the caches.
         let mut kept = Vec::new();
         self.caches.for_each(|_, cache| cache.drain(|class, offsets| kept.push((class, offsets))));
         for (class, offsets) in kept {
@@ -359,8 +361,8 @@ impl Allocator {
         self.reclaim_empty_slabs(space, |_| 0);
     }
 
-    /// Takes all free granules that this run has not given back out of the free map, but for the lowest of so many
-    /// bytes, until the value is dropped.
+    /// Takes all free granules whose blocks this process has not freed out of the free map, except the lowest
+    /// `kept_bytes`, until the value is dropped.
     pub(crate) fn hold_free_space(
         self: &Arc<Self>,
         space: &dyn Space,
@@ -373,13 +375,13 @@ impl Allocator {
         Ok(HeldSpace { allocator: self, granules, is_given_back: false })
     }
 
-    /// Tells if space in a range was given back and is not used since.
+    /// Returns true if blocks in a range were freed and the space has not been used since.
     pub(crate) fn has_hole(&self, offset: u64, bytes: u64) -> bool {
         let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().has_hole(run)
     }
 
-    /// Makes free chunks of slabs without objects, but leaves each class as many as `keep` says for its slabs.
+    /// Makes free chunks of slabs without objects; each class retains `keep(slabs)` of them.
     fn reclaim_empty_slabs(&self, space: &dyn Space, keep: impl Fn(u64) -> u64) {
         for slabs in &self.classes {
             let empty = {
@@ -394,7 +396,7 @@ impl Allocator {
         }
     }
 
-    /// Takes back what was reserved and not used.
+    /// Takes a reserved, unused object back.
     pub(crate) fn give_back(&self, offset: u64, bytes: u64) {
         match class_of(bytes as usize) {
             Some(class) => {
@@ -443,8 +445,8 @@ impl Allocator {
         (self.bitmap_offset(chunk) + index / 64 * 8, 1 << (index % 64))
     }
 
-    /// The update that frees an object, and its bytes; an error if the maps of its extent are damaged. Panics if it is not
-    /// allocated: a double free is a bug that must not reach the medium.
+    /// Returns the update that frees an object, and its bytes; an error if the maps of its extent are
+    /// damaged. Panics if it is not allocated: a double free is a bug that must not reach the medium.
     pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> Result<(Update, u64)> {
         let chunk = offset / CHUNK_BYTES;
         self.read_maps_of(space, chunk)?;
@@ -463,7 +465,7 @@ impl Allocator {
         })
     }
 
-    /// Hands freed objects, as (offset, bytes), out again once every guard of now is gone.
+    /// Hands freed objects, as (offset, bytes), out again once all present guards are gone.
     pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(u64, u64)]) {
         for &(offset, bytes) in freed {
             let full = self.caches.own().retire(Retired { offset, bytes });
@@ -476,7 +478,7 @@ impl Allocator {
         }
     }
 
-    /// Takes the objects back once every guard of now is gone.
+    /// Takes the objects back once all present guards are gone.
     fn wait_for_readers(self: &Arc<Self>, space: &dyn Space, cache: usize, batch: Vec<Retired>) {
         if batch.is_empty() {
             return;
@@ -488,17 +490,18 @@ impl Allocator {
         }
         let allocator = self.clone();
         let guard = space.pin();
-        // Runs in any thread, perhaps after the pool is gone: it may touch the maps in DRAM only.
+        // Runs in any thread, perhaps after the pool was dropped: it may touch the maps in DRAM only.
         guard.defer(move || allocator.take_back(cache, batch));
         guard.flush();
     }
 
-    /// Nobody can see these objects any more: they go to the cache that they were freed by, or to their slabs.
+    /// Takes back objects that no reader can hold any more: into the cache that freed them, or into their
+    /// slabs.
     fn take_back(&self, cache: usize, mut batch: Vec<Retired>) {
         for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
             waiting.fetch_sub(*bytes, Ordering::Relaxed);
         }
-        // The last that a cache gets is the first that it hands out.
+        // A cache hands out first what was added last.
         batch.sort_unstable_by(|a, b| b.cmp(a));
         let mut cache = self.caches.lock(cache);
         batch.retain(|object| {
@@ -529,12 +532,12 @@ impl Allocator {
     }
 }
 
-/// How many of so many slabs of a class may be empty.
+/// Maximum number of empty slabs that a class with `slabs` slabs retains.
 fn empty_slabs_kept(slabs: u64) -> u64 {
     1 + slabs / SLABS_PER_EMPTY_KEPT
 }
 
-/// How many bytes of each class the objects have; the last is for large objects.
+/// Bytes of the objects of each class; the last is for large objects.
 fn bytes_by_class(batch: &[Retired]) -> [u64; CLASSES + 1] {
     let mut by_class = [0; CLASSES + 1];
     for object in batch {

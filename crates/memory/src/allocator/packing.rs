@@ -1,9 +1,10 @@
-//! Packing: objects leave slabs that lie far back for the free places of slabs before them, when they are rewritten.
+//! Packing: on a rewrite, objects move from slabs far back to free objects of slabs in front.
 //!
-//! After a burst the objects that stay are spread over many slabs, each partly used, and none of these comes back. Each
-//! class has a *line*, the pool offset from which on its objects fit into the free places before it. Whoever is about to
-//! write to an object behind the line may make a new one in its place ([`crate::Pool::reserve_before`]); what is freed behind
-//! the line is not kept by threads. Lines are drawn anew every few seconds, and go as soon as there is no place before them.
+//! After a burst of allocation the surviving objects are spread over many slabs, each partly used, and none
+//! of these becomes free. Each class has a *line*, the pool offset from which on its objects fit into the
+//! free objects before it. A writer that is about to change an object behind the line may replace it by a new
+//! one in front ([`crate::Pool::reserve_before`]); threads do not cache objects freed behind the line. Lines
+//! are computed anew every few seconds, and removed when no object before them is free.
 
 use super::size_class::{CLASSES, class_bytes, class_of};
 use super::slab::{ClassSlabs, objects_of};
@@ -14,11 +15,11 @@ use std::array;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A class is packed while more than this part of its slabs is free,
+/// A class is packed while more than this part of its slabs is free, as a divisor,
 const FREE_PART: u64 = 16;
 /// and no less than so many slabs' worth.
 const FREE_SLABS_MIN: u64 = 4;
-/// Slabs without any object that threads keep from being free chunks, from which on they are asked to let go.
+/// Number of slabs whose free objects are all in threads' caches from which on the caches release them.
 const UNUSED_SLABS_MAX: u64 = 8;
 /// No line: no object lies behind it.
 const NO_LINE: u64 = u64::MAX;
@@ -42,8 +43,8 @@ impl Lines {
 }
 
 impl ClassSlabs {
-    /// The pool offset from which on the objects of partly used slabs fit into the free places before it, with a quarter of
-    /// these to spare; none while packing brings little.
+    /// Pool offset from which on the objects of partly used slabs fit into the free objects before it, with a
+    /// quarter of these to spare; none while packing frees little.
     fn line(&self) -> Option<u64> {
         let objects = u64::from(objects_of(self.class()));
         let (slabs, mut free) = self.counts();
@@ -64,7 +65,7 @@ impl ClassSlabs {
 }
 
 impl Allocator {
-    /// Draws the lines anew, and has threads let go of places in slabs that have no object.
+    /// Computes the lines anew, and makes threads release cached objects of slabs without other objects.
     pub(crate) fn pack(self: &Arc<Self>, space: &dyn Space) {
         let mut unused_slabs = 0;
         for (class, slabs) in self.classes.iter().enumerate() {
@@ -78,7 +79,7 @@ impl Allocator {
                 self.caches.for_each(|_, cache| behind.append(&mut cache.take_from(class, line)));
                 self.give_to_slabs(class, &behind);
             }
-            // What threads keep, and what epochs are waited for, counts as used there.
+            // Objects in caches, and those that wait for an epoch, count as used there.
             let kept = count * u64::from(objects_of(class)) - free;
             if kept * class_bytes(class) < CHUNK_BYTES * count / FREE_PART {
                 unused_slabs += count;
@@ -90,7 +91,7 @@ impl Allocator {
         }
     }
 
-    /// A place for an object of as many bytes as that at `offset` has, or more, before it; none if it lies well where it is.
+    /// Reserves an object of at least the same size before the one at `offset`; none if that need not move.
     #[inline]
     pub(crate) fn reserve_before<'p>(
         self: &'p Arc<Self>,
@@ -114,7 +115,7 @@ impl Allocator {
 mod tests {
     use super::*;
 
-    /// A slab of class 3 (256 objects) with so many used.
+    /// Adds a slab of class 3 (256 objects) with `used` objects in use.
     fn add(slabs: &mut ClassSlabs, chunk: u64, used: u64) {
         let bits = array::from_fn(|word| {
             (0..64).filter(|bit| word as u64 * 64 + bit >= used && word < 4).map(|bit| 1 << bit).sum()
@@ -128,7 +129,8 @@ mod tests {
         (0..10).for_each(|chunk| add(&mut slabs, chunk, 256));
         assert_eq!(slabs.line(), None, "all are full");
         (10..20).for_each(|chunk| add(&mut slabs, chunk, 128));
-        // 10 slabs with half of their places free: 4 of them move into three quarters of the places of the other 6.
+        // 10 slabs, half of their objects free: 4 of them fit into three quarters of the free objects of the
+        // other 6.
         assert_eq!(slabs.counts(), (20, 1280));
         assert_eq!(slabs.line(), Some(16 * CHUNK_BYTES));
         let mut few = ClassSlabs::new(3);

@@ -8,7 +8,7 @@ const CLASS_BYTES: [u32; 32] = [
     4096, 5120, 6144, 7168, 8192, 10_240, 12_288, 14_336, 16_384, 20_480, 24_576, 28_672, 32_768,
 ];
 
-/// How many classes there are.
+/// Number of classes.
 pub(super) const CLASSES: usize = CLASS_BYTES.len();
 
 /// Bytes of an object of a class.
@@ -28,7 +28,7 @@ const RECIPROCALS: [u32; CLASSES] = {
     reciprocals
 };
 
-/// Which object of a slab a byte is in, and how many bytes after its start.
+/// Index of the object in its slab that contains a byte, and the byte's distance from its start.
 #[inline]
 pub(super) fn object_index(within: u64, class: usize) -> (u64, u64) {
     debug_assert!(within < CHUNK_BYTES);

@@ -1,8 +1,8 @@
-//! The free objects of slabs, in DRAM: what the persistent bitmaps say is free, minus what is reserved, cached by
-//! threads, or freed and still waited for.
+//! Free objects of slabs, in DRAM: those free in the persistent bitmaps, except the reserved ones, those
+//! cached by threads, and freed ones that wait for an epoch.
 //!
-//! Only slabs with some, but not all, objects free have a map; a slab that is full needs none, and an empty one is
-//! a number in a set. Objects are taken from the lowest slab first, so that slabs far back get empty.
+//! Only slabs with some, but not all, objects free have a map; a full slab needs none, and an empty one is a
+//! number in a set. Objects are taken from the lowest slab first, so that slabs far back become empty.
 //!
 //! Memory: 144 bytes per partly free slab, about 0.2% of it.
 
@@ -10,12 +10,12 @@ use super::size_class::class_bytes;
 use crate::layout::{BITMAP_WORDS, CHUNK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many objects a slab of a class has.
+/// Number of objects of a slab of a class.
 pub(super) const fn objects_of(class: usize) -> u32 {
     (CHUNK_BYTES / class_bytes(class)) as u32
 }
 
-/// The bits of a slab's bitmap that stand for objects.
+/// Bits of a slab's bitmap that represent objects.
 pub(super) fn object_bits(class: usize) -> [u64; BITMAP_WORDS] {
     let mut bits = [0; BITMAP_WORDS];
     for (i, word) in bits.iter_mut().enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn object_bits(class: usize) -> [u64; BITMAP_WORDS] {
     bits
 }
 
-/// The free objects of one slab.
+/// Free objects of one slab.
 struct Slab {
     free: [u64; BITMAP_WORDS],
     free_count: u32,
@@ -54,13 +54,13 @@ impl Slab {
     }
 }
 
-/// The slabs of one size class, by chunk number.
+/// Slabs of one size class, by chunk number.
 pub(super) struct ClassSlabs {
     class: usize,
     partial: BTreeMap<u64, Slab>,
     empty: BTreeSet<u64>,
     slabs: u64,
-    /// Free objects in `partial` and `empty`.
+    /// Number of free objects in `partial` and `empty`.
     free: u64,
 }
 
@@ -69,27 +69,27 @@ impl ClassSlabs {
         ClassSlabs { class, partial: BTreeMap::new(), empty: BTreeSet::new(), slabs: 0, free: 0 }
     }
 
-    /// The number of the class.
+    /// Number of the class.
     pub(super) fn class(&self) -> usize {
         self.class
     }
 
-    /// The slabs of which some objects are free, the last chunk first, with how many.
+    /// Slabs with some free objects and their number, the last chunk first.
     pub(super) fn partial_from_the_back(&self) -> impl Iterator<Item = (u64, u64)> {
         self.partial.iter().rev().map(|(&chunk, slab)| (chunk, u64::from(slab.free_count)))
     }
 
-    /// How many slabs there are, and how many objects of them are free.
+    /// Number of slabs, and number of their free objects.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.slabs, self.free)
     }
 
-    /// How many slabs hold nothing.
+    /// Number of empty slabs.
     pub(super) fn empty_count(&self) -> u64 {
         self.empty.len() as u64
     }
 
-    /// A new slab, all of it free.
+    /// Adds a new slab, all of it free.
     pub(super) fn add_empty(&mut self, chunk: u64) {
         assert!(
             self.empty.insert(chunk) && !self.partial.contains_key(&chunk),
@@ -99,7 +99,7 @@ impl ClassSlabs {
         self.free += u64::from(objects_of(self.class));
     }
 
-    /// A slab of which these objects are free.
+    /// Adds a slab with these objects free.
     pub(super) fn add(&mut self, chunk: u64, free: [u64; BITMAP_WORDS]) {
         let free_count: u32 = free.iter().map(|word| word.count_ones()).sum();
         if free_count == objects_of(self.class) {
@@ -147,7 +147,7 @@ impl ClassSlabs {
         }
     }
 
-    /// Gives up empty slabs, the last first, until `keep` are left.
+    /// Removes empty slabs, the last first, until `keep` are left.
     pub(super) fn take_empty(&mut self, keep: u64) -> Vec<u64> {
         let mut taken = Vec::new();
         while self.empty_count() > keep {

@@ -1,6 +1,7 @@
-//! Where a pool's bytes are: in objects, free in slabs, kept by threads, waited for, in free chunks.
+//! Space statistics: bytes of a pool in objects, in free objects of slabs, in caches, waiting for epochs, in
+//! free chunks.
 //!
-//! All of it is counted as it changes; a report adds the counts up and looks at no bitmap.
+//! All counts are maintained as space changes; a report adds them up and reads no bitmap.
 
 use super::size_class::{CLASSES, class_bytes, class_of};
 use super::slab::objects_of;
@@ -8,43 +9,43 @@ use super::{Allocator, bytes_by_class};
 use crate::layout::CHUNK_BYTES;
 use std::sync::atomic::Ordering;
 
-/// The objects of one size class.
+/// Space statistics of one size class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClassSpace {
     /// Bytes of an object.
     pub object_bytes: u64,
-    /// Slabs of 64 KiB that the class has.
+    /// Number of slabs of 64 KiB of the class.
     pub slabs: u64,
-    /// Objects that are allocated, or reserved.
+    /// Number of objects that are allocated or reserved.
     pub used_objects: u64,
-    /// Free objects that belong to nobody.
+    /// Number of free objects in no thread's cache.
     pub free_objects: u64,
-    /// Free objects that threads keep for their next reservations.
+    /// Number of free objects in threads' caches for their next reservations.
     pub cached_objects: u64,
-    /// Freed objects that a reader may still look at.
+    /// Number of freed objects that a reader may still hold.
     pub waiting_objects: u64,
-    /// Objects that were reserved since open.
+    /// Number of objects reserved since open.
     pub reserved_objects: u64,
-    /// The bytes that were asked for with these.
+    /// Bytes requested with these reservations.
     pub requested_bytes: u64,
 }
 
-/// Where the bytes of a pool are. See [`crate::Pool::space`].
+/// Space statistics of a pool. See [`crate::Pool::space`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpaceStats {
-    /// The whole pool.
+    /// Bytes of the pool.
     pub pool_bytes: u64,
-    /// What describes the rest: one chunk of 64 KiB in each extent.
+    /// Bytes of descriptors and bitmaps: one chunk of 64 KiB in each extent.
     pub map_bytes: u64,
-    /// The size classes, smallest objects first.
+    /// Size classes, smallest objects first.
     pub classes: Vec<ClassSpace>,
-    /// Bytes of large objects (whole chunks) that are allocated, or reserved.
+    /// Bytes of large objects (complete chunks) that are allocated or reserved.
     pub large_bytes: u64,
-    /// Bytes of freed large objects that a reader may still look at.
+    /// Bytes of freed large objects that a reader may still hold.
     pub large_waiting_bytes: u64,
     /// Bytes of free chunks.
     pub free_chunk_bytes: u64,
-    /// The longest run of neighbouring free chunks: the largest object that fits without growing.
+    /// Bytes of the longest run of neighbouring free chunks: the largest object that fits without growth.
     pub largest_free_run_bytes: u64,
     /// Free chunks that may have no blocks on the disk.
     pub unbacked_bytes: u64,
@@ -55,47 +56,47 @@ impl SpaceStats {
         self.classes.iter().map(|class| count(class) * class.object_bytes).sum()
     }
 
-    /// Bytes of objects that are allocated, or reserved.
+    /// Bytes of objects that are allocated or reserved.
     pub fn used_bytes(&self) -> u64 {
         self.large_bytes + self.sum(|class| class.used_objects)
     }
 
-    /// Bytes of free objects in slabs that belong to nobody.
+    /// Bytes of free objects in slabs, without the cached ones.
     pub fn free_in_slabs_bytes(&self) -> u64 {
         self.sum(|class| class.free_objects)
     }
 
-    /// Bytes of free objects that threads keep.
+    /// Bytes of free objects in threads' caches.
     pub fn cached_bytes(&self) -> u64 {
         self.sum(|class| class.cached_objects)
     }
 
-    /// Bytes of freed objects that a reader may still look at.
+    /// Bytes of freed objects that a reader may still hold.
     pub fn waiting_bytes(&self) -> u64 {
         self.large_waiting_bytes + self.sum(|class| class.waiting_objects)
     }
 
-    /// Bytes of slabs that hold no object, because their size does not divide a chunk.
+    /// Bytes of slabs that hold no object, because the object size does not divide a chunk.
     pub fn slab_rest_bytes(&self) -> u64 {
         let rest = |class: &ClassSpace| class.slabs * (CHUNK_BYTES % class.object_bytes);
         self.classes.iter().map(rest).sum()
     }
 
-    /// Of the bytes of small objects that were reserved since open, the part that nobody asked for: 0 to 1.
+    /// Part of the bytes of small objects reserved since open that was not requested: 0 to 1.
     pub fn internal_fragmentation(&self) -> f64 {
         let given = self.sum(|class| class.reserved_objects);
         let requested: u64 = self.classes.iter().map(|class| class.requested_bytes).sum();
         if given == 0 { 0.0 } else { 1.0 - requested as f64 / given as f64 }
     }
 
-    /// Of the bytes of slabs, the part that no object uses: 0 to 1.
+    /// Part of the bytes of slabs that no object uses: 0 to 1.
     pub fn slab_fragmentation(&self) -> f64 {
         let slabs: u64 = self.classes.iter().map(|class| class.slabs * CHUNK_BYTES).sum();
         let used = self.sum(|class| class.used_objects);
         if slabs == 0 { 0.0 } else { 1.0 - used as f64 / slabs as f64 }
     }
 
-    /// Of the bytes of free chunks, the part outside of the longest run: 0 to 1.
+    /// Part of the bytes of free chunks outside of the longest run: 0 to 1.
     pub fn external_fragmentation(&self) -> f64 {
         let free = self.free_chunk_bytes;
         if free == 0 { 0.0 } else { 1.0 - self.largest_free_run_bytes as f64 / free as f64 }
@@ -103,8 +104,8 @@ impl SpaceStats {
 }
 
 impl Allocator {
-    /// Where the bytes of so many extents are. Exact when nobody allocates or frees meanwhile. Cost: a lock for
-    /// each class and each thread's cache.
+    /// Space statistics of the first `extents` extents. Exact while no thread allocates or frees. Cost: a
+    /// lock for each class and each thread's cache.
     pub(crate) fn space_stats(&self, extents: u64) -> SpaceStats {
         let chunks = extents * (self.geometry.chunks_per_extent() - 1);
         let mut classes: Vec<ClassSpace> = (0..CLASSES).map(|class| self.class_space(class)).collect();

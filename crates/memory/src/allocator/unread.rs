@@ -1,25 +1,26 @@
-//! Extents whose maps nobody has needed yet.
+//! Lazily loaded maps of extents.
 //!
-//! A pool that is opened reads the maps of an extent when it needs space that is not found elsewhere, when an object there is
-//! freed, or ahead of need by [`Pool::read_maps`](crate::Pool::read_maps): so opening costs the same whatever the pool holds.
-//! Nothing of an unread extent is reserved, so nobody but its reader changes or looks at its maps.
+//! An open pool loads the maps of an extent when it needs space that is not found elsewhere, when an object
+//! there is freed, or ahead of need by [`Pool::read_maps`](crate::Pool::read_maps): so opening costs the same
+//! whatever the pool holds. Nothing of an extent that is not loaded is reserved, so only the loading thread
+//! reads or changes its maps.
 
 use super::{Allocator, Space};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which they are.
+/// Set of extents that are not loaded.
 pub(super) struct Unread {
-    /// A bit an extent.
+    /// One bit per extent.
     bits: Box<[AtomicU64]>,
     count: AtomicU64,
-    /// One reader at a time. Nobody takes another lock but those of the allocator while holding it.
+    /// Lock of the loading thread. While holding it, only locks of the allocator may be taken.
     reading: Mutex<()>,
 }
 
 impl Unread {
-    /// All of so many extents.
+    /// Set of all of `extents` extents.
     pub(super) fn new(extents: u64) -> Unread {
         let bit = |extent: u64| u64::from(extent < extents) << (extent % 64);
         let word = |word: u64| AtomicU64::new((word * 64..word * 64 + 64).map(bit).sum());
@@ -41,7 +42,7 @@ impl Unread {
         found.map(|(word, bits)| word as u64 * 64 + u64::from(bits.trailing_zeros()))
     }
 
-    /// The maps of an extent are in the free maps.
+    /// Notes that the maps of an extent are loaded.
     fn remove(&self, extent: u64) {
         self.bits[(extent / 64) as usize].fetch_and(!(1 << (extent % 64)), Ordering::AcqRel);
         self.count.fetch_sub(1, Ordering::AcqRel);
@@ -49,7 +50,7 @@ impl Unread {
 }
 
 impl Allocator {
-    /// Reads the maps of the extent that a chunk is in, unless they are.
+    /// Loads the maps of the extent that contains a chunk, unless they are loaded.
     #[inline]
     pub(super) fn read_maps_of(&self, space: &dyn Space, chunk: u64) -> Result<()> {
         if self.unread.count.load(Ordering::Acquire) == 0 {
@@ -69,14 +70,14 @@ impl Allocator {
         Ok(())
     }
 
-    /// Reads the maps of one more extent; whether there was one.
+    /// Loads the maps of one more extent; returns false if all are loaded.
     pub(super) fn read_next_maps(&self, space: &dyn Space) -> Result<bool> {
         let Some(extent) = self.unread.first() else { return Ok(false) };
         self.read_extent(space, extent)?;
         Ok(true)
     }
 
-    /// Reads all maps that nobody has read yet.
+    /// Loads all maps that are not loaded yet.
     pub(crate) fn read_all_maps(&self, space: &dyn Space) -> Result<()> {
         while self.read_next_maps(space)? {}
         Ok(())

@@ -1,10 +1,10 @@
-//! The memory that this process may use: the machine's, or less if it is in a control group with a limit.
+//! Memory available to this process: the machine's, or the limit of its control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory that the machine has, or that the control groups of this process allow (versions 1 and 2), whichever
-/// is less.
+/// Bytes of memory of the machine, or the limit of this process's control groups (versions 1 and 2),
+/// whichever is less.
 pub fn machine_memory_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = total_of(&meminfo).unwrap_or(1 << 30);
@@ -18,7 +18,7 @@ fn total_of(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least limit of the groups that `/proc/self/cgroup` names, and of those above them.
+/// Least limit of the groups that `/proc/self/cgroup` names, and of their ancestors.
 fn limit_of(groups: &str, mount: &Path) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');

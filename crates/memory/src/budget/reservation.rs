@@ -1,11 +1,11 @@
-//! A part of a budget that somebody holds.
+//! Reservations: parts of a budget with an owner.
 
 use super::{MemoryBudget, MemoryConsumer, MemoryLimit};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory that is reserved until this value is dropped.
+/// Memory reserved until this value is dropped.
 pub struct MemoryReservation {
     budget: Arc<MemoryBudget>,
     consumer: MemoryConsumer,
@@ -18,48 +18,48 @@ impl MemoryReservation {
         MemoryReservation { budget, consumer, bytes: 0 }
     }
 
-    /// Bytes that it holds.
+    /// Bytes reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The consumer that it counts for.
+    /// Consumer of the reservation.
     pub fn consumer(&self) -> MemoryConsumer {
         self.consumer
     }
 
-    /// The budget that it is part of.
+    /// Budget of the reservation.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// Holds more, or as much as before if that does not fit.
+    /// Grows the reservation; unchanged if that does not fit.
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), MemoryLimit> {
         self.budget.take(self.consumer, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// As [`MemoryReservation::try_grow`], but waits so long for others to free what is missing.
+    /// As [`MemoryReservation::try_grow`], but waits up to `wait` for others to release memory.
     pub fn grow_within(&mut self, bytes: u64, wait: Duration) -> Result<(), MemoryLimit> {
         self.budget.take_within(self.consumer, bytes, wait)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Holds more, whatever the budget.
+    /// Grows the reservation, beyond the budget if need be.
     pub fn grow_unchecked(&mut self, bytes: u64) {
         self.budget.take_unchecked(self.consumer, bytes);
         self.bytes += bytes;
     }
 
-    /// Gives a part back. Panics if it does not hold so much.
+    /// Releases a part. Panics if that is more than is reserved.
     pub fn shrink(&mut self, bytes: u64) {
         self.bytes = self.bytes.checked_sub(bytes).expect("more is given back than was reserved");
         self.budget.give_back(self.consumer, bytes);
     }
 
-    /// Holds so much from now on, or as much as before if that does not fit.
+    /// Resizes the reservation; unchanged if that does not fit.
     pub fn try_resize(&mut self, bytes: u64) -> Result<(), MemoryLimit> {
         match bytes.checked_sub(self.bytes) {
             Some(0) => Ok(()),
@@ -71,7 +71,7 @@ impl MemoryReservation {
         }
     }
 
-    /// Holds so much from now on, whatever the budget.
+    /// Resizes the reservation, beyond the budget if need be.
     pub fn resize_unchecked(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow_unchecked(more),
@@ -79,12 +79,12 @@ impl MemoryReservation {
         }
     }
 
-    /// Gives all of it back.
+    /// Releases all of it.
     pub fn clear(&mut self) {
         self.shrink(self.bytes);
     }
 
-    /// Hands a part over to a reservation of its own. Panics if it does not hold so much.
+    /// Moves a part into a reservation of its own. Panics if that is more than is reserved.
     pub fn split(&mut self, bytes: u64) -> MemoryReservation {
         self.bytes = self.bytes.checked_sub(bytes).expect("more is split off than was reserved");
         MemoryReservation { budget: self.budget.clone(), consumer: self.consumer, bytes }

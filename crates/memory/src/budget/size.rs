@@ -4,24 +4,24 @@ use super::InvalidBudget;
 use std::fmt;
 use std::str::FromStr;
 
-/// A size, absolute or as a share of the machine's memory.
+/// Memory size, absolute or as a share of the machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemorySize {
-    /// So many bytes.
+    /// Bytes.
     Bytes(u64),
-    /// A percentage of what the machine, or the group of processes, may use.
+    /// Percentage of the memory available to this process.
     Percent(u8),
 }
 
 impl Default for MemorySize {
-    /// Half of the machine.
+    /// Returns half of the machine's memory.
     fn default() -> Self {
         MemorySize::Percent(50)
     }
 }
 
 impl MemorySize {
-    /// The size in bytes where there is so much memory.
+    /// Size in bytes on a machine with this memory.
     pub fn bytes_of(self, machine_bytes: u64) -> Result<u64, InvalidBudget> {
         match self {
             MemorySize::Bytes(bytes) => Ok(bytes),
@@ -31,7 +31,7 @@ impl MemorySize {
     }
 }
 
-/// The text is no size.
+/// Error of a string that is not a memory size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no size of memory: use bytes with a unit (B, kB, MB, GB, TB, or KiB, MiB, GiB, TiB; each is 1024 of \
@@ -39,7 +39,7 @@ impl MemorySize {
 )]
 pub struct ParseMemorySizeError(String);
 
-/// Units and what they are, the longest spellings first. As in PostgreSQL, kB is 1,024 bytes.
+/// Units and their exponents, the longest spellings first. As in PostgreSQL, kB is 1,024 bytes.
 const UNITS: [(&str, u32); 14] = [
     ("kib", 10),
     ("mib", 20),
@@ -85,7 +85,7 @@ impl fmt::Display for MemorySize {
     }
 }
 
-/// Bytes as a person reads them; whole units are exact, so that they read back.
+/// Bytes with a readable unit; multiples of a unit are exact, so that they parse back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bytes(pub(super) u64);
 

@@ -1,4 +1,4 @@
-//! Which of the states that a crash may leave are looked at.
+//! Selection of the states of a crash point to check.
 //!
 //! All of them where they are few. Otherwise the extremes, the adversarial ones (the newest without the oldest,
 //! the oldest without the newest, each single unit missing, each single unit alone) within a cap, and random
@@ -7,7 +7,7 @@
 use super::CrashOptions;
 use super::point::{CrashPoint, Dice, Survivors, mix};
 
-/// Caps on the states of one point.
+/// Limits on the states of one point.
 pub(super) struct Caps {
     exhaustive: u64,
     adversarial: u32,
@@ -15,7 +15,7 @@ pub(super) struct Caps {
 }
 
 impl Caps {
-    /// For crashes of the history (depth 0) or of a recovery, where the states multiply.
+    /// Limits for crashes of the history (depth 0) or of a recovery, where the states multiply.
     pub(super) fn of(options: &CrashOptions, depth: usize) -> Caps {
         if depth == 0 {
             Caps {
@@ -33,7 +33,7 @@ impl Caps {
     }
 }
 
-/// The survivors to look at, and whether they are all that there are.
+/// Survivors to check, and true if these are all possible ones.
 pub(super) fn survivors(point: &CrashPoint<'_>, caps: &Caps, seed: u64) -> (Vec<Survivors>, bool) {
     let combinations = point.combinations();
     if combinations <= caps.exhaustive {
@@ -42,11 +42,11 @@ pub(super) fn survivors(point: &CrashPoint<'_>, caps: &Caps, seed: u64) -> (Vec<
     let mut chosen =
         vec![Survivors::Fenced, Survivors::Flushed, Survivors::Everything, Survivors::OnlyEvicted];
     let (words, lines) = (point.free_words() as u32, point.free_lines() as u32);
-    // A quarter of the cap each: single words alone, missing; lines alone, missing. Beyond it every n-th.
+    // A quarter of the limit each: single words alone, missing; lines alone, missing. Beyond it every n-th.
     let each = caps.adversarial.div_ceil(4);
     if each > 0 {
         let spread = |count: u32| (0..count).step_by(count.div_ceil(each).max(1) as usize);
-        // Another offset at each fence, so that all have their turn.
+        // Another offset at each fence, so that every unit is selected at some fence.
         let turned = |unit: u32, count: u32| (unit + point.fence() as u32) % count;
         chosen.extend(spread(words).map(|unit| Survivors::Only(turned(unit, words))));
         chosen.extend(spread(words).map(|unit| Survivors::Without(turned(unit, words))));

@@ -1,11 +1,11 @@
-//! What a history of several threads has done: durable linearizability (Izraelevitz, Mendes, Scott, 2016).
+//! Recorder of a history of several threads: durable linearizability (Izraelevitz, Mendes, Scott, 2016).
 //!
 //! Each operation on a key has an invocation and a response. After a crash, the content must be the result of
 //! some order of all operations that had returned and any of those that were pending, in which an operation
 //! that returned before another was invoked comes first, and in which each has the result that it returned.
-//! That is a property of each key by itself (linearizability is local), so each key is searched alone: by depth
-//! first over how far each thread's operations have been placed (Wing and Gong, 1993), with a memory of the
-//! places seen. Two threads with m and n operations on a key have at most (m + 1)(n + 1) places.
+//! Linearizability is local, a property of each key by itself, so each key is searched alone: depth
+//! first over the number of operations of each thread that are ordered (Wing and Gong, 1993), with a memo of
+//! visited positions. Two threads with m and n operations on a key have at most (m + 1)(n + 1) positions.
 //!
 //! Cost: a key is searched again only when it has changed since the last crash point.
 
@@ -16,9 +16,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Follows the operations of several threads on a map; see the [module](self).
+/// Recorder of the operations of several threads on a map; see the [module](self).
 ///
-/// `O` is an operation on one key, `R` what it returns; `apply` does it to the key's value.
+/// `O` is an operation on one key, `R` its result; `apply` carries it out on the key's value.
 ///
 /// ```
 /// use entresol_memory::crash::Concurrent;
@@ -49,9 +49,9 @@ struct Log<K, V, O, R> {
 }
 
 struct KeyLog<V, O, R> {
-    /// Of each thread, in its order.
+    /// Operations of each thread, in its order.
     operations: Vec<Vec<Operation<O, R>>>,
-    /// The values that the key may have after a crash now, unless it has changed since they were found.
+    /// Values that the key may have after a crash now, unless it has changed since they were computed.
     legal: Option<Arc<Vec<Option<V>>>>,
 }
 
@@ -61,13 +61,14 @@ struct Operation<O, R> {
     returned: Option<(u64, R)>,
 }
 
-/// The values that each key may have after a crash at some moment. A key that is not named must not be there.
+/// Values that each key may have after a crash at a crash point. A key without an entry must be absent.
 #[derive(Debug, Clone)]
 pub struct LegalValues<K, V> {
     keys: BTreeMap<K, Arc<Vec<Option<V>>>>,
 }
 
-/// Does a map's operation to the value of its key; returns the value before it. For [`Concurrent::new`].
+/// Carries out a map's operation on the value of its key; returns the value before it. For
+/// [`Concurrent::new`].
 pub fn apply_to_key<K, V: Clone>(value: &mut Option<V>, operation: &MapOperation<K, V>) -> Option<V> {
     let before = value.clone();
     match operation {
@@ -86,12 +87,12 @@ where
     V: Clone + Eq + Hash + Debug,
     R: PartialEq + Clone,
 {
-    /// A recorder for threads `0..threads` and a map that is empty at first.
+    /// Recorder for threads `0..threads` and a map that is empty at first.
     pub fn new(threads: usize, apply: fn(&mut Option<V>, &O) -> R) -> Arc<Concurrent<K, V, O, R>> {
         Arc::new(Concurrent { apply, threads, log: Mutex::new(Log { clock: 0, keys: BTreeMap::new() }) })
     }
 
-    /// Runs an operation of a thread, which is pending meanwhile; what `work` returns is its response.
+    /// Runs an operation of a thread, which is pending meanwhile; the result of `work` is its response.
     pub fn run(&self, thread: usize, key: K, operation: O, work: impl FnOnce() -> R) -> R {
         {
             let log = &mut *self.log.lock();
@@ -114,7 +115,7 @@ where
         result
     }
 
-    /// What a crash may leave now.
+    /// Values that a crash may leave now.
     pub fn legal(&self) -> LegalValues<K, V> {
         let mut log = self.log.lock();
         let legal = log.keys.iter_mut().map(|(key, of_key)| {
@@ -125,7 +126,7 @@ where
         LegalValues { keys: legal.collect() }
     }
 
-    /// The `moment` of [`check_at`](super::check_at).
+    /// Callback for the `moment` of [`check_at`](super::check_at).
     pub fn moment(self: &Arc<Self>) -> impl Fn() -> LegalValues<K, V> + Send + 'static
     where
         K: Send + 'static,
@@ -139,7 +140,7 @@ where
 }
 
 impl<V: Clone + Eq + Hash, O, R: PartialEq> KeyLog<V, O, R> {
-    /// The values at the ends of all orders that explain the responses. None at all: there is no such order.
+    /// Values at the ends of all orders that explain the responses. Empty if there is no such order.
     fn search(&self, apply: fn(&mut Option<V>, &O) -> R) -> Vec<Option<V>> {
         let mut ends = Vec::new();
         let mut seen = HashSet::new();
@@ -150,7 +151,7 @@ impl<V: Clone + Eq + Hash, O, R: PartialEq> KeyLog<V, O, R> {
             }
             let next = || self.operations.iter().zip(&placed).map(|(operations, at)| operations.get(*at));
             let returns = |operation: &Operation<O, R>| operation.returned.as_ref().map(|(at, _)| *at);
-            // Nothing that was invoked after another's response comes before that.
+            // No operation that was invoked after another's response comes before that one.
             let first_return = next().flatten().filter_map(returns).min();
             if first_return.is_none() && !ends.contains(&value) {
                 ends.push(value.clone());
@@ -174,7 +175,7 @@ impl<V: Clone + Eq + Hash, O, R: PartialEq> KeyLog<V, O, R> {
 }
 
 impl<K: Ord + Debug, V: PartialEq + Clone + Debug> LegalValues<K, V> {
-    /// Whether a crash may leave this content; what is wrong if not.
+    /// Returns an error with the difference if a crash may not leave this content.
     pub fn judge(&self, found: &BTreeMap<K, V>) -> Result<(), String> {
         if let Some((key, value)) = found.iter().find(|(key, _)| !self.keys.contains_key(*key)) {
             return Err(format!("{key:?} = {value:?}, which nobody wrote"));

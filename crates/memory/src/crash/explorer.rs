@@ -1,10 +1,9 @@
-//! Looking at the states of crash points: each is laid out in a pool of its own, recovered, and judged.
+//! Exploring the states of crash points: each is laid out in a pool of its own, recovered, and judged.
 //!
 //! There is a pool's memory ([`Replica`]) for each worker and depth, reused from state to state: a state
-//! differs from the history's persisted image in a few words, and what a recovery has changed is found by
-//! comparing the blocks that it has touched. The image itself moves on by what the history fenced.
-//! The history stands still while its states are looked at, so whatever judges them may read what the history
-//! has done.
+//! differs from the history's persisted image in a few words, and the changes of a recovery are found by
+//! comparing the blocks that it has touched. The image itself follows the fences of the history. The history
+//! stands still while its states are checked, so a verification may read what the history has done.
 
 use super::choice::{Caps, survivors};
 use super::point::{Changes, CrashPoint, Survivors, mix};
@@ -20,20 +19,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// From how many states on a point is worth several threads.
+/// Number of states from which on a point is explored by several threads.
 const PARALLEL_STATES_MIN: usize = 12;
 
-/// A check that is under way.
+/// Check in progress.
 pub(super) struct Explorer<C> {
     options: CrashOptions,
     judge: Judge<C>,
     replay: Option<Trail>,
-    /// The name of the test, as its thread has it.
+    /// Name of the test, taken from its thread.
     test: Option<String>,
-    /// Per worker, per depth.
+    /// Replicas per worker, per depth.
     lanes: Vec<Vec<Mutex<Option<Replica>>>>,
     failed: AtomicBool,
-    /// All that the history has fenced, in order.
+    /// All words that the history has fenced, in order.
     log: RwLock<Log>,
     findings: Mutex<Findings>,
 }
@@ -41,7 +40,7 @@ pub(super) struct Explorer<C> {
 #[derive(Default)]
 struct Log {
     fenced: Vec<(u32, u64)>,
-    /// Of the persisted image: the sum of its words' hashes.
+    /// Hash of the persisted image: the sum of its words' hashes.
     hash: u64,
 }
 
@@ -52,7 +51,7 @@ struct Findings {
     failure: Option<String>,
 }
 
-/// A state to look at.
+/// State to check.
 struct State {
     survivors: Survivors,
     changes: Changes,
@@ -74,12 +73,12 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         }
     }
 
-    /// Whether the environment asks for a state of another seed.
+    /// Returns true if the environment names a state of another seed.
     pub(super) fn is_not_asked_for(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.seed != self.options.seed)
     }
 
-    /// The report, or what failed and how to see it again.
+    /// Returns the report, or the failure and the command that reproduces it.
     pub(super) fn finish(&self) -> Result<CrashReport, String> {
         let findings = self.findings.lock();
         let report = CrashReport {
@@ -90,7 +89,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         findings.failure.clone().map_or(Ok(report), Err)
     }
 
-    /// Looks at a crash of the history.
+    /// Explores a crash of the history.
     pub(super) fn history_point(self: &Arc<Self>, point: &CrashPoint<'_>, context: C) {
         self.findings.lock().report.fences = point.fence();
         {
@@ -118,7 +117,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         });
     }
 
-    /// The states to look at, each once; none if this point is not asked for.
+    /// States to check, each once; none if [`REPLAY`](super::REPLAY) names another point.
     fn states(&self, point: &CrashPoint<'_>, trail: &Trail) -> Option<Vec<State>> {
         let depth = trail.crashes.len();
         if self.failed.load(Ordering::Acquire) {
@@ -204,7 +203,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         judged.unwrap_or_else(|panic| Err(panic_text(&*panic)))
     }
 
-    /// Whether the recovery from a crash is itself to crash.
+    /// Returns true if the recovery from a crash is itself to crash.
     fn crashes_again(&self, trail: &Trail) -> bool {
         let depth = trail.crashes.len();
         if let Some(replay) = &self.replay {
@@ -235,7 +234,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -247,7 +246,7 @@ fn word_hash(index: u32, value: u64) -> u64 {
     if value == 0 { 0 } else { mix(value ^ mix(u64::from(index) + 1)) }
 }
 
-/// How changes move the hash of an image.
+/// Change of an image's hash by changes of its words.
 fn hash(base: &[u64], changes: &Changes) -> u64 {
     changes.iter().fold(0, |sum: u64, &(index, value)| {
         let before = word_hash(index, base.get(index as usize).copied().unwrap_or(0));
@@ -255,15 +254,15 @@ fn hash(base: &[u64], changes: &Changes) -> u64 {
     })
 }
 
-/// The memory of a pool that holds the history's persisted image between states.
+/// Memory of a pool that holds the history's persisted image between states.
 struct Replica {
     mapping: Arc<Mapping>,
-    /// How much of what the history has fenced is in it.
+    /// Number of the history's fenced words that it includes.
     followed: usize,
 }
 
 impl Replica {
-    /// A replica of the beginning: all words that were never fenced.
+    /// Replica of the first image: all words that were never fenced.
     fn new(point: &CrashPoint<'_>, options: &CrashOptions) -> Result<Replica, String> {
         let wrong = |error: std::io::Error| format!("the memory of a replica: {error}");
         let mapping = Mapping::reserve_tracked(pool_options(options).address_space_bytes).map_err(wrong)?;
@@ -278,7 +277,7 @@ impl Replica {
         mapping.map(|mapping| work(mapping.exclusive_words())).ok_or_else(|| KEPT.to_string())
     }
 
-    /// Brings it up to what the history has fenced.
+    /// Applies the words that the history has fenced since.
     fn follow(&mut self, fenced: &[(u32, u64)], words: usize) -> Result<(), String> {
         self.grow(words)?;
         let news = &fenced[self.followed..];
@@ -286,7 +285,7 @@ impl Replica {
         self.exclusive(|words| news.iter().for_each(|(index, value)| words[*index as usize] = *value))
     }
 
-    /// Makes it a state: a pool of this length that differs from the persisted image in these words.
+    /// Lays a state out: a pool of this length that differs from the persisted image in these words.
     fn lay_out(&mut self, words: usize, changes: &Changes) -> Result<(), String> {
         self.grow(words)?;
         for &(index, value) in changes {
@@ -301,7 +300,7 @@ impl Replica {
             .map_err(|error| format!("the memory of a replica: {error}"))
     }
 
-    /// Goes back to the persisted image.
+    /// Restores the persisted image.
     fn restore(&mut self, base: &[u64]) -> Result<(), String> {
         let mapping = Arc::get_mut(&mut self.mapping).ok_or(KEPT)?;
         mapping.shrink_to(base.len() as u64 * 8);

@@ -1,4 +1,4 @@
-//! A moment at which the power could fail, and the states that it may leave.
+//! Crash points, and the states that a power failure there may leave.
 
 use crate::domain::crashing::{Image, Note};
 use crate::mapping::Mapping;
@@ -17,36 +17,36 @@ const LINE_WORDS: u32 = 8;
 struct FreeWord {
     index: u32,
     persisted: u64,
-    /// The other values that it may have, oldest first.
+    /// Other values that it may have, oldest first.
     choices: SmallVec<[u64; 2]>,
-    /// The last that was flushed.
+    /// Value flushed last.
     flushed: Option<u64>,
     working: u64,
 }
 
-/// A moment at which the power could fail.
+/// Point of a history at which the power could fail.
 pub struct CrashPoint<'a> {
     fence: u64,
     image: &'a Image,
-    /// What went into the image since the last point: word, before, after.
+    /// Changes of the image since the last point: word, before, after.
     fenced: Vec<(u32, u64, u64)>,
     /// Flushed words in order of their first flush, then those that were only stored.
     words: Vec<FreeWord>,
-    /// The cache lines of the words, ascending.
+    /// Cache lines of the words, ascending.
     lines: Vec<u32>,
 }
 
-/// Which of the words that may survive do survive. A *unit* is a free word (numbered by its first flush; the
-/// words that were only stored come last) or a free cache line (numbered by its place).
+/// Selection of the words that survive a crash. A *unit* is a free word (numbered by its first flush; the
+/// words that were only stored come last) or a free cache line (numbered by its position).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Survivors {
-    /// Only what was fenced.
+    /// Fenced words only.
     Fenced,
-    /// What was fenced and flushed.
+    /// Fenced and flushed words.
     Flushed,
-    /// All that was stored: every cache line was evicted just in time.
+    /// All stored words: every cache line was evicted just in time.
     Everything,
-    /// What was fenced and all that was stored but not flushed: the newest without the flushed.
+    /// Fenced words and all that were stored but not flushed: the newest without the flushed.
     OnlyEvicted,
     /// One of the [`CrashPoint::combinations`] of all free words and their values, by number.
     Chosen(u64),
@@ -54,9 +54,9 @@ pub enum Survivors {
     Only(u32),
     /// All words but one.
     Without(u32),
-    /// So many words from the first on: the oldest without the newest.
+    /// The first words, of this number: the oldest without the newest.
     Oldest(u32),
-    /// So many words from the last back: the newest without the oldest.
+    /// The last words, of this number: the newest without the oldest.
     Newest(u32),
     /// A single cache line.
     OnlyLine(u32),
@@ -70,11 +70,11 @@ pub enum Survivors {
     RandomLines(u64),
 }
 
-/// The words of a state that differ from the persisted image: (number of the word, value).
+/// Words of a state that differ from the persisted image: (index of the word, value).
 pub(crate) type Changes = Vec<(u32, u64)>;
 
 impl<'a> CrashPoint<'a> {
-    /// The point, and the words whose working value was neither flushed nor noted before.
+    /// Returns the point, and the words whose working value was neither flushed nor noted before.
     pub(crate) fn new(
         fence: u64,
         image: &'a Image,
@@ -135,27 +135,27 @@ impl<'a> CrashPoint<'a> {
         (CrashPoint { fence, image, fenced, words, lines }, evictable)
     }
 
-    /// The number of the fence that was about to happen, from 1. The end of a history counts as one.
+    /// Number of the fence that was about to happen, from 1. The end of a history counts as one.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// How many words may survive with another value than the persisted one.
+    /// Number of words that may survive with another value than the persisted one.
     pub fn free_words(&self) -> usize {
         self.words.len()
     }
 
-    /// How many cache lines these words are in.
+    /// Number of cache lines of these words.
     pub fn free_lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// How many states a crash here may leave, word by word; saturating.
+    /// Number of states that a crash here may leave, word by word; saturating.
     pub fn combinations(&self) -> u64 {
         self.words.iter().fold(1, |product: u64, word| product.saturating_mul(word.choices.len() as u64 + 1))
     }
 
-    /// The pool image that a crash here leaves.
+    /// Pool image that a crash here leaves.
     pub fn image(&self, survivors: Survivors) -> Vec<u64> {
         let mut image = self.image.words().to_vec();
         image.resize(self.length(), 0);
@@ -165,22 +165,22 @@ impl<'a> CrashPoint<'a> {
         image
     }
 
-    /// The words that states of this point are changes to.
+    /// Base image of the changes of this point's states.
     pub(crate) fn base(&self) -> &'a Arc<Vec<u64>> {
         self.image.words()
     }
 
-    /// Words of the pool.
+    /// Length of the pool in words.
     pub(crate) fn length(&self) -> usize {
         self.image.length()
     }
 
-    /// What went into the base since the last point: word, before, after.
+    /// Changes of the base since the last point: word, before, after.
     pub(crate) fn fenced(&self) -> &[(u32, u64, u64)] {
         &self.fenced
     }
 
-    /// How the image that a crash here leaves differs from the base: what is certain, then what survived.
+    /// Difference of the image that a crash here leaves from the base: the certain words, then the survivors.
     pub(crate) fn changes(&self, survivors: Survivors) -> Changes {
         let survived = self.survived(survivors);
         let mut changes: Changes = self.image.changed().collect();
@@ -190,7 +190,7 @@ impl<'a> CrashPoint<'a> {
         changes
     }
 
-    /// The words whose certain values are overwritten.
+    /// Words whose certain values are overwritten.
     fn survived(&self, survivors: Survivors) -> Changes {
         let of_words = |value: &mut dyn FnMut(usize, &FreeWord) -> Option<u64>| {
             let values = self.words.iter().enumerate();
@@ -251,7 +251,7 @@ impl<'a> CrashPoint<'a> {
 }
 
 impl FreeWord {
-    /// Adds a value that it may have; false if it is none or known.
+    /// Adds a value that it may have; false if it is the persisted one or known.
     fn add(&mut self, value: u64) -> bool {
         let new = value != self.persisted && !self.choices.contains(&value);
         if new {
@@ -284,7 +284,7 @@ impl Dice {
     }
 }
 
-/// A hash of one number.
+/// Hash of one number.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -315,7 +315,7 @@ impl fmt::Display for Survivors {
 impl FromStr for Survivors {
     type Err = String;
 
-    /// Reads what [`Survivors`] prints.
+    /// Parses what [`Survivors`] prints.
     fn from_str(text: &str) -> Result<Survivors, String> {
         let wrong = || format!("'{text}' names no survivors");
         let (name, number) = match text.split_once('-') {

@@ -1,8 +1,8 @@
-//! What a history of one thread has done: prefix consistency, ready made.
+//! Recorder of a history of one thread: prefix consistency.
 //!
 //! After a crash, the content must be that of all operations that had returned, with or without the one that
-//! was in flight. A [`Recorder`] runs the operations on a model beside the structure and says at each crash
-//! point what is legal there ([`Recorder::moment`], [`Legal`]).
+//! was in flight. A [`Recorder`] runs the operations on a model beside the structure and returns the legal
+//! contents at each crash point ([`Recorder::moment`], [`Legal`]).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -11,26 +11,26 @@ use std::sync::Arc;
 
 /// The content of a structure as plain data.
 pub trait Model: Clone + PartialEq + Send + Sync + 'static {
-    /// What changes it.
+    /// Operation that changes it.
     type Operation: Clone + Debug + Send + Sync;
 
-    /// Does what the structure's operation does.
+    /// Carries out the operation as the structure does.
     fn apply(&mut self, operation: &Self::Operation);
 
-    /// Says in a line how `found` differs from this content.
+    /// Describes in a line the difference of `found` from this content.
     fn difference(&self, found: &Self) -> String;
 }
 
-/// The operations of a map.
+/// Operation of a map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MapOperation<K, V> {
     /// Sets the value of a key.
     Put(K, V),
-    /// Adds a key, unless it is there.
+    /// Adds a key, unless it is present.
     Insert(K, V),
-    /// Changes the value of a key that is there.
+    /// Changes the value of a key that is present.
     Replace(K, V),
-    /// Takes a key out.
+    /// Removes a key.
     Remove(K),
     /// Reads a key.
     Get(K),
@@ -66,22 +66,22 @@ where
     }
 }
 
-/// Follows the operations of one thread; see the [module](self).
+/// Recorder of the operations of one thread; see the [module](self).
 pub struct Recorder<M: Model> {
     legal: Mutex<Legal<M>>,
 }
 
-/// What a crash may leave at some moment.
+/// Contents that a crash may leave at a crash point.
 #[derive(Debug, Clone)]
 pub struct Legal<M: Model> {
-    /// After all operations that had returned.
+    /// Content after all operations that had returned.
     pub returned: Arc<M>,
-    /// After the one in flight as well.
+    /// Operation in flight, and the content after it.
     pub with_next: Option<(M::Operation, Arc<M>)>,
 }
 
 impl<M: Model> Recorder<M> {
-    /// A recorder of a history that begins with this content.
+    /// Recorder of a history that begins with this content.
     pub fn new(model: M) -> Arc<Recorder<M>> {
         Arc::new(Recorder { legal: Mutex::new(Legal { returned: Arc::new(model), with_next: None }) })
     }
@@ -97,17 +97,17 @@ impl<M: Model> Recorder<M> {
         result
     }
 
-    /// What has returned so far.
+    /// Content after the operations that have returned so far.
     pub fn returned(&self) -> Arc<M> {
         Arc::clone(&self.legal.lock().returned)
     }
 
-    /// What a crash may leave now.
+    /// Contents that a crash may leave now.
     pub fn legal(&self) -> Legal<M> {
         self.legal.lock().clone()
     }
 
-    /// The `moment` of [`check_at`](super::check_at).
+    /// Callback for the `moment` of [`check_at`](super::check_at).
     pub fn moment(self: &Arc<Self>) -> impl Fn() -> Legal<M> + Send + 'static {
         let recorder = Arc::clone(self);
         move || recorder.legal()
@@ -115,7 +115,7 @@ impl<M: Model> Recorder<M> {
 }
 
 impl<M: Model> Legal<M> {
-    /// Whether a crash may leave this content; what is wrong if not.
+    /// Returns an error with the difference if a crash may not leave this content.
     pub fn judge(&self, found: &M) -> Result<(), String> {
         if *found == *self.returned || self.with_next.as_ref().is_some_and(|(_, after)| *found == **after) {
             return Ok(());

@@ -1,23 +1,23 @@
-//! Doing one failing state again, alone.
+//! Replay of one failing state alone.
 //!
-//! A failed check prints where it failed as `seed:fence:survivors`, for a crash during the recovery followed by
-//! `/fence:survivors`. With that in [`REPLAY`] the same test looks at nothing but that state.
+//! A failed check prints its state as `seed:fence:survivors`, for a crash during the recovery followed by
+//! `/fence:survivors`. With that in [`REPLAY`] the same test checks nothing but that state.
 
 use super::point::Survivors;
 use std::fmt;
 use std::str::FromStr;
 
-/// The environment variable that names a state to look at alone.
+/// Environment variable that names a single state to check.
 pub const REPLAY: &str = "ENTRESOL_CRASH_REPLAY";
 
-/// One crash: before which fence, and what survives.
+/// One crash: the fence before which it happens, and the survivors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Crash {
     pub(super) fence: u64,
     pub(super) survivors: Survivors,
 }
 
-/// A crash of a history, then crashes of the recoveries from it.
+/// Crash of a history, then crashes of the recoveries from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Trail {
     pub(super) seed: u64,
@@ -25,7 +25,7 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    /// The trail that the environment asks for. Panics if it makes no sense: whoever set it wants to know.
+    /// Trail that the environment names. Panics if it cannot be parsed.
     pub(super) fn asked_for() -> Option<Trail> {
         let text = std::env::var(REPLAY).ok().filter(|text| !text.is_empty())?;
         Some(text.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}")))
@@ -66,7 +66,7 @@ impl FromStr for Trail {
     }
 }
 
-/// The command that does a state again, as far as this process knows how it was started.
+/// Command that checks a state again, as far as this process knows how it was started.
 pub(super) fn command(trail: &Trail, test: Option<&str>) -> String {
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "PACKAGE".to_string());
     let binary = std::env::current_exe().ok().and_then(|path| {

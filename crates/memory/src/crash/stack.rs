@@ -1,5 +1,5 @@
-//! The memory floor's own history: a linked stack whose objects come and go, of sizes from one slab and from
-//! several, so that allocation, publications, root names and growth of the pool are all in it.
+//! Crash history of this crate: a linked stack whose objects are allocated and freed, of sizes from one slab
+//! and from several, so that allocation, publications, root names and growth of the pool all take part.
 
 use super::recorder::{Model, Recorder};
 use super::{CrashOptions, CrashReport, check_at};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const ROOT: &str = "stack";
-/// What a recovered stack is tried with; no step of a history is that late.
+/// Number pushed to try a recovered stack; larger than any step of a history.
 const LATER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ fn step(pool: &Pool, step: Step) -> Result<()> {
         }
         Step::Push { number, bytes } => {
             let object = pool.reserve(bytes)?;
-            // Both ways in which a publication takes what it makes reachable.
+            // Both ways in which a publication includes a new object.
             if number % 2 == 0 {
                 publication.write(object.offset(), head);
                 publication.write(object.offset() + 8, number);
@@ -62,7 +62,7 @@ fn step(pool: &Pool, step: Step) -> Result<()> {
 }
 
 /// Runs `steps` pushes and pops of a seeded history under the checker: no state loses a step, leaks an object
-/// or refers to a free one, and each goes on working.
+/// or refers to a free one, and each works on.
 pub fn check_stack(options: &CrashOptions, steps: u64) -> Result<CrashReport> {
     let recorder = Recorder::new(Vec::new());
     let recorded = Arc::clone(&recorder);
@@ -95,7 +95,7 @@ fn without_later(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers
 }
 
-/// The numbers on the stack, oldest first, if its objects are exactly those that are allocated.
+/// Numbers on the stack, oldest first, if its objects are exactly the allocated ones.
 fn sound_numbers(pool: &Pool) -> std::result::Result<Vec<u64>, String> {
     let mut reachable = Vec::new();
     let mut numbers = Vec::new();

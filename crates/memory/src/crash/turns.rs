@@ -1,10 +1,9 @@
-//! Threads that take turns: one runs at a time, and a seed says who goes on at each flush and fence of a
-//! crashing pool. So an interleaving of threads can be had again.
+//! Deterministic interleavings: threads run one at a time, and a seed selects the next one at each flush and
+//! fence of a crashing pool. So an interleaving of threads can be repeated.
 //!
-//! A thread whose turn it is may wait for a latch that another one holds. If it says so ([`waits`]), another one
-//! goes on. A lock that sleeps says nothing, so a thread that has waited [`STUCK_AFTER`] while nothing happened
-//! takes the turn; what the other does from then on until it reaches its next flush runs beside it. Schedules
-//! repeat up to that.
+//! The thread whose turn it is may wait for a latch that another one holds. If it calls [`waits`], another
+//! one runs. A lock that sleeps reports nothing, so a thread that has waited [`STUCK_AFTER`] without progress
+//! takes the turn; the other then runs beside it until its next flush. Schedules repeat up to that.
 
 use super::point::Dice;
 use parking_lot::{Condvar, Mutex};
@@ -13,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// After how long without any progress a turn counts as stuck.
+/// Time without progress after which a turn counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(20);
 
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// Counts what happens, so that waiting threads see whether somebody is stuck.
+    /// Counter of progress, so that waiting threads see whether another is stuck.
     progress: AtomicU64,
-    /// Somebody looks at crash states, which takes its time.
+    /// True while crash states are explored, which takes its time.
     exploring: AtomicBool,
 }
 
@@ -32,12 +31,12 @@ struct State {
 }
 
 thread_local! {
-    /// The turns that this thread takes part in, and its number.
+    /// Turns that this thread takes part in, and its number.
     static PART: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
 }
 
 /// Runs threads to their ends, one at a time, switching at flushes and fences of crashing pools as the seed
-/// says. A panic of one of them is passed on.
+/// selects. A panic of one of them is passed on.
 ///
 /// ```
 /// let log = std::sync::Mutex::new(Vec::new());
@@ -63,7 +62,7 @@ pub fn take_turns(seed: u64, threads: Vec<Box<dyn FnOnce() + Send + '_>>) {
             let started = &started;
             scope.spawn(move || {
                 PART.set(Some((Arc::clone(&turns), number)));
-                // Also when the work panics: the others must go on.
+                // Also when the thread panics: the others must go on.
                 let _leaves = Leaves { turns: &turns, number };
                 started.wait();
                 turns.wait(number);
@@ -73,7 +72,7 @@ pub fn take_turns(seed: u64, threads: Vec<Box<dyn FnOnce() + Send + '_>>) {
     });
 }
 
-/// A place where another thread may get ahead: before each flush and fence.
+/// Switches to another thread, perhaps: called before each flush and fence.
 pub(crate) fn pass() {
     let part = PART.with_borrow(Option::clone);
     if let Some((turns, number)) = part {
@@ -81,8 +80,8 @@ pub(crate) fn pass() {
     }
 }
 
-/// Says that this thread waits for another one, e.g. for a latch, so that others go on if threads take turns.
-/// Costs a look at a thread's own word otherwise.
+/// Announces that this thread waits for another one, e.g. for a latch, so that others run if threads take
+/// turns. Otherwise the cost is a read of a thread-local.
 pub fn waits() {
     let part = PART.with_borrow(Option::clone);
     if let Some((turns, number)) = part {
@@ -90,7 +89,7 @@ pub fn waits() {
     }
 }
 
-/// Does something that belongs to no turn: whatever it flushes or fences switches nobody.
+/// Runs a function outside of the turns: its flushes and fences switch no thread.
 pub(crate) fn paused<T>(work: impl FnOnce() -> T) -> T {
     struct Resumes(Option<(Arc<Turns>, usize)>);
     impl Drop for Resumes {
@@ -152,7 +151,7 @@ impl Turns {
 }
 
 impl State {
-    /// Gives the turn to some thread that is not through.
+    /// Hands the turn over to some thread that has not ended.
     fn hand_over(&mut self) {
         let alive: Vec<usize> = (0..self.alive.len()).filter(|thread| self.alive[*thread]).collect();
         if !alive.is_empty() {

@@ -1,22 +1,22 @@
-//! DRAM that remembers what a power failure would leave: the crash checker's domain.
+//! The crash checker's domain: DRAM that records what a power failure could leave.
 //!
-//! Beside the working words stands the persisted image: what is there for certain. A flush notes the words of
-//! its range with their values; a fence moves what *its own thread* noted into the image (a store fence orders
-//! the write-backs of its thread only). A crash at any moment leaves the image, in which any subset of the
+//! Beside the working words there is the persisted image: the certain values. A flush notes the words of its
+//! range with their values; a fence moves the notes of *its own thread* into the image (a store fence orders
+//! the write-backs of its thread only). A crash at any point leaves the image, in which any subset of the
 //! words that were noted or stored since has one of its later values, each 8-byte word on its own:
 //!
 //! - a value that was flushed and not fenced; if there were several, any of them;
-//! - the working value, flushed or not: a cache may evict whatever it likes;
-//! - a value that was there, not flushed, at an earlier fence: it may have been evicted then.
+//! - the working value, flushed or not: a cache may evict any line;
+//! - a value that was stored, not flushed, at an earlier fence: it may have been evicted then.
 //!
-//! A word never goes back: once a value of it is fenced, the ones before it are out.
+//! A word never goes back: once a value of it is fenced, its earlier values cannot return.
 //!
-//! An observer is called before every fence, when the freedom of the crash is greatest, and gets a
-//! [`crate::crash::CrashPoint`]. It runs under the domain's lock, in the thread that fences, and must not touch
-//! the pool that it observes. Without an observer nothing is remembered.
+//! An observer is called before every fence, where a crash may leave the most states, and gets a
+//! [`crate::crash::CrashPoint`]. It runs under the domain's lock, in the thread that fences, and must not
+//! touch the pool that it observes. Without an observer nothing is recorded.
 //!
-//! Freed objects of such a pool wait for the guards of this pool alone, so that a history does the same again
-//! whatever runs beside it.
+//! Freed objects of such a pool wait for the guards of this pool alone, so that a history repeats whatever
+//! runs beside it.
 //!
 //! Memory: the image (shared with the pools that recover from states of it, which keep what they persist beside
 //! it), a note for each word of each flush until it is fenced, and [`GUESSES_MAX`] notes of values that may have
@@ -33,13 +33,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many values that were stored and never flushed are remembered over a fence.
+/// Maximum number of values stored and never flushed that are remembered over a fence.
 const GUESSES_MAX: usize = 1024;
 
-/// The thread of a note that nobody flushed.
+/// Thread of a note that no thread flushed.
 const NOBODY: u32 = 0;
 
-/// A value of a word that may be on the medium.
+/// Value of a word that may be on the medium.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Note {
     pub(crate) index: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Whether it was flushed, not only stored.
+    /// Returns true if it was flushed, not only stored.
     pub(crate) fn is_flushed(&self) -> bool {
         self.thread != NOBODY
     }
@@ -62,22 +62,22 @@ pub(crate) struct Crashing {
     fences: AtomicU64,
 }
 
-/// What is there for certain.
+/// Certain content of the medium.
 pub(crate) struct Image {
     words: Arc<Vec<u64>>,
     /// Words that differ from those, where the words belong to another pool.
     changed: Option<HashMap<u32, u64>>,
-    /// Words of the pool; those beyond `words` are zero.
+    /// Length of the pool in words; those beyond `words` are zero.
     length: usize,
 }
 
 impl Image {
-    /// The image of a pool that has these words to itself.
+    /// Image of a pool that owns these words.
     pub(crate) fn new(words: Vec<u64>) -> Image {
         Image { length: words.len(), words: Arc::new(words), changed: None }
     }
 
-    /// The image of a pool that begins with some words of another image changed.
+    /// Image of a pool that begins with some words of another image changed.
     pub(crate) fn over(words: &Arc<Vec<u64>>, changes: &[(u32, u64)], length: usize) -> Image {
         Image { words: Arc::clone(words), changed: Some(changes.iter().copied().collect()), length }
     }
@@ -86,7 +86,7 @@ impl Image {
         self.length
     }
 
-    /// The words that the changes are to.
+    /// Base words of the changes.
     pub(crate) fn words(&self) -> &Arc<Vec<u64>> {
         &self.words
     }
@@ -118,9 +118,9 @@ impl Image {
 
 struct State {
     image: Image,
-    /// What went into the image since the last look: word, before, after.
+    /// Changes of the image since the last observation: word, before, after.
     fenced: Vec<(u32, u64, u64)>,
-    /// In order of time.
+    /// Notes in order of time.
     notes: Vec<Note>,
     guesses: usize,
     fences: u64,
@@ -132,12 +132,12 @@ thread_local! {
         static NEXT: AtomicU32 = AtomicU32::new(NOBODY + 1);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
-    /// This thread's handles on the collectors of crashing pools that it has used.
+    /// This thread's handles of the collectors of crashing pools that it has used.
     static HANDLES: RefCell<Vec<LocalHandle>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Crashing {
-    /// A domain of a mapping that holds this image; without an observer the image is not needed.
+    /// Domain of a mapping that holds this image; without an observer the image is not needed.
     pub(crate) fn new(observed: Option<(Observer, Image)>) -> Crashing {
         let state = observed.map(|(observer, image)| {
             let (fenced, notes) = (Vec::new(), Vec::new());
@@ -156,7 +156,7 @@ impl Crashing {
         &self.lanes
     }
 
-    /// A guard on this pool's own freed objects.
+    /// Guard of this pool's own freed objects.
     pub(crate) fn pin(&self) -> Guard {
         HANDLES.with_borrow_mut(|handles| {
             let known = handles.iter().position(|handle| *handle.collector() == self.collector);
@@ -168,7 +168,7 @@ impl Crashing {
         })
     }
 
-    /// The pool grew: new words are zero, on the medium too.
+    /// Grows the image with the pool: new words are zero, on the medium too.
     pub(crate) fn grow(&self, bytes: u64) {
         if let Some(state) = &self.state {
             state.lock().image.grow((bytes / 8) as usize);
@@ -201,7 +201,7 @@ impl Crashing {
         state.guess(&evictable);
     }
 
-    /// Shows the observer what a crash now, not at a fence, would leave.
+    /// Passes the observer the states that a crash now, not at a fence, would leave.
     pub(crate) fn observe(&self, mapping: &Mapping) {
         if let Some(state) = &self.state {
             let state = &mut *state.lock();
@@ -217,7 +217,7 @@ impl Crashing {
 }
 
 impl State {
-    /// Returns the words that differ from all that is known of them, with their values.
+    /// Returns the words that differ from all their known values, with their values.
     fn observe(&mut self, mapping: &Mapping) -> Vec<(u32, u64)> {
         let fenced = std::mem::take(&mut self.fenced);
         let (point, evictable) = CrashPoint::new(self.fences, &self.image, fenced, &self.notes, mapping);
@@ -225,7 +225,7 @@ impl State {
         evictable
     }
 
-    /// What a thread has flushed is certain from here on.
+    /// Moves the words that a thread has flushed into the image.
     fn persist(&mut self, thread: u32) {
         let mut last: HashMap<u32, usize> = HashMap::new();
         for (position, note) in self.notes.iter().enumerate() {
@@ -252,7 +252,7 @@ impl State {
         self.guesses = guesses;
     }
 
-    /// What was stored and not flushed may be evicted now, and overwritten later.
+    /// Notes words that were stored and not flushed: they may be evicted now, and overwritten later.
     fn guess(&mut self, evictable: &[(u32, u64)]) {
         let room = GUESSES_MAX.saturating_sub(self.guesses);
         let guesses = evictable.iter().take(room);

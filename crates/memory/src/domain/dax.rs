@@ -5,8 +5,8 @@
 //! (eADR), and the user says so, the write-backs are left out; the fence stays, since stores must still become
 //! durable in order.
 //!
-//! - [`instruction`]: which instruction this processor has, and the instructions themselves
-//! - [`platform`]: what Linux knows of the platform's caches
+//! - [`instruction`]: flush instructions of this processor
+//! - [`platform`]: durability of the platform's caches, as Linux reports it
 //! - [`stream`]: large copies past the caches
 //! - [`counters`]: flushes and fences, counted without a locked instruction
 
@@ -29,14 +29,14 @@ use std::os::fd::BorrowedFd;
 
 pub(super) const LINE_BYTES: u64 = 64;
 
-/// Whether cache lines are written back on `dax`. Other domains do not ask.
+/// Policy of cache line write-backs on `dax`. Other domains ignore it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushChoice {
     /// Always: right on every platform.
     #[default]
     Always,
-    /// Not where the file's NVDIMM region says in sysfs that its persistence domain is `cpu_cache`. Only as good
-    /// as what firmware (or a hypervisor) tells Linux.
+    /// Not where the file's NVDIMM region reports in sysfs that its persistence domain is `cpu_cache`. Only
+    /// as good as what firmware (or a hypervisor) reports to Linux.
     AsPlatform,
     /// Never: the caches are known to be durable. On a machine where they are not, a power failure destroys the
     /// database.
@@ -45,14 +45,14 @@ pub enum FlushChoice {
 
 pub(crate) struct Dax {
     kind: DomainKind,
-    /// None: lines need no write-back.
+    /// Flush instruction; none if lines need no write-back.
     line_flush: Option<FlushInstruction>,
     lanes: Lanes,
     counters: Counters,
 }
 
 impl Dax {
-    /// The domain with the best instructions of this processor; none on processors we have no flush for.
+    /// Domain with the best instructions of this processor; none on processors without a known flush.
     pub(crate) fn detect(kind: DomainKind, choice: FlushChoice, file: BorrowedFd<'_>) -> Option<Dax> {
         let instruction = FlushInstruction::detect()?;
         let needed = match choice {

@@ -1,4 +1,4 @@
-//! Persistence domains: what a flush, a fence and a sync mean on the medium at hand.
+//! Persistence domains: the meaning of flush, fence and sync on each medium.
 
 pub(crate) mod crashing;
 pub(crate) mod dax;
@@ -19,7 +19,7 @@ use modelled::Modelled;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// Which domain to use when a pool is created or opened.
+/// Domain to use when a pool is created or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DomainChoice {
     /// `dax` if the file system can map persistent memory, else `journal`.
@@ -36,7 +36,7 @@ pub enum DomainChoice {
     Volatile,
 }
 
-/// The domain that a pool runs on.
+/// Domain of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainKind {
     /// Persistent memory: cache-line flushes and fences.
@@ -47,9 +47,9 @@ pub enum DomainKind {
     Journal,
     /// DRAM only.
     Volatile,
-    /// DRAM that is billed like a device; see [`crate::Pool::modelled`].
+    /// DRAM billed like a device; see [`crate::Pool::modelled`].
     Modelled,
-    /// The crash checker's.
+    /// Domain of the crash checker.
     Crashing,
 }
 
@@ -129,8 +129,8 @@ impl Domain {
         }
     }
 
-    /// Flushes the ranges, stores and flushes the writes, then carries out the updates so that a crash leaves all or
-    /// none of them.
+    /// Flushes the ranges, stores and flushes the writes, then carries out the updates so that a crash leaves
+    /// all or none of them.
     #[inline]
     pub(crate) fn publish(
         &self,
@@ -197,7 +197,7 @@ impl Domain {
     }
 }
 
-/// The writes cut where the words are not neighbours.
+/// Splits the writes where the words are not neighbours.
 pub(crate) fn runs(writes: &[(u64, u64)]) -> impl Iterator<Item = &[(u64, u64)]> {
     writes.chunk_by(|before, after| before.0 + 8 == after.0)
 }

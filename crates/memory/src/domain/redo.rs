@@ -1,5 +1,5 @@
-//! Redo lanes: how a publication of several words is made atomic where single words are all that the medium
-//! gives (`dax`, and `crashing`, which stands for it).
+//! Redo lanes: make a publication of several words atomic where the medium guarantees single words only
+//! (`dax`, and `crashing`, which simulates it).
 //!
 //! ```text
 //! lane word   what
@@ -8,7 +8,7 @@
 //! 2 + 2i      entry i: value
 //! ```
 //!
-//! 0. Fence: a lane that is whole commits its updates, so all that they make reachable comes before it.
+//! 0. Fence: a complete lane commits its updates, so everything that they make reachable comes before it.
 //! 1. Entries and word 0 are written and flushed; fence. The checksum makes a half-written lane idle.
 //! 2. The updates are carried out and flushed; fence.
 //! 3. Word 0 is cleared and flushed; fence. Without that last fence a later crash could replay old values over
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const _: () = assert!(8 + PUBLICATION_WORDS_MAX as u64 * 16 <= REDO_LANE_BYTES);
 const OFFSET_MASK: u64 = (1 << 56) - 1;
 
-/// Who uses which lane; DRAM only.
+/// Allocation of lanes to threads; DRAM only.
 #[derive(Default)]
 pub(crate) struct Lanes {
     locks: [Mutex<()>; REDO_LANES_COUNT],
@@ -90,7 +90,8 @@ fn clear_lane(mapping: &Mapping, offset: u64, domain: &Domain) {
     }
 }
 
-/// The lane is whole, so the order of its updates is free: a line with several of them is written back once.
+/// Carries the updates out. The lane is complete, so their order is free: a line with several of them is
+/// written back once.
 fn carry_out(mapping: &Mapping, updates: &[Update], domain: &Domain) {
     updates.iter().for_each(|update| update.apply(mapping));
     if intact("redo-updates-not-flushed") {
@@ -122,7 +123,7 @@ fn entry_crc(crc: u32, target: u64, value: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc, &target.to_le_bytes()), &value.to_le_bytes())
 }
 
-/// Finishes the publications that a crash interrupted. Returns how many there were.
+/// Finishes the publications that a crash interrupted. Returns their number.
 pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
     let mut finished = 0;
     for lane in 0..REDO_LANES_COUNT as u64 {
@@ -145,7 +146,7 @@ pub(crate) fn recover(mapping: &Mapping, domain: &Domain) -> usize {
     finished
 }
 
-/// The lane's updates, if it was written whole.
+/// Updates of the lane, if it is complete.
 fn read_lane(mapping: &Mapping, offset: u64) -> Option<Vec<Update>> {
     let head = mapping.words(offset, 1)[0].load(Ordering::Acquire);
     let count = (head & 0xFFFF_FFFF) as usize;

@@ -1,4 +1,4 @@
-//! Files of which one call fails, whichever it is: for tests that let every call of a history fail in turn.
+//! Files with one failing call: for tests in which every call of a history fails in turn.
 
 use super::files::{Files, OpenMode, RealFiles, StorageFile};
 use parking_lot::Mutex;
@@ -7,10 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a call was to do.
+/// Operation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOperation {
-    /// Open or make a file.
+    /// Open or create a file.
     Open,
     /// Read.
     Read,
@@ -18,23 +18,23 @@ pub enum FileOperation {
     Write,
     /// Make a file's content durable.
     Sync,
-    /// Make a file longer.
+    /// Extend a file.
     Allocate,
-    /// Give blocks of a file back.
+    /// Free blocks of a file.
     Release,
     /// Ask for a file's length.
     Length,
     /// Make a directory's names durable.
     SyncDirectory,
-    /// Give a file another name.
+    /// Rename a file.
     Rename,
     /// Remove a file.
     Remove,
-    /// Make a directory.
+    /// Create a directory.
     CreateDirectory,
 }
 
-/// How calls fail.
+/// Kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFailure {
     /// One call, with EIO.
@@ -56,7 +56,7 @@ struct Plan {
     failed: Option<(FileOperation, PathBuf)>,
 }
 
-/// Real files that count their calls and let one of them, or all from one on, fail. Clones share the count.
+/// Real files that count their calls; one of them, or all from one on, can fail. Clones share the count.
 #[derive(Clone, Default)]
 pub struct FailingFiles {
     plan: Arc<Mutex<Plan>>,
@@ -68,27 +68,27 @@ impl FailingFiles {
         FailingFiles::default()
     }
 
-    /// Lets the call with this number (from 1) fail.
+    /// Makes the call with this number (from 1) fail.
     pub fn fail(&self, call: u64, how: CallFailure) {
         self.plan.lock().fail_from = Some((call, how));
     }
 
-    /// Lets all calls succeed again.
+    /// Makes all calls succeed again.
     pub fn mend(&self) {
         self.plan.lock().fail_from = None;
     }
 
-    /// How many calls there were.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.plan.lock().calls
     }
 
-    /// The first call that failed.
+    /// First call that failed.
     pub fn failed(&self) -> Option<(FileOperation, PathBuf)> {
         self.plan.lock().failed.clone()
     }
 
-    /// Counts a call. The error with which it fails, and how.
+    /// Counts a call; an error with the kind of failure if it is to fail.
     fn count(&self, operation: FileOperation, path: &Path) -> Result<(), (io::Error, CallFailure)> {
         let plan = &mut *self.plan.lock();
         plan.calls += 1;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What goes wrong.
+/// Kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
@@ -27,7 +27,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Counts a call that the armed fault concerns, and fails it once the grace calls are used up.
+    /// Counts a call that the armed fault affects, and fails it once the grace calls are used up.
     fn check(&self, concerned: &[Fault]) -> io::Result<()> {
         let fault = self.fault.load(Ordering::SeqCst);
         if !concerned.iter().any(|f| *f as u8 == fault) {
@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-/// Real files with a fault that can be armed and lifted at any time. Clones share the fault.
+/// Real files with a fault that can be armed and disarmed at any time. Clones share the fault.
 #[derive(Clone)]
 pub struct FaultyFiles {
     plan: Arc<Plan>,
@@ -54,7 +54,7 @@ impl FaultyFiles {
         FaultyFiles { plan: Arc::new(Plan { fault: AtomicU8::new(0), calls_before: AtomicU64::new(0) }) }
     }
 
-    /// From now on, calls that the fault concerns fail, after `calls_before` more of them have passed.
+    /// Arms a fault: the calls that it affects fail, after `calls_before` more of them have passed.
     pub fn arm(&self, fault: Fault, calls_before: u64) {
         self.plan.calls_before.store(calls_before, Ordering::SeqCst);
         self.plan.fault.store(fault as u8, Ordering::SeqCst);

@@ -1,7 +1,7 @@
-//! Files as this floor needs them: positioned reads and writes, preallocation and data syncs.
+//! Files: positioned reads and writes, preallocation and data syncs.
 //!
-//! Direct files go past the page cache: what is read comes from the device, so a cache that kept what a failed
-//! sync did not bring there deceives nobody. Where a file system refuses, at the opening or at the first read or
+//! Direct files bypass the page cache: reads come from the device, so pages that a failed sync left in the
+//! cache are never returned. Where a file system refuses direct I/O, at the opening or at the first read or
 //! write, the same file is used through the page cache.
 
 use super::ring::FileRing;
@@ -16,85 +16,85 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How to open a file.
+/// Mode of opening a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Make it; it must not be there.
+    /// Create the file; it must not exist.
     Create,
-    /// It must be there.
+    /// Open the file; it must exist.
     Open,
-    /// As `Open`, but past the page cache where the file system can: offsets, lengths and buffers of reads and
-    /// writes must be multiples of 4,096.
+    /// As `Open`, but past the page cache where the file system allows it: offsets, lengths and buffers of
+    /// reads and writes must be multiples of 4,096.
     OpenDirect,
 }
 
-/// A file that is read and written at positions.
+/// File that is read and written at positions.
 pub trait StorageFile: Send + Sync {
-    /// Fills the buffer from the position; an end of file before that is an error.
+    /// Fills the buffer from the position; an earlier end of the file is an error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes the whole buffer at the position.
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes all of it, in any order and as many at once as the device takes. After an error any part may have
-    /// been written.
+    /// Writes all ranges, in any order and as many at once as the device takes. After an error any part may
+    /// have been written.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> io::Result<()> {
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(bytes, *offset))
     }
-    /// Fills all of the buffers, each from its position, in any order and as many at once as the device gives.
+    /// Fills all buffers, each from its position, in any order and as many at once as the device allows.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
         reads.iter_mut().try_for_each(|(offset, bytes)| self.read_at(bytes, *offset))
     }
-    /// Whether reads and writes go past the page cache.
+    /// Returns true if reads and writes go past the page cache.
     fn is_direct(&self) -> bool {
         false
     }
-    /// Says how [`StorageFile::write_many`] writes from now on, once. Files that write one by one have no use for it.
+    /// Sets the write settings of [`StorageFile::write_many`], once. Files that write one by one ignore them.
     fn set_writing(&self, how: Writing) {
         let _ = how;
     }
-    /// Whether [`StorageFile::write_many`] has many writes in flight.
+    /// Returns true if [`StorageFile::write_many`] has many writes in flight.
     fn writes_in_parallel(&self) -> bool {
         false
     }
-    /// Forgets what the page cache holds of the file and the device has, or should have: what is read next comes
-    /// from the device. As good as the system takes the advice; nothing to do for direct files.
+    /// Drops the file's pages from the page cache that the device has, or should have: later reads come from
+    /// the device. As far as the system follows the advice; nothing to do for direct files.
     fn forget_cached(&self) -> io::Result<()> {
         Ok(())
     }
-    /// Makes what was written durable (data, and the size).
+    /// Makes all writes durable (data, and the size).
     fn sync_data(&self) -> io::Result<()>;
-    /// Makes sure that the range has blocks on the disk; the file grows to its end, new bytes are zero.
+    /// Allocates the disk blocks of a range; the file grows to its end, new bytes are zero.
     fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()>;
-    /// Gives the blocks of a range back; it then reads as zeros, and the file stays as long. A file system
-    /// that cannot do that keeps them.
+    /// Frees the blocks of a range; it then reads as zeros, and the length stays. A file system without
+    /// support keeps them.
     fn release(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let _ = (offset, bytes);
         Ok(())
     }
-    /// The file's length.
+    /// Length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Tells whether a mapping of the descriptor shows what is written to the file.
+    /// Returns true if a mapping of the descriptor shows later writes to the file.
     fn is_what_is_mapped(&self) -> bool {
         true
     }
-    /// The descriptor, for mapping.
+    /// File descriptor, for mapping.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// Where files come from.
+/// File system.
 pub trait Files: Send + Sync {
-    /// Opens or makes a file.
+    /// Opens or creates a file.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>>;
     /// Makes the directory's entries durable.
     fn sync_directory(&self, dir: &Path) -> io::Result<()>;
-    /// Whether there is a file of this name.
+    /// Returns true if a file of this name exists.
     fn exists(&self, path: &Path) -> bool {
         path.exists()
     }
-    /// Gives a file another name; a file that had it is gone.
+    /// Renames a file; replaces a file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }
@@ -102,18 +102,18 @@ pub trait Files: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
     }
-    /// Makes a directory, and those above it that are missing.
+    /// Creates a directory, and missing ones above it.
     fn create_directory(&self, dir: &Path) -> io::Result<()> {
         std::fs::create_dir_all(dir)
     }
 }
 
-/// The operating system's files.
+/// Files of the operating system.
 #[derive(Debug, Clone, Copy)]
 pub struct RealFiles;
 
 impl RealFiles {
-    /// Opens a file that only is read; works on read-only media.
+    /// Opens a file for reading only; works on read-only media.
     pub fn open_to_read(&self, path: &Path) -> io::Result<Box<dyn StorageFile>> {
         Ok(Box::new(RealFile::new(File::open(path)?, false, || None)))
     }
@@ -143,7 +143,7 @@ impl Files for RealFiles {
 struct RealFile {
     file: File,
     direct: AtomicBool,
-    /// Made when it is first asked for; only for direct files, since a ring does not help the page cache.
+    /// Created on first use; only for direct files, since a ring does not help the page cache.
     ring: OnceLock<Option<Mutex<FileRing>>>,
     make_ring: fn() -> Option<FileRing>,
     writing: OnceLock<Writing>,
@@ -167,8 +167,8 @@ impl RealFile {
         self.ring.get_or_init(|| (self.make_ring)().map(Mutex::new)).as_ref()
     }
 
-    /// After a call that failed: whether it failed because it was direct, and is worth another try now, through
-    /// the page cache.
+    /// Returns true if a failed call should be repeated through the page cache, because it failed for being
+    /// direct.
     fn leaves_direct(&self, error: &io::Error) -> bool {
         if error.raw_os_error() != Some(libc::EINVAL) || !self.is_direct() {
             return false;
@@ -187,7 +187,7 @@ impl RealFile {
 }
 
 impl RealFile {
-    /// Makes the file as long as that, with written zeros. What it holds stays.
+    /// Extends the file to `end`, with written zeros. Its content stays.
     fn write_zeros(&self, end: u64) -> io::Result<()> {
         const STEP_BYTES: u64 = 64 << 10;
         let zeros = AlignedBuffer::new(STEP_BYTES as usize);
@@ -246,7 +246,7 @@ impl StorageFile for RealFile {
     }
 
     fn set_writing(&self, how: Writing) {
-        // The first one counts.
+        // The first call counts.
         let _ = self.writing.set(how);
     }
 
@@ -258,7 +258,7 @@ impl StorageFile for RealFile {
         if self.is_direct() {
             return Ok(());
         }
-        // What is dirty cannot be forgotten, and should not: it is newer than the device's.
+        // Dirty pages cannot be dropped, and should not: they are newer than the device's.
         self.file.sync_data()?;
         // SAFETY: advice on a descriptor that lives as long as `self`.
         match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -276,7 +276,7 @@ impl StorageFile for RealFile {
         // SAFETY: a plain system call on a descriptor that lives as long as `self`.
         match unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, bytes) } {
             0 => Ok(()),
-            // A file system without preallocation: blocks come with zeros that are written.
+            // A file system without preallocation: written zeros allocate the blocks.
             libc::EOPNOTSUPP | libc::ENOSYS => self.write_zeros((offset + bytes).cast_unsigned()),
             code => Err(io::Error::from_raw_os_error(code)),
         }
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Runs of one, two and 100 pages, the last longer than what goes out in one piece.
+    /// Writes and reads runs of one, two and 100 pages, the last longer than one write of the ring.
     fn write_and_read_back(file: &RealFile) {
         let mut buffer = AlignedBuffer::new(103 * 4096);
         for (page, bytes) in buffer.bytes_mut().chunks_mut(4096).enumerate() {
@@ -403,7 +403,7 @@ mod tests {
             eprintln!("skipped: this file system has no direct I/O");
             return;
         }
-        // An offset off the grid is what a direct file refuses with the same error.
+        // An unaligned offset is what a direct file refuses with the same error.
         file.write_at(b"hello", 3).unwrap();
         assert!(!file.is_direct());
         let mut read = [0; 5];

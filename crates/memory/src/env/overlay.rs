@@ -1,9 +1,9 @@
-//! Real files that are never changed: writes stay in memory and are forgotten.
+//! Real files that are never changed: writes stay in memory and are discarded.
 //!
-//! What looks a database over opens it through these: recovery runs as ever, sees its own writes, and leaves the
+//! Checks of a database open it through these: recovery runs as usual, sees its own writes, and leaves the
 //! files as they are. A mapping of such a file must be private and see no later writes; the pool's are.
 //!
-//! Memory: the blocks that were written.
+//! Memory: the written blocks.
 
 use super::files::{Files, OpenMode, RealFiles, StorageFile};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// What was written to one file.
+/// Writes to one file.
 #[derive(Default)]
 struct Written {
     blocks: BTreeMap<u64, Vec<u8>>,
@@ -28,7 +28,7 @@ struct State {
     removed: BTreeSet<PathBuf>,
 }
 
-/// Real files below, changes in memory above; see the [module](self). Clones share the changes.
+/// Real files with changes in memory on top; see the [module](self). Clones share the changes.
 #[derive(Clone, Default)]
 pub struct OverlayFiles {
     state: Arc<Mutex<State>>,
@@ -49,7 +49,7 @@ impl Files for OverlayFiles {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn StorageFile>> {
         let below = match (self.exists(path), mode) {
             (true, OpenMode::Create) => return Err(io::Error::from_raw_os_error(libc::EEXIST)),
-            // What is made here has nothing below it.
+            // A file created here has nothing below it.
             (false, OpenMode::Create) => Path::new("/dev/null"),
             (true, _) if !path.exists() => Path::new("/dev/null"),
             (true, _) => path,
@@ -98,7 +98,7 @@ struct OverlayFile {
 }
 
 impl OverlayFile {
-    /// A block as it would be on the file.
+    /// Content of a block with the changes applied.
     fn block(&self, written: &Written, block: u64) -> io::Result<Vec<u8>> {
         if let Some(bytes) = written.blocks.get(&block) {
             return Ok(bytes.clone());

@@ -1,8 +1,9 @@
 //! Many reads or writes in flight at once, through io_uring where the kernel has it.
 //!
-//! Measured on pages of a checkpoint, direct I/O with 64 in flight writes scattered pages several times as fast as
-//! one by one, and takes none of the copying that the page cache costs. A single write with its sync is not
-//! faster than two plain calls, so commits do not come here. Opening a journal reads the heads of its slots so.
+//! Measured on pages of a checkpoint, direct I/O with 64 in flight writes scattered pages several times as
+//! fast as one by one, and needs none of the copying that the page cache costs. A single write with its sync
+//! is not faster than two plain calls, so commits do not use it. Opening a journal reads the heads of its
+//! slots this way.
 //!
 //! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring; then
 //! there is none, and callers use plain calls.
@@ -13,18 +14,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads or writes in flight at once.
+/// Maximum number of reads or writes in flight.
 const IN_FLIGHT_MAX: usize = Writing::AT_ONCE_MAX;
-/// The longest single read: long runs are cut, so that they come in side by side too.
+/// Maximum bytes of a single read: long runs are split, so that their parts are read in parallel.
 const BYTES_MAX: usize = 256 << 10;
 
-/// A ring for reads and writes.
+/// Ring of reads and writes.
 pub(super) struct FileRing {
     ring: IoUring,
     broken: bool,
 }
 
-/// What is to be read or written at an offset of the file.
+/// Read or write at an offset of the file.
 struct Pending<'b> {
     offset: u64,
     bytes: Bytes<'b>,
@@ -43,7 +44,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// What is left when so many are done.
+    /// Remainder after `done` bytes.
     fn after(self, done: usize) -> Self {
         match self {
             Bytes::Written(bytes) => Bytes::Written(&bytes[done..]),
@@ -53,7 +54,7 @@ impl Bytes<'_> {
 }
 
 impl FileRing {
-    /// A ring, if the kernel gives one that can read and write.
+    /// Creates a ring, if the kernel supports one that can read and write.
     pub(super) fn detect() -> Option<FileRing> {
         let ring = IoUring::new(IN_FLIGHT_MAX as u32).ok()?;
         let mut probe = io_uring::register::Probe::new();
@@ -62,8 +63,8 @@ impl FileRing {
         can.then_some(FileRing { ring, broken: false })
     }
 
-    /// Writes all of it, in any order, long runs cut into pieces that go out side by side. Not durable yet. After an
-    /// error any part may have been written; nothing is in flight any more.
+    /// Writes all ranges, in any order, long runs split into pieces that are written in parallel. Not durable
+    /// yet. After an error any part may have been written; nothing is in flight any more.
     pub(super) fn write_all(
         &mut self,
         file: BorrowedFd<'_>,
@@ -78,8 +79,8 @@ impl FileRing {
         self.do_all(file, waiting, how.at_once)
     }
 
-    /// Fills all of them, in any order; an end of file before that is an error. Nothing is in flight any more when it
-    /// returns.
+    /// Fills all buffers, in any order; an earlier end of the file is an error. Nothing is in flight any more
+    /// when it returns.
     pub(super) fn read_all(
         &mut self,
         file: BorrowedFd<'_>,
@@ -124,7 +125,7 @@ impl FileRing {
         }
     }
 
-    /// Hands them over as long as there is room.
+    /// Submits pending operations as long as there is room.
     fn push<'b>(
         &mut self,
         file: BorrowedFd<'_>,
@@ -153,8 +154,8 @@ impl FileRing {
         }
     }
 
-    /// Waits for a completion. What is in flight uses the caller's memory, so this never gives up: a kernel that
-    /// refuses to wait is asked again, and the ring is not used any more afterwards.
+    /// Waits for a completion. Operations in flight use the caller's memory, so this never gives up: a kernel
+    /// that refuses to wait is asked again, and the ring is not used any more afterwards.
     fn wait(&mut self, failure: &mut Option<io::Error>) {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
@@ -168,7 +169,7 @@ impl FileRing {
     }
 }
 
-/// What a completion means: the rest of a short one waits again.
+/// Handles a completion: the rest of a short one is queued again.
 fn note<'b>(result: i32, done: Pending<'b>, waiting: &mut VecDeque<Pending<'b>>) -> io::Result<()> {
     match result {
         code if code == -libc::EAGAIN || code == -libc::EINTR => waiting.push_front(done),

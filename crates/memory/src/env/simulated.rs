@@ -1,13 +1,13 @@
-//! Files in memory that remember how they came to be.
+//! Files in memory that record their changes.
 //!
-//! A [`SimulatedFiles`] behaves like a file system and writes down every call that changes something, in the order in
-//! which it took effect. From that record [`crate::power_failure`] computes what a power failure could have left
-//! at any moment, and loads such a state back to be opened.
+//! A [`SimulatedFiles`] behaves like a file system and records every call that changes something, in the
+//! order in which it took effect. From that record [`crate::power_failure`] computes the states that a power
+//! failure could have left at any point, and loads such a state back to be opened.
 //!
 //! - A file's content is in memory. Only a file that is mapped gets a memory file of the system behind it, which
 //!   follows every later write.
 //! - The directory is flat and must exist for real: the database's lock file is always a real one.
-//! - Memory: all files, and all that was ever written while recording.
+//! - Memory: all files, and all bytes written while recording.
 
 use super::files::{Files, OpenMode, StorageFile};
 use parking_lot::Mutex;
@@ -20,65 +20,65 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// A call that changed something. Files are numbered in the order in which they were made.
+/// Call that changed something. Files are numbered in the order of their creation.
 #[derive(Debug, Clone)]
 pub enum FileEvent {
-    /// A file was made, empty.
+    /// Creation of an empty file.
     Created {
         /// The file.
         file: usize,
-        /// Its name.
+        /// Name of the file.
         path: PathBuf,
     },
-    /// Bytes were written.
+    /// Write.
     Wrote {
         /// The file.
         file: usize,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// The bytes.
+        /// Written bytes.
         bytes: Arc<[u8]>,
     },
-    /// The file was made at least this long.
+    /// Extension of a file to at least a length.
     Allocated {
         /// The file.
         file: usize,
-        /// Its length then.
+        /// Length afterwards.
         end: u64,
     },
-    /// A range reads as zeros from now on; its blocks were given back.
+    /// Release of the blocks of a range, which reads as zeros from now on.
     Released {
         /// The file.
         file: usize,
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// How long.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// All that was written to the file before is durable.
+    /// Sync: all earlier writes to the file are durable.
     Synced {
         /// The file.
         file: usize,
     },
-    /// A name went to another file.
+    /// Rename.
     Renamed {
-        /// The old name.
+        /// Old name.
         from: PathBuf,
-        /// The new name.
+        /// New name.
         to: PathBuf,
     },
-    /// A name is gone.
+    /// Removal of a name.
     Removed {
         /// The name.
         path: PathBuf,
     },
-    /// The directory's names are durable.
+    /// Sync of the directory: all names are durable.
     DirectorySynced,
-    /// What the history says of itself; see [`SimulatedFiles::note`].
+    /// Note of the history; see [`SimulatedFiles::note`].
     Noted {
-        /// Any number: what was begun, or what was acknowledged as durable.
+        /// Number of an operation that was begun, or acknowledged as durable.
         value: u64,
-        /// Whether it was acknowledged.
+        /// True if it was acknowledged.
         acknowledged: bool,
     },
 }
@@ -91,7 +91,7 @@ struct State {
     files: Vec<Content>,
     names: BTreeMap<PathBuf, usize>,
     events: Option<Vec<FileEvent>>,
-    /// Contents are kept as they were at their last sync, too.
+    /// True if contents are kept as of their last sync, too.
     keeps_synced: bool,
 }
 
@@ -147,7 +147,7 @@ pub struct SimulatedFiles {
 }
 
 impl SimulatedFiles {
-    /// No files yet, nothing is recorded.
+    /// Empty file system; nothing is recorded.
     pub fn new() -> SimulatedFiles {
         SimulatedFiles::default()
     }
@@ -162,13 +162,13 @@ impl SimulatedFiles {
         self.state.lock().events.take().unwrap_or_default()
     }
 
-    /// Puts a number into the record: what the history has begun, or (`acknowledged`) what it was told is
-    /// durable.
+    /// Records a number: an operation that the history has begun, or (`acknowledged`) that was acknowledged
+    /// to it as durable.
     pub fn note(&self, value: u64, acknowledged: bool) {
         push(&mut self.state.lock(), || FileEvent::Noted { value, acknowledged });
     }
 
-    /// How many calls are recorded so far.
+    /// Number of calls recorded so far.
     pub fn recorded(&self) -> usize {
         self.state.lock().events.as_ref().map_or(0, Vec::len)
     }
@@ -179,21 +179,22 @@ impl SimulatedFiles {
         state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].bytes.clone())).collect()
     }
 
-    /// From now on [`SimulatedFiles::synced_image`] can be asked for. What is there now counts as synced.
+    /// Enables [`SimulatedFiles::synced_image`]. The present content counts as synced.
     pub fn keep_synced(&self) {
         let state = &mut *self.state.lock();
         state.keeps_synced = true;
         state.files.iter_mut().for_each(|content| content.synced.clone_from(&content.bytes));
     }
 
-    /// The present names, with contents as of their last sync: the least that a power failure leaves, if names are durable.
+    /// Present names, with contents as of their last sync: the least that a power failure leaves, if names
+    /// are durable.
     pub fn synced_image(&self) -> FilesImage {
         let state = self.state.lock();
         assert!(state.keeps_synced, "nobody asked to keep what is synced");
         state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].synced.clone())).collect()
     }
 
-    /// Makes the files equal to an image. Nobody may have one of them open.
+    /// Makes the files equal to an image. None of them may be open.
     pub fn load(&self, image: &FilesImage) -> io::Result<()> {
         let state = &mut *self.state.lock();
         state.names.retain(|path, _| image.contains_key(path));
@@ -212,7 +213,7 @@ impl SimulatedFiles {
         Ok(())
     }
 
-    /// The numbers of the files in the record, by name.
+    /// Numbers of the files in the record, by name.
     pub fn file_numbers(&self) -> BTreeMap<PathBuf, usize> {
         self.state.lock().names.clone()
     }
@@ -343,7 +344,7 @@ fn memory_file(content: &[u8]) -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call above made the descriptor, and nobody else has it.
+    // SAFETY: the call above made the descriptor, and nothing else owns it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     file.set_len(content.len() as u64)?;
     // Pages of zeros stay holes.

@@ -3,15 +3,15 @@
 /// A deliberate bug.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
-    /// What [`active`](super::active) calls it.
+    /// Name in [`active`](super::active).
     pub name: &'static str,
-    /// The file in which it is.
+    /// File that contains it.
     pub place: &'static str,
-    /// What a crash then does.
+    /// Effect on a crash.
     pub breaks: &'static str,
-    /// The kind of published bug that it resembles.
+    /// Kind of published bug that it resembles.
     pub resembles: &'static str,
-    /// Which test shows that it is caught.
+    /// Tests that catch it.
     pub caught_by: CaughtBy,
 }
 
@@ -24,7 +24,7 @@ pub enum CaughtBy {
     Machine,
     /// Simulated files: the journal's own tests.
     Files,
-    /// Pages that are given back beside stores and checkpoints: `journal/residency/tests.rs`.
+    /// Eviction beside stores and checkpoints: `journal/residency/tests.rs`.
     Residency,
     /// Histories of the generic tree: `crates/structures/tests/btree/bugs.rs`.
     Trees,
@@ -49,7 +49,7 @@ impl Mutant {
     }
 }
 
-/// Every deliberate bug of the workspace, floor by floor.
+/// Every deliberate bug of the workspace, by crate.
 #[rustfmt::skip]
 pub const CATALOGUE: &[Mutant] = &[
     mutant(

@@ -1,4 +1,4 @@
-//! The system calls: pinning threads and placing memory.
+//! System calls that pin threads and place memory.
 
 use super::Topology;
 use crate::error::{Error, Result};
@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// Processors that a mask of the C library can name.
+/// Number of processors that a mask of the C library can name.
 const CPUS_MAX: usize = libc::CPU_SETSIZE as usize;
-/// Nodes that our masks can name: what Linux is built for at most.
+/// Number of nodes that our masks can name: the maximum of Linux.
 const NODES_MAX: usize = 1024;
 /// Moves pages that only this process uses (`linux/mempolicy.h`; the C library has it in `numaif.h` only).
 const MPOL_MF_MOVE: libc::c_long = 2;
@@ -17,7 +17,7 @@ fn failed(call: &'static str, error: &io::Error) -> Error {
     Error::io(call, Path::new("this thread"), error)
 }
 
-/// The processors that this thread may run on, growing.
+/// Processors that this thread may run on, ascending.
 pub fn allowed_cpus() -> Result<Vec<usize>> {
     // SAFETY: an all-zero mask is an empty mask.
     let mut mask: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -30,7 +30,7 @@ pub fn allowed_cpus() -> Result<Vec<usize>> {
     Ok((0..CPUS_MAX).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &mask) }).collect())
 }
 
-/// Keeps this thread on the processors. Threads that it starts later inherit that.
+/// Pins this thread to the processors. Threads that it starts later inherit that.
 pub fn pin_thread(cpus: &[usize]) -> Result<()> {
     if cpus.is_empty() || cpus.iter().any(|cpu| *cpu >= CPUS_MAX) {
         return Err(Error::Invalid(format!(
@@ -50,7 +50,7 @@ pub fn pin_thread(cpus: &[usize]) -> Result<()> {
     }
 }
 
-/// A mask with one node, for the kernel.
+/// Mask with one node, for the kernel.
 fn node_mask(node: usize) -> Result<[u64; NODES_MAX / 64]> {
     if node >= NODES_MAX {
         return Err(Error::Invalid(format!("memory node {node}; the highest is {}", NODES_MAX - 1)));
@@ -60,8 +60,8 @@ fn node_mask(node: usize) -> Result<[u64; NODES_MAX / 64]> {
     Ok(mask)
 }
 
-/// What this thread touches first from now on comes from the node as long as that has memory. Does nothing on a machine
-/// with one node.
+/// Makes this thread's first touches allocate memory from the node, as long as that has memory. Does nothing
+/// on a machine with one node.
 pub fn prefer_node(topology: &Topology, node: usize) -> Result<()> {
     if topology.nodes().len() < 2 {
         return Ok(());
@@ -85,7 +85,7 @@ pub(super) fn prefer(node: usize) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(failed("set the memory node of", &io::Error::last_os_error())) }
 }
 
-/// Tells if a memory policy was chosen for this thread, by itself or by whoever started the process.
+/// Returns true if a memory policy was set for this thread, by itself or at the start of the process.
 pub(super) fn prefers_some_node() -> Result<bool> {
     let mut mode: libc::c_int = 0;
     let (nowhere, flags): (*mut u64, libc::c_long) = (std::ptr::null_mut(), 0);
@@ -98,8 +98,8 @@ pub(super) fn prefers_some_node() -> Result<bool> {
     }
 }
 
-/// Puts the whole pages of a range on the node; pages that are elsewhere move. Does nothing on a machine with one
-/// node. Not for mapped persistent memory or files: where those lie, the file system decided.
+/// Places the complete pages of a range on the node; pages that are elsewhere move. Does nothing on a machine
+/// with one node. Not for mapped persistent memory or files, whose place the file system has determined.
 pub fn bind_near(topology: &Topology, words: &[AtomicU64], node: usize) -> Result<()> {
     if topology.nodes().len() < 2 {
         return Ok(());

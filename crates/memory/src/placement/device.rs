@@ -1,34 +1,34 @@
-//! The memory node that is near a device, as `/sys` tells it.
+//! Memory node near a device, as `/sys` reports it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Devices may stand on others: a volume on a mirror on partitions. This many storeys are looked through.
+/// Maximum depth of stacked devices that is searched, e.g. a volume on a mirror on partitions.
 const STOREYS_MAX: usize = 8;
 
-/// The node that is near the device of the file system that holds a path. None if the kernel does not tell: in
-/// virtual machines, on file systems without a device of their own (tmpfs, btrfs, overlayfs, NFS), where `/sys` is
-/// hidden, and for a volume over devices of several nodes. Cost: a few small files of `/sys`.
+/// Node near the device of the file system that holds a path. None if the kernel does not report it: in
+/// virtual machines, on file systems without a device of their own (tmpfs, btrfs, overlayfs, NFS), where
+/// `/sys` is hidden, and for a volume over devices of several nodes. Cost: a few small files of `/sys`.
 pub fn node_of_device(path: &Path) -> Option<usize> {
     let device = fs::metadata(path).ok()?.dev();
     node_in_sysfs(Path::new("/sys"), libc::major(device), libc::minor(device))
 }
 
-/// The node of a block device in a tree like `/sys`.
+/// Node of a block device in a tree like `/sys`.
 fn node_in_sysfs(root: &Path, major: u32, minor: u32) -> Option<usize> {
     let root = root.canonicalize().ok()?;
     node_of_directory(&root, &root.join(format!("dev/block/{major}:{minor}")), STOREYS_MAX)
 }
 
-/// The node of a device's directory: its own or the nearest one above that has one, else what all those under it
-/// agree on.
+/// Node of a device's directory: its own or the nearest ancestor's, else the one on which all devices under
+/// it agree.
 fn node_of_directory(root: &Path, device: &Path, storeys: usize) -> Option<usize> {
     let storeys = storeys.checked_sub(1)?;
     let device = device.canonicalize().ok()?;
     for directory in device.ancestors().take_while(|directory| directory.starts_with(root.join("devices"))) {
         let told = fs::read_to_string(directory.join("numa_node")).ok();
-        // It is -1 where the firmware said nothing.
+        // It is -1 where the firmware did not report it.
         if let Some(node) = told.and_then(|text| text.trim().parse().ok()) {
             return Some(node);
         }
@@ -48,7 +48,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
 
-    /// A tree with devices, each a path below `devices`, with its numbers.
+    /// Creates a tree with devices, each a path below `devices`, with its numbers.
     fn sysfs(devices: &[(&str, &str)]) -> TempDir {
         let root = TempDir::new().unwrap();
         fs::create_dir_all(root.path().join("dev/block")).unwrap();

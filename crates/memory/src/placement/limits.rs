@@ -1,27 +1,27 @@
-//! What a medium gains from, read off its curves.
+//! Limits of a medium, derived from its bandwidth curves.
 
 use crate::profile::{Direction, Pattern, Profile};
 
 /// Limits of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Writing threads that suffice for the full bandwidth.
+    /// Number of writing threads that suffice for the full bandwidth.
     pub writers_min: usize,
-    /// Writing threads beyond which it falls.
+    /// Number of writing threads beyond which it falls.
     pub writers_max: usize,
-    /// The piece that brings the full bandwidth.
+    /// Bytes of an access that reaches the full bandwidth.
     pub access_bytes: usize,
-    /// The smallest piece that costs no more than itself: the device's block.
+    /// Bytes of the smallest access without amplification: the device's block.
     pub small_access_bytes: usize,
-    /// Whether reading and writing at once harms both by more than half.
+    /// True if reading and writing at once reduces both by more than half.
     pub serializes_mixed: bool,
 }
 
-/// As good as the best, within what measurements scatter.
+/// Share of the best bandwidth that counts as equal, within the scatter of measurements.
 pub(super) const NEARLY: f64 = 0.95;
 
 impl Limits {
-    /// The limits that follow from a profile's curves.
+    /// Derives the limits from a profile's curves.
     ///
     /// The access size is the smallest that reaches the highest bandwidth of threads that write in turn (grouped: the
     /// harder case). Writers are those counts that reach the highest individual bandwidth at that size and keep it

@@ -1,4 +1,4 @@
-//! Where threads run, where memory lies, how many may write and in what pieces: one place to ask.
+//! Placement policy: where threads run and memory lies, the number of writers, and the size of accesses.
 //!
 //! The bandwidth paper (section 7) ends in seven best practices; each is a call here:
 //!
@@ -41,7 +41,7 @@ use crate::error::Result;
 use crate::profile::Profile;
 use std::ops::Range;
 
-/// What a machine and a medium suggest.
+/// Placement policy of a machine and a medium.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     topology: Topology,
@@ -49,73 +49,74 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy of a machine and a medium.
+    /// Policy of a machine and a medium.
     pub fn new(topology: Topology, limits: Limits) -> Policy {
         Policy { topology, limits }
     }
 
-    /// The policy of this machine, as far as this process may use it.
+    /// Policy of this machine, restricted to the processors of this process.
     pub fn of_this_machine(profile: &Profile) -> Result<Policy> {
         let topology = Topology::read()?.restricted_to(&allowed_cpus()?);
         Ok(Policy::new(topology, Limits::of(profile)))
     }
 
-    /// What it was made from.
+    /// Topology of the machine.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Socket numbers, growing: data belongs on all of them in equal parts.
+    /// Socket numbers, ascending: data belongs on all of them in equal parts.
     pub fn sockets(&self) -> Vec<usize> {
         self.topology.sockets()
     }
 
-    /// The processors of a socket in the order in which workers should take them: a physical core each first,
+    /// Processors of a socket in the order in which workers should take them: a physical core each first,
     /// then their hyperthreads.
     pub fn cpus_of_socket(&self, socket: usize) -> Vec<usize> {
         self.topology.cpus_of_socket(socket)
     }
 
-    /// Threads that may write at once on a socket's memory: what the medium gains from, and no more than there are
-    /// cores.
+    /// Number of threads that may write at once to a socket's memory: the medium's limit, and at most the
+    /// number of cores.
     pub fn writers_per_socket(&self, socket: usize) -> usize {
         self.limits.writers_max.min(self.topology.cores_of_socket(socket)).max(1)
     }
 
-    /// Threads that should read at once on a socket's memory: all cores, without hyperthreads.
+    /// Number of threads that should read at once from a socket's memory: all cores, without hyperthreads.
     pub fn readers_per_socket(&self, socket: usize) -> usize {
         self.topology.cores_of_socket(socket).max(1)
     }
 
-    /// Bytes to read and write in one piece where there is much.
+    /// Bytes to read and write in one access of a large transfer.
     pub fn access_bytes(&self) -> usize {
         self.limits.access_bytes
     }
 
-    /// The smallest piece that costs no more than itself.
+    /// Bytes of the smallest access without amplification.
     pub fn small_access_bytes(&self) -> usize {
         self.limits.small_access_bytes
     }
 
-    /// Whether large reads and large writes should take turns.
+    /// Returns true if large reads and large writes should take turns.
     pub fn serializes_mixed(&self) -> bool {
         self.limits.serializes_mixed
     }
 
-    /// The node whose memory a worker should use: workers are dealt out over the sockets in turn.
+    /// Node whose memory a worker should use: workers are assigned to the sockets in turn.
     pub fn node_of_worker(&self, worker: usize) -> usize {
         let cpu = self.cpu_of_worker(worker);
         self.topology.cpus().iter().find(|other| other.id == cpu).map_or(0, |cpu| cpu.node)
     }
 
-    /// The processor for a worker: sockets in turn, on each a core of its own as long as there are any.
+    /// Processor of a worker: sockets in turn, on each a core of its own as long as there are any.
     pub fn cpu_of_worker(&self, worker: usize) -> usize {
         let sockets = self.sockets();
         let cpus = self.cpus_of_socket(sockets[worker % sockets.len()]);
         cpus[worker / sockets.len() % cpus.len()]
     }
 
-    /// Cuts `bytes` into one region for each worker, at multiples of the access size (the last may be shorter).
+    /// Splits `bytes` into one region for each worker, at multiples of the access size (the last may be
+    /// shorter).
     pub fn regions(&self, bytes: u64, workers: usize) -> Vec<Range<u64>> {
         let access_bytes = self.limits.access_bytes as u64;
         let each = bytes.div_ceil(workers.max(1) as u64).next_multiple_of(access_bytes);

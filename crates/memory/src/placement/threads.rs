@@ -4,7 +4,8 @@ use super::affinity::{prefer, prefers_some_node};
 use super::{Topology, allowed_cpus, node_of_device, parse_cpu_list, pin_thread};
 use std::path::Path;
 
-/// The processors that background threads run on, and the memory node that they use: those near the device of a pool.
+/// Processors that background threads run on, and the memory node that they use: those near the device of a
+/// pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadPlacement {
     node: usize,
@@ -12,9 +13,9 @@ pub struct ThreadPlacement {
 }
 
 impl ThreadPlacement {
-    /// Where threads are near the device of the file system that holds a path, on this machine. None where it makes
-    /// no difference or is not known: on a machine with one node, if the kernel does not tell the device's node, and
-    /// if this process may use none of its processors.
+    /// Placement near the device of the file system that holds a path, on this machine. None where it makes
+    /// no difference or is not known: on a machine with one node, if the kernel does not report the device's
+    /// node, and if this process may use none of its processors.
     pub fn near_device(path: &Path) -> Option<ThreadPlacement> {
         if !has_several_nodes() {
             return None;
@@ -30,7 +31,7 @@ impl ThreadPlacement {
         }
     }
 
-    /// Where threads are near a node, on a machine of which these processors may be used.
+    /// Placement near a node, on a machine of which these processors may be used.
     pub fn near_node(topology: &Topology, allowed: &[usize], node: usize) -> Option<ThreadPlacement> {
         if topology.nodes().len() < 2 {
             return None;
@@ -45,13 +46,13 @@ impl ThreadPlacement {
         self.node
     }
 
-    /// Its processors, as far as this process may use them; at least one.
+    /// Processors of the node that this process may use; at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
     }
 
-    /// Puts this thread there. What the system forbids (containers may) is left as it is: threads work anywhere. A
-    /// memory policy that somebody chose for the process (`numactl`) stays.
+    /// Places this thread. Settings that the system forbids (containers may) are left as they are: threads
+    /// work anywhere. A memory policy that was set for the process (`numactl`) stays.
     pub fn apply(&self) {
         if let Err(error) = pin_thread(&self.cpus) {
             tracing::debug!(%error, "a background thread runs anywhere");
@@ -64,7 +65,7 @@ impl ThreadPlacement {
     }
 }
 
-/// Tells if the machine has more than one node; a look at one small file.
+/// Returns true if the machine has more than one node; reads one small file.
 fn has_several_nodes() -> bool {
     let online = std::fs::read_to_string("/sys/devices/system/node/online");
     online.ok().and_then(|text| parse_cpu_list(&text)).is_some_and(|nodes| nodes.len() > 1)
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_be_put_anywhere_works_on() {
-        // No machine has these processors at hand: the system refuses the call as a container would.
+        // No machine has these processors: the system refuses the call as a container would.
         let place = ThreadPlacement { node: 1023, cpus: vec![1023] };
         let allowed = allowed_cpus().unwrap();
         if !allowed.contains(&1023) {

@@ -1,18 +1,18 @@
-//! Processors, sockets and memory nodes, as `/sys/devices/system` tells them.
+//! Processors, sockets and memory nodes, as `/sys/devices/system` reports them.
 
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// A processor that the scheduler knows (a hyperthread, where there are any).
+/// Processor of the scheduler (a hyperthread, where there are any).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// Its number.
     pub id: usize,
-    /// The memory node that is near.
+    /// Near memory node.
     pub node: usize,
-    /// The socket it is in.
+    /// Socket.
     pub socket: usize,
-    /// The lowest number among the hyperthreads of its core.
+    /// Lowest number among the hyperthreads of its core.
     pub core: usize,
 }
 
@@ -21,22 +21,23 @@ pub struct Cpu {
 pub struct Node {
     /// Its number.
     pub id: usize,
-    /// Its processors, growing; none for memory without processors (CXL, persistent memory as system memory).
+    /// Processors of the node, ascending; none for memory without processors (CXL, persistent memory as
+    /// system memory).
     pub cpus: Vec<usize>,
-    /// Distance to each node, in the order of the nodes; 10 is near. Empty where it is not told.
+    /// Distance to each node, in the order of the nodes; 10 is near. Empty where it is not reported.
     pub distances: Vec<u64>,
 }
 
-/// The machine.
+/// Topology of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
     nodes: Vec<Node>,
 }
 
-/// Reads a list such as `0-3,8,10-11`. None if it is no such list.
+/// Parses a list such as `0-3,8,10-11`. None if it is not such a list.
 pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
-    /// More than any machine has; keeps a damaged list from taking memory.
+    /// Upper limit beyond any machine; keeps a damaged list from taking memory.
     const CPUS_MAX: usize = 1 << 16;
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -52,7 +53,7 @@ pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Writes growing numbers as [`parse_cpu_list`] reads them: `0-3,8`.
+/// Formats ascending numbers as [`parse_cpu_list`] reads them: `0-3,8`.
 pub fn format_cpu_list(cpus: &[usize]) -> String {
     let ranges = cpus.chunk_by(|cpu, next| cpu + 1 == *next).map(|range| match range {
         [only] => only.to_string(),
@@ -77,13 +78,13 @@ fn read_list(path: &Path) -> Result<Option<Vec<usize>>> {
 }
 
 impl Topology {
-    /// This machine.
+    /// Topology of this machine.
     pub fn read() -> Result<Topology> {
         Topology::from_sysfs(Path::new("/sys/devices/system"))
     }
 
-    /// The machine that a tree like `/sys/devices/system` describes. A kernel without nodes, or a container that hides
-    /// them, has one node with all processors.
+    /// Topology of the machine that a tree like `/sys/devices/system` describes. A kernel without nodes, or a
+    /// container that hides them, has one node with all processors.
     pub fn from_sysfs(root: &Path) -> Result<Topology> {
         let online = match read_list(&root.join("cpu/online"))? {
             Some(online) if !online.is_empty() => online,
@@ -104,7 +105,7 @@ impl Topology {
         for id in online {
             let dir = root.join(format!("cpu/cpu{id}/topology"));
             let node = nodes.iter().find(|node| node.cpus.contains(&id)).map_or(nodes[0].id, |node| node.id);
-            // Virtual machines may say -1, or nothing: then a node is taken for a socket.
+            // Virtual machines may report -1, or nothing: then a node is taken for a socket.
             let socket = read(&dir.join("physical_package_id"))?.and_then(|text| text.parse().ok());
             let siblings = read_list(&dir.join("thread_siblings_list"))?.unwrap_or_default();
             let core = siblings.first().copied().unwrap_or(id);
@@ -113,7 +114,7 @@ impl Topology {
         Ok(Topology { cpus, nodes })
     }
 
-    /// Without the processors that are not in the list. A list that leaves none changes nothing.
+    /// Topology without the processors that are not in the list. A list that leaves none changes nothing.
     pub fn restricted_to(mut self, allowed: &[usize]) -> Topology {
         if self.cpus.iter().any(|cpu| allowed.contains(&cpu.id)) {
             self.cpus.retain(|cpu| allowed.contains(&cpu.id));
@@ -131,7 +132,7 @@ impl Topology {
         &self.nodes
     }
 
-    /// Socket numbers, growing.
+    /// Socket numbers, ascending.
     pub fn sockets(&self) -> Vec<usize> {
         let mut sockets: Vec<usize> = self.cpus.iter().map(|cpu| cpu.socket).collect();
         sockets.sort_unstable();
@@ -139,7 +140,7 @@ impl Topology {
         sockets
     }
 
-    /// How many physical cores a socket has.
+    /// Number of physical cores of a socket.
     pub fn cores_of_socket(&self, socket: usize) -> usize {
         let mut cores: Vec<usize> =
             self.cpus.iter().filter(|cpu| cpu.socket == socket).map(|cpu| cpu.core).collect();
@@ -148,7 +149,7 @@ impl Topology {
         cores.len()
     }
 
-    /// The processors of a socket: one of each core, then the second ones, and so on.
+    /// Processors of a socket: one of each core, then the second ones, and so on.
     pub fn cpus_of_socket(&self, socket: usize) -> Vec<usize> {
         let of_socket: Vec<&Cpu> = self.cpus.iter().filter(|cpu| cpu.socket == socket).collect();
         let mut ranked: Vec<(usize, usize)> = of_socket
@@ -162,7 +163,7 @@ impl Topology {
         ranked.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Distance between two nodes; 10 is near. None where the machine does not tell.
+    /// Distance between two nodes; 10 is near. None where the machine does not report it.
     pub fn distance(&self, from: usize, to: usize) -> Option<u64> {
         let to = self.nodes.iter().position(|node| node.id == to)?;
         self.nodes.iter().find(|node| node.id == from)?.distances.get(to).copied()

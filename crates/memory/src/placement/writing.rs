@@ -1,23 +1,23 @@
-//! Lengths and numbers of writes that a disk gains from when checkpoints write much to it.
+//! Write settings of checkpoints: sizes and numbers of writes that suit a disk.
 
 use super::limits::NEARLY;
 use crate::error::{Error, Result};
 use crate::profile::{Direction, Pattern, Profile};
 
-/// The smallest transfer of a medium that is a disk; memory moves cache lines.
+/// Smallest transfer of a medium that is a disk; memory moves cache lines.
 const DISK_TRANSFER_BYTES_MIN: u64 = 512;
 
-/// Share of the best bandwidth from which on a measurement tells no loss for sure.
+/// Share of the best bandwidth from which on a measurement shows no certain loss.
 const HOLDS: f64 = 0.8;
 
-/// Bytes that go to a disk in one write, and writes at once.
+/// Write settings: bytes of one write, and number of writes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writing {
-    /// The longest single write.
+    /// Maximum bytes of a single write.
     pub piece_bytes: usize,
-    /// Writes in flight at once, where the system can have several (io_uring).
+    /// Number of writes in flight at once, where the system supports several (io_uring).
     pub at_once: usize,
-    /// True if a profile says so; else it is what suits most drives.
+    /// True if derived from a profile; else these are the defaults.
     pub is_calibrated: bool,
 }
 
@@ -25,17 +25,17 @@ impl Writing {
     /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and there
     /// are none larger than a batch of a checkpoint.
     pub const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
-    /// Most writes in flight at once.
+    /// Maximum number of writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;
 
-    /// Values that suit most drives: pieces of 256 KiB, 64 at once.
+    /// Defaults that suit most drives: pieces of 256 KiB, 64 at once.
     pub const UNCALIBRATED: Writing =
         Writing { piece_bytes: 256 << 10, at_once: Writing::AT_ONCE_MAX, is_calibrated: false };
 
-    /// Reads the profile of a disk. Pieces are the largest that reach its full write bandwidth, within
-    /// [`Writing::PIECE_BYTES`]. As many go out at once as there may be writers; fewer than [`Writing::AT_ONCE_MAX`]
-    /// only if more were seen to cost a fifth of the bandwidth with pieces of every size, since a checkpoint has
-    /// pieces of all sizes and single pages need a long queue.
+    /// Derives the settings from the profile of a disk. Pieces are the largest that reach its full write
+    /// bandwidth, within [`Writing::PIECE_BYTES`]. The number in flight is that of its writers; less than
+    /// [`Writing::AT_ONCE_MAX`] only if more were measured to cost a fifth of the bandwidth with pieces of
+    /// every size, since a checkpoint has pieces of all sizes and single pages need a long queue.
     ///
     /// Errors: [`Error::Invalid`] if the profile is that of a memory.
     pub fn of(profile: &Profile) -> Result<Writing> {
@@ -71,7 +71,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A disk whose bandwidth is so, for 1, 2, 4 and 8 writers (down) with 4 to 256 KiB.
+    /// Profile of a disk with this bandwidth, for 1, 2, 4 and 8 writers (down) with 4 to 256 KiB.
     fn disk(gb_per_s: [[f64; 4]; 4]) -> Profile {
         let mut profile = Profile::embedded("nvme").unwrap();
         let curve = &mut profile.bandwidth.write.individual;

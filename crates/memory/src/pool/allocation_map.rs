@@ -1,11 +1,11 @@
-//! Which allocated objects something refers to: for walks over everything that is reachable.
+//! Claims on allocated objects: for walks over all reachable objects.
 //!
 //! Memory: 17 bytes for each allocated object.
 
 use super::Pool;
 use crate::error;
 
-/// The allocated objects of a pool at one moment; nobody may allocate or free while it is in use.
+/// Snapshot of the allocated objects of a pool; no thread may allocate or free while it is in use.
 pub struct AllocationMap {
     /// (offset, bytes), by offset.
     objects: Vec<(u64, u64)>,
@@ -13,7 +13,7 @@ pub struct AllocationMap {
 }
 
 impl Pool {
-    /// All allocated objects, none of them claimed yet. An error if the maps are damaged.
+    /// Snapshot of all allocated objects, none of them claimed. An error if the maps are damaged.
     pub fn allocation_map(&self) -> error::Result<AllocationMap> {
         self.read_maps()?;
         let mut objects = Vec::new();
@@ -25,8 +25,8 @@ impl Pool {
 }
 
 impl AllocationMap {
-    /// Notes that something refers to an object of at least so many bytes. `Err` says what is wrong with that: nothing
-    /// is allocated there, it is too small, or something else refers to it as well.
+    /// Notes a reference to an object of at least `bytes`. `Err` describes the inconsistency: nothing is
+    /// allocated there, it is too small, or it was claimed before.
     pub fn claim(&mut self, offset: u64, bytes: u64) -> Result<(), String> {
         let Ok(index) = self.objects.binary_search_by_key(&offset, |(offset, _)| *offset) else {
             return Err(format!("nothing is allocated at {offset:#x}"));
@@ -47,17 +47,17 @@ impl AllocationMap {
         Some(self.objects[index].1)
     }
 
-    /// Objects that nothing has claimed: (offset, bytes).
+    /// Allocated objects without a claim: (offset, bytes).
     pub fn unclaimed(&self) -> impl Iterator<Item = (u64, u64)> {
         self.objects.iter().zip(&self.claimed).filter(|(_, claimed)| !**claimed).map(|(object, _)| *object)
     }
 
-    /// How many objects are allocated.
+    /// Number of allocated objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether nothing is allocated.
+    /// Returns true if nothing is allocated.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }

@@ -1,9 +1,9 @@
 //! Backups of an open pool.
 //!
-//! A backup is a directory that holds what a power failure at one moment during [`Pool::backup`] would have left: all that
-//! was acknowledged before the call, and a prefix of what was written since. Opening it recovers it. It is made
-//! under a temporary name beside its own and renamed when it is whole and durable, so a crash or a full disk leaves no half
-//! backup under the name that was asked for.
+//! A backup is a directory with a state that a power failure during [`Pool::backup`] would have left:
+//! everything acknowledged before the call, and a prefix of the later writes. Opening it recovers it. It is
+//! made under a temporary name beside its own and renamed when it is complete and durable, so a crash or a
+//! full disk leaves no partial backup under the requested name.
 //!
 //! Writers go on; checkpoints pause. If the journal reaches its bound meanwhile, writers wait for the rest.
 //! Memory: a megabyte.
@@ -17,26 +17,27 @@ use crate::layout::{CHECKSUMS_FILE, JOURNAL_FILE, POOL_FILE};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files that a backup has.
+/// Files of a backup.
 const FILES: [&str; 3] = [POOL_FILE, JOURNAL_FILE, CHECKSUMS_FILE];
 
-/// What a backup holds.
+/// Summary of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupReport {
     /// Bytes of the pool file.
     pub pool_bytes: u64,
-    /// Bytes of journal that opening the backup looks at.
+    /// Bytes of journal that opening the backup reads.
     pub journal_bytes: u64,
-    /// How long it took.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
 }
 
-/// What is appended to the name of a backup while it is not whole.
+/// Suffix of the name of an incomplete backup.
 const UNFINISHED: &str = ".unfinished";
 
 impl Pool {
-    /// Copies the pool to `destination`, which must not be there, or be an empty directory. The directory above must
-    /// be there. Only on `journal`: on `dax` a copy of memory that is written meanwhile is no state of it.
+    /// Copies the pool to `destination`, which must not exist, or be an empty directory. Its parent directory
+    /// must exist. Only on `journal`: on `dax` a copy of memory that is written meanwhile is not a consistent
+    /// state.
     pub fn backup(&self, destination: &Path) -> Result<BackupReport> {
         let started_ns = self.env.now_ns();
         let Domain::Journal(_) = &self.domain else {
@@ -85,10 +86,10 @@ impl Pool {
         Ok(copied)
     }
 
-    /// Gives the backup its name, durably.
+    /// Renames the backup to its final name, durably.
     fn publish_backup(&self, unfinished: &Path, destination: &Path) -> Result<()> {
         let files = self.env.files();
-        // A directory takes the place of an empty one.
+        // The rename replaces an empty directory.
         files.rename(unfinished, destination).map_err(|e| Error::io("rename to", destination, &e))?;
         let above = directory_above(destination);
         files.sync_directory(&above).map_err(|e| Error::io("sync directory", &above, &e))
@@ -102,7 +103,7 @@ fn directory_above(path: &Path) -> PathBuf {
     }
 }
 
-/// Checks the destination and makes the directory that becomes it.
+/// Checks the destination and creates the directory that becomes it.
 fn prepare(destination: &Path) -> Result<PathBuf> {
     let invalid = |what: String| Err(Error::Invalid(format!("backup to {}: {what}", destination.display())));
     let Some(name) = destination.file_name() else {
@@ -132,7 +133,7 @@ fn prepare(destination: &Path) -> Result<PathBuf> {
     Ok(unfinished)
 }
 
-/// Removes what an interrupted backup left, and nothing else.
+/// Removes the files of an interrupted backup, and nothing else.
 fn discard(unfinished: &Path) -> Result<()> {
     for name in FILES {
         let path = unfinished.join(name);

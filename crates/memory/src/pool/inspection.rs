@@ -1,4 +1,5 @@
-//! What the headers of a database's files say, without opening it: works while another process has it open.
+//! Inspection of the headers of a database's files, without opening it: works while another process has it
+//! open.
 
 use super::Pool;
 use super::lifecycle::{Header, read_header};
@@ -8,23 +9,23 @@ use crate::error::{Error, Result};
 use crate::layout::{FORMAT_VERSION, JOURNAL_FILE, POOL_FILE};
 use std::path::Path;
 
-/// What the headers of a database's files say. While another process writes, numbers that change are from some moment
-/// of the last checkpoint or after.
+/// Headers of a database's files. While another process writes, variable numbers are as of the last
+/// checkpoint or later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolInfo {
-    /// The format version of this release, which can read the files.
+    /// Format version of the files, which this release supports.
     pub format_version: u32,
-    /// Tells pools apart.
+    /// UUID of the pool.
     pub uuid: [u64; 2],
     /// Bytes by which the pool grows.
     pub extent_bytes: u64,
-    /// Extents, as the pool file says; the journal may know of more.
+    /// Extents in the pool file; the journal may contain more.
     pub extents: u64,
     /// Bytes of the pool file.
     pub pool_file_bytes: u64,
-    /// Whether the last checkpoint found the pool marked as closed in order.
+    /// True if the pool was marked as closed orderly at the last checkpoint.
     pub marked_clean: bool,
-    /// The journal; `None` without one.
+    /// Journal header; `None` without a journal.
     pub journal: Option<JournalInfo>,
 }
 

@@ -1,8 +1,8 @@
 //! Creating and opening pools.
 //!
-//! A new pool is laid out under a temporary name and renamed when it is whole, so a crash while creating
-//! leaves no half database. Opening: lock, header, mapping, recovery of the domain. Allocation maps are read when they are
-//! needed.
+//! A new pool is laid out under a temporary name and renamed when it is complete, so a crash during the
+//! creation leaves no partial database. Opening: lock, header, mapping, recovery of the domain. Allocation
+//! maps are loaded lazily.
 
 use super::{Files, Pool, PoolOptions, SmallPages};
 use crate::allocator::Allocator;
@@ -30,17 +30,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most extents whose allocation maps are read when the pool opens: a fraction of a millisecond.
+/// Maximum number of extents whose allocation maps are loaded when the pool opens: a fraction of a
+/// millisecond.
 const EXTENTS_READ_AT_OPEN: u64 = 4;
 
-/// The part of the header that never changes.
+/// Header of the pool file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) uuid: [u64; 2],
     pub(super) extent_bytes: u64,
-    /// As the file says; the journal may know better.
+    /// Extents in the file; the journal may contain more.
     pub(super) extents: u64,
-    /// As the file says.
+    /// Clean mark in the file.
     pub(super) clean: bool,
     has_journal: bool,
 }
@@ -51,7 +52,7 @@ impl Header {
         Header { uuid, extent_bytes, extents: 1, clean: true, has_journal: false }
     }
 
-    /// The first 4 KiB of a pool file.
+    /// First 4 KiB of a pool file.
     fn encode(&self) -> [u8; 4096] {
         let mut bytes = [0; 4096];
         let mut put = |offset: u64, word: u64| {
@@ -130,7 +131,7 @@ fn mapping_failed(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Pool {
-    /// Creates a pool in a directory (made if it is missing).
+    /// Creates a pool in a directory (created if it is missing).
     pub fn create(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
         let lock = Pool::prepare(dir, options)?;
         if options.env.files().exists(&dir.join(POOL_FILE)) {
@@ -140,7 +141,7 @@ impl Pool {
         Pool::open_locked(dir, options, lock)
     }
 
-    /// Opens the pool of a directory, and recovers it if it was not closed in order.
+    /// Opens the pool of a directory, and recovers it if it was not closed orderly.
     pub fn open(dir: &Path, options: &PoolOptions) -> Result<Arc<Pool>> {
         if !options.env.files().exists(&dir.join(POOL_FILE)) {
             return Err(Error::NotFound { dir: dir.to_path_buf() });
@@ -158,15 +159,15 @@ impl Pool {
         Pool::open_locked(dir, options, lock)
     }
 
-    /// A pool in DRAM. What it uses counts in the budget of the options, in pieces of 2 MiB (less with small extents), and what
-    /// does not fit there is [`Error::MemoryLimit`].
+    /// Pool in DRAM. Its memory in use is reserved in the budget of the options, in pieces of 2 MiB (less
+    /// with small extents); exceeding it is [`Error::MemoryLimit`].
     pub fn volatile(options: &PoolOptions) -> Result<Arc<Pool>> {
         options.validate()?;
         let mapping = Pool::fresh_memory(options)?;
         Pool::assemble(options, Arc::new(mapping), Domain::Volatile, None, Path::new("memory"))
     }
 
-    /// A pool in DRAM that is billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
+    /// Pool in DRAM billed like the device of a profile; see [`ModelledCost`](crate::ModelledCost).
     pub fn modelled(options: &PoolOptions, profile: &Profile) -> Result<Arc<Pool>> {
         options.validate()?;
         let mut mapping = Pool::fresh_memory(options)?;
@@ -174,7 +175,7 @@ impl Pool {
         Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
     }
 
-    /// A pool for the crash checker: fresh, or as a crash left it. The observer is called before every fence
+    /// Pool of the crash checker: fresh, or as a crash left it. The observer is called before every fence
     /// from the recovery on. See [`crate::crash`].
     pub fn crashing(
         options: &PoolOptions,
@@ -200,7 +201,7 @@ impl Pool {
             let words = mapping.words(0, (mapping.mapped_bytes() / 8) as usize);
             (observer, Image::new(words.iter().map(|word| word.load(Ordering::Relaxed)).collect()))
         });
-        // So far it is as the image.
+        // So far it equals the image.
         mapping.forget_touched();
         Pool::crashing_in(options, Arc::new(mapping), observed)
     }
@@ -233,8 +234,8 @@ impl Pool {
         DirectoryLock::acquire(dir)
     }
 
-    /// Writes a whole empty pool file under a temporary name and renames it. Leftovers of an interrupted creation
-    /// are removed first; a journal is none, since it is made after the pool file.
+    /// Writes a complete empty pool file under a temporary name and renames it. Leftovers of an interrupted
+    /// creation are removed first; a journal is not among them, since it is created after the pool file.
     fn lay_out(dir: &Path, options: &PoolOptions) -> Result<()> {
         let path = dir.join(POOL_FILE);
         let unfinished = dir.join(format!("{POOL_FILE}.new"));
@@ -273,7 +274,7 @@ impl Pool {
             options.env.files().open(&path, OpenMode::Open).map_err(|e| Error::io("open", &path, &e))?;
         let header = read_header(&*file, &path)?;
         let file_bytes = file.len().map_err(|e| Error::io("look at", &path, &e))?;
-        // A file cut short is found here; an extent beyond the count is what a crash while growing leaves.
+        // A truncated file is detected here; an extent beyond the count is left by a crash during growth.
         let whole_bytes = file_bytes / header.extent_bytes * header.extent_bytes;
         check_length(&path, header.extents, header.extent_bytes, whole_bytes)?;
         let file: Arc<dyn StorageFile> = Arc::from(file);
@@ -299,7 +300,7 @@ impl Pool {
         }
         let extents = mapping.words(HEADER_EXTENTS, 1)[0].load(Ordering::Acquire);
         check_length(path, extents, options.extent_bytes, mapping.mapped_bytes())?;
-        // Memory is best in huge pages; of a disk, what lies between slabs in use is given back too.
+        // Huge pages suit memory best; on a disk, blocks between slabs in use are freed too.
         let granule_bytes = if matches!(domain, Domain::Journal(_)) { CHUNK_BYTES } else { 2 << 20 };
         let is_volatile = matches!(domain, Domain::Volatile);
         let counted = |memory: &Arc<MemoryBudget>| Mutex::new(memory.empty(MemoryConsumer::VolatileStates));
@@ -320,7 +321,8 @@ impl Pool {
         });
         pool.hold(extents * pool.allocator.granule_bytes())?;
         pool.verify(0, DESCRIPTORS as usize)?;
-        // A small pool is known to be whole when it opens. The crash checker's are all read as large ones are.
+        // The maps of a small pool are verified at open. The crash checker's are loaded lazily as those of
+        // large ones.
         if extents <= EXTENTS_READ_AT_OPEN && !matches!(pool.domain, Domain::Crashing(_)) {
             pool.read_maps()?;
         }
@@ -329,8 +331,8 @@ impl Pool {
     }
 }
 
-/// Makes the directory, with a name that survives a power failure: what is committed in it must not be lost with
-/// an entry of the directory above.
+/// Creates the directory, with a name that survives a power failure: its commits must not be lost with an
+/// entry of the directory above.
 fn make_directory(dir: &Path, env: &Env) -> Result<()> {
     let missing = dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists());
     let made: Vec<&Path> = missing.collect();
@@ -362,8 +364,8 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
     Ok(())
 }
 
-/// Tells whether every pool without a budget is to have one in which nothing fits: so all tests show that pages may be given
-/// back at any moment. Only in builds for tests.
+/// Returns true if every pool without a budget is to have one in which nothing fits: so all tests show that
+/// pages may be evicted at any time. Only in builds for tests.
 pub(crate) fn short_memory_is_asked() -> bool {
     cfg!(debug_assertions) && std::env::var_os("ENTRESOL_SHORT_MEMORY").is_some()
 }
@@ -372,7 +374,7 @@ fn short_memory() -> Option<Arc<MemoryBudget>> {
     short_memory_is_asked().then(|| MemoryBudget::tiny(1 << 20))
 }
 
-/// Maps the file and starts the domain that was asked for, or that fits.
+/// Maps the file and starts the requested domain, or the best available one.
 fn open_domain(
     dir: &Path,
     path: &Path,
@@ -383,7 +385,7 @@ fn open_domain(
 ) -> Result<(Arc<Mapping>, Domain)> {
     let journal_path = dir.join(JOURNAL_FILE);
     let address_space_bytes = options.address_space_bytes.max(bytes);
-    // A journal beside the pool may hold what the pool file lacks: it is always read.
+    // A journal beside the pool may hold changes that the pool file lacks: it is always read.
     let has_journal = options.env.files().exists(&journal_path);
     if header.has_journal && !has_journal {
         let what = "the pool needs its journal, but the file is missing; put it back or restore a backup";
@@ -428,7 +430,7 @@ fn open_domain(
         Journal::create(parts, &journal_path, header.uuid, &options.env)?
     };
     if !header.has_journal {
-        // From here on the pool file alone is not the whole pool.
+        // From here on the pool file alone is not the complete pool.
         let files = options.env.files();
         let named = if mutants::active("names-not-synced") { Ok(()) } else { files.sync_directory(dir) };
         let marked = named

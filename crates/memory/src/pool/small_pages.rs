@@ -1,7 +1,8 @@
-//! Small pages where a part of the memory behind a huge page was given back.
+//! Small pages where a part of the memory behind a huge page was freed.
 //!
-//! The system puts huge pages back behind ranges that may have them (`khugepaged`), and the first store to an empty one
-//! brings all of it: either way memory that was given back would be there again, 2 MiB at a time, with nothing in it.
+//! The system restores huge pages behind ranges that may have them (`khugepaged`), and the first store to an
+//! empty one allocates all of it: either way freed memory would be allocated again, 2 MiB at a time, with
+//! nothing in it.
 
 use crate::allocator::Allocator;
 use crate::mapping::Mapping;
@@ -13,12 +14,13 @@ const SLICE_BYTES: u64 = 2 << 20;
 /// Each slice may split a mapping of the process, of which a system has some 65,000.
 const SLICES_MAX: usize = 8192;
 
-/// The slices of a pool that have small pages, by number.
+/// Numbers of the slices of a pool that have small pages.
 #[derive(Default)]
 pub(super) struct SmallPages(Mutex<BTreeSet<u64>>);
 
 impl SmallPages {
-    /// Has small pages at the ends of a range that is about to be given back, where these lie inside of huge ones.
+    /// Enables small pages at the ends of a range that is about to be freed, where these lie inside of huge
+    /// ones.
     pub(super) fn note_given_back(&self, mapping: &Mapping, offset: u64, bytes: u64) {
         let end = offset + bytes;
         let mut slices = self.0.lock();
@@ -38,7 +40,7 @@ impl SmallPages {
         }
     }
 
-    /// Has huge pages again where nothing is given back any more.
+    /// Enables huge pages again where no part is free any more.
     pub(super) fn forget_used(&self, mapping: &Mapping, allocator: &Allocator) {
         self.0.lock().retain(|&slice| {
             let from = slice * SLICE_BYTES;

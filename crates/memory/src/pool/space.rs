@@ -1,18 +1,18 @@
-//! What the pool gives the allocator, and gives back to the disk.
+//! Disk blocks and memory of the pool's free space: allocating them, and freeing them.
 //!
-//! Giving blocks back: free granules (a chunk on `journal`, 2 MiB elsewhere, or less, see [`crate::allocator`]) are taken out of the free map, so
-//! that nobody uses them; a checkpoint makes their free state durable and moves the journal's replay position past
-//! every record that reaches into them; then the file gives the blocks back, and the granules return to the map as
-//! holes. A chunk of a hole gets its blocks back before it is used, where a full disk is a failed allocation and
-//! nothing else.
+//! Freeing blocks: free granules (a chunk on `journal`, 2 MiB elsewhere, or less, see [`crate::allocator`])
+//! are taken out of the free map, so that no thread uses them; a checkpoint makes their free state durable
+//! and moves the journal's replay position past every record that reaches into them; then the file frees the
+//! blocks, and the granules return to the map as holes. A chunk of a hole gets its blocks before it is used,
+//! where a full disk is a failed allocation and nothing else.
 //!
-//! A crash before the blocks are gone leaves free chunks with blocks. A crash after leaves free chunks without: what
-//! was free at open is taken for a hole. In between, the blocks are gone and the durable maps say free; nothing
-//! that is replayed, from the journal or from a redo lane, writes there. A freed object may be looked at until its
-//! epochs are over, and only then are its chunks in the free map.
+//! A crash before the blocks are freed leaves free chunks with blocks. A crash after leaves free chunks
+//! without: free space at open counts as holes. In between, the blocks are freed and the durable maps say
+//! free; nothing that is replayed, from the journal or from a redo lane, writes there. A freed object may be
+//! read until its epochs are over, and only then are its chunks in the free map.
 //!
-//! The file is not made shorter: each extent begins with the chunk that describes it, and a count of extents that
-//! goes down would have to be ordered with the length of the file and with everything in the journal.
+//! The file is not made shorter: each extent begins with the chunk that describes it, and a decreasing count
+//! of extents would have to be ordered with the length of the file and with everything in the journal.
 
 use super::{Files, Pool};
 use crate::allocator::{HeldSpace, Space, SpaceStats};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 impl Pool {
-    /// Where the pool's bytes are, and how fragmented they are. Cheap but for the first time, which reads what
+    /// Space statistics of the pool, with fragmentation. Cheap except the first time, which loads the maps as
     /// [`Pool::read_maps`] does. An extent with damaged maps counts as full.
     pub fn space(&self) -> SpaceStats {
         if let Err(error) = self.read_maps() {
@@ -33,17 +33,17 @@ impl Pool {
         self.allocator.space_stats(self.extents())
     }
 
-    /// Gives the blocks of free space back to the disk, in aligned pieces of 2 MiB, on `journal` of 64 KiB (less where extents
-    /// are small), and on `journal` the DRAM behind them; on `volatile` with a budget the memory, which then counts no
-    /// longer. Returns of how many bytes. Costs a checkpoint. The pool stays as long, and asks for blocks or memory again
-    /// when it needs them. What threads keep and slabs without objects become free space first, on every domain.
-    /// [`Pool::close`] does this.
+    /// Frees the disk blocks of free space, in aligned pieces of 2 MiB, on `journal` of 64 KiB (less where
+    /// extents are small), and on `journal` the DRAM behind them; on `volatile` with a budget releases its
+    /// memory. Returns the number of bytes freed. Costs a checkpoint. The length of the pool stays, and
+    /// blocks or memory are allocated again when they are needed. Cached objects of threads and slabs without
+    /// objects become free space first, on every domain. [`Pool::close`] does this.
     pub fn return_space(&self) -> Result<u64> {
         self.return_space_beyond(0)
     }
 
-    /// As [`Pool::return_space`], but so many free bytes stay, those at the lowest offsets: what is allocated meanwhile finds
-    /// them, where a pool without free space would become longer.
+    /// As [`Pool::return_space`], but retains `kept_bytes` of free space, those at the lowest offsets: for
+    /// allocations meanwhile, which would otherwise grow the pool.
     pub fn return_space_beyond(&self, kept_bytes: u64) -> Result<u64> {
         self.check_healthy()?;
         let free = self.allocator.hold_free_space(self, kept_bytes)?;
@@ -57,12 +57,12 @@ impl Pool {
         self.give_back(free)
     }
 
-    /// Tells whether free space can go back to anything: a file, or a budget.
+    /// Returns true if free space can be returned to a file or a budget.
     pub fn can_return_space(&self) -> bool {
         self.files.is_some() || self.held.is_some()
     }
 
-    /// Counts memory of a volatile pool, before it is used, in the budget.
+    /// Reserves memory of a volatile pool in the budget, before it is used.
     pub(super) fn hold(&self, bytes: u64) -> Result<()> {
         self.held.as_ref().map_or(Ok(()), |held| Ok(held.lock().try_grow(bytes)?))
     }
@@ -71,7 +71,7 @@ impl Pool {
         self.held.iter().for_each(|held| held.lock().shrink(bytes));
     }
 
-    /// Gives back the memory of free space.
+    /// Releases the memory of free space.
     fn forget(&self, mut free: HeldSpace<'_>) -> u64 {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
@@ -83,7 +83,8 @@ impl Pool {
         returned
     }
 
-    /// Gives back blocks of free space, which a checkpoint has found free; returns of how many bytes.
+    /// Frees the blocks of free space that a checkpoint has made durable as free; returns the number of
+    /// bytes.
     pub(super) fn give_back(&self, mut free: HeldSpace<'_>) -> Result<u64> {
         if self.held.is_some() {
             return Ok(self.forget(free));
@@ -104,7 +105,7 @@ impl Pool {
     fn release(&self, files: &Files, free: &HeldSpace<'_>) -> Result<u64> {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
-            // What the file has there changes without a store.
+            // The content changes in the file, without a store.
             let _still = match &self.domain {
                 Domain::Journal(journal) => journal.hold_pages(),
                 _ => None,

@@ -1,11 +1,12 @@
-//! What a power failure leaves of files: the durable part, and any part of the rest.
+//! Medium under the files: the durable part, and the pending changes of which a power failure leaves any
+//! part.
 //!
-//! A file's content at its last sync is there for certain. Of every write since, each 512-byte sector may be there or not, on its
-//! own and in any order; so may each growth of the length, and of each range that was given back every block of 4 KiB
-//! may be zeroed or not. Names are durable at a sync of their directory; of those changed
-//! since, a prefix is there.
+//! A file's content at its last sync is certain. Of every write since, each 512-byte sector may be present or
+//! not, on its own and in any order; so may each growth of the length, and every block of 4 KiB of each
+//! released range may be zeroed or not. Names are durable at a sync of their directory; of those changed
+//! since, a prefix is present.
 //!
-//! A piece of a write that changes nothing is left out: with and without it the state is the same.
+//! A piece of a write that changes nothing is omitted: with and without it the state is the same.
 
 use crate::env::{Env, FileEvent, FilesImage};
 use std::collections::BTreeMap;
@@ -13,12 +14,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a device writes whole or not at all.
+/// Unit that a device writes atomically.
 const SECTOR_BYTES: usize = 512;
-/// What a file system gives back whole or not at all.
+/// Unit that a file system frees atomically.
 const BLOCK_BYTES: usize = 4096;
 
-/// A part of a change that survives or not.
+/// Part of a change that survives or not.
 #[derive(Debug, Clone)]
 enum Unit {
     Length(usize),
@@ -29,11 +30,11 @@ enum Unit {
 #[derive(Debug, Default)]
 struct MediumFile {
     durable: Vec<u8>,
-    /// With all that is pending.
+    /// Content with all pending changes.
     current: Vec<u8>,
-    /// Since the last sync, each with a number that no other has.
+    /// Pending changes since the last sync, each with a unique number.
     pending: Vec<(u64, Unit)>,
-    /// Where the pending units of the last write begin.
+    /// Index of the first pending unit of the last write.
     last_write: usize,
 }
 
@@ -44,25 +45,25 @@ enum NameChange {
     Removed(PathBuf),
 }
 
-/// The medium under the files of a record; events are applied in order.
+/// Medium under the files of a record; events are applied in order.
 #[derive(Debug, Default)]
 pub(super) struct Medium {
     files: Vec<MediumFile>,
     names: BTreeMap<PathBuf, usize>,
     pending_names: Vec<NameChange>,
     units: u64,
-    /// The file that the last event wrote to.
+    /// File of the last write.
     written: Option<usize>,
 }
 
-/// Which of the pending units survive.
+/// Selection of the pending units that survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// For each file, for each pending unit.
+    /// Survival of each pending unit, by file.
     kept: Vec<Vec<bool>>,
-    /// The file whose last write is torn, and the bytes of it that are there: a prefix.
+    /// File whose last write is torn, and the length of the prefix that is present.
     torn: Option<(usize, usize)>,
-    /// How many of the pending changes of names.
+    /// Number of pending changes of names that survive.
     names: usize,
 }
 
@@ -73,7 +74,7 @@ impl Choice {
 }
 
 impl Medium {
-    /// A medium on which all of an image is durable.
+    /// Medium on which all of an image is durable.
     pub(super) fn holding(image: &FilesImage, numbers: &BTreeMap<PathBuf, usize>) -> Medium {
         let mut medium = Medium { names: numbers.clone(), ..Medium::default() };
         for (path, file) in numbers {
@@ -92,7 +93,7 @@ impl Medium {
         &mut self.files[number]
     }
 
-    /// Lets the event happen. True if there are new states after it.
+    /// Applies the event. True if there are new states after it.
     pub(super) fn apply(&mut self, event: &FileEvent) -> bool {
         self.written = None;
         match event {
@@ -155,8 +156,8 @@ impl Medium {
         names
     }
 
-    /// The states to look at: the extreme ones, each unit alone there and alone missing, the last write torn at every
-    /// byte (`torn`), and random subsets.
+    /// States to check: the extreme ones, each unit alone present and alone missing, the last write torn at
+    /// every byte (`torn`), and random subsets.
     pub(super) fn choices(&self, random_states: u32, torn: bool, random: &Env) -> Vec<Choice> {
         let all_names = self.pending_names.len();
         let whole = |keep: bool, names: usize| Choice {
@@ -172,7 +173,7 @@ impl Medium {
                 choice.kept[number].fill(keep);
                 choices.push(choice);
             }
-            // All, as long as there are few; else some that are drawn.
+            // All units, as long as there are few; else a random selection.
             const ALONE_MAX: usize = 24;
             let pending = file.pending.len();
             for i in 0..pending.min(ALONE_MAX) {
@@ -191,7 +192,8 @@ impl Medium {
             for kept in choice.kept.iter_mut().flatten() {
                 *kept = random.random_u64() % 8 < density;
             }
-            // Half of the states keep the order between files: what is random is in the file written last.
+            // Half of the states keep the order between files: only the units of the file written last are
+            // random.
             if let (Some(written), 0) = (self.written, state % 2) {
                 for (number, kept) in choice.kept.iter_mut().enumerate() {
                     if number != written {
@@ -213,7 +215,7 @@ impl Medium {
         choices
     }
 
-    /// A number that tells states apart.
+    /// Number that identifies a state.
     pub(super) fn fingerprint(&self, choice: &Choice) -> u64 {
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
         let mut hash = mix(1, (self.names.len() * 64 + choice.names) as u64);
@@ -227,7 +229,7 @@ impl Medium {
         mix(mix(hash, torn), self.units * u64::from(choice.torn.is_some()))
     }
 
-    /// The files of a state.
+    /// Fills an image with the files of a state.
     pub(super) fn image(&self, choice: &Choice, image: &mut FilesImage) {
         let names = self.names_with(choice.names);
         image.retain(|path, _| names.contains_key(path));
@@ -270,7 +272,7 @@ impl MediumFile {
         self.pending.len() > self.last_write
     }
 
-    /// Adds the blocks of a range that is given back, as far as they are not zeros; true if there are any.
+    /// Adds the blocks of a released range, as far as they are not zeros; true if there are any.
     fn release(&mut self, offset: usize, end: usize, first_unit: u64) -> bool {
         let end = end.min(self.current.len());
         let before = self.pending.len();
@@ -293,7 +295,7 @@ impl MediumFile {
         self.last_write = 0;
     }
 
-    /// The lengths of prefixes of the last write that leave different states.
+    /// Lengths of prefixes of the last write that leave different states.
     fn torn_lengths(&self) -> Vec<usize> {
         let units = &self.pending[self.last_write..];
         let Some((_, first)) = units.first() else { return Vec::new() };
@@ -308,7 +310,7 @@ impl MediumFile {
                 lengths.extend(changed.map(|i| at + i + 1 - start));
             }
         }
-        // The whole write is a state of its own already.
+        // The complete write is a state of its own already.
         lengths.pop();
         lengths
     }
@@ -323,13 +325,13 @@ impl Unit {
         }
     }
 
-    /// Applies what lies before byte `end` of the file.
+    /// Applies the part before byte `end` of the file.
     fn apply(&self, content: &mut Vec<u8>, end: usize) {
         match self {
             Unit::Length(length) if *length > content.len() => content.resize(*length, 0),
             Unit::Length(_) => {}
             Unit::Zeros(range) => {
-                // What lies behind the end of a file whose growth was lost is not there.
+                // Bytes behind the end of a file whose growth was lost are absent.
                 let end = range.end.min(content.len());
                 content[range.start.min(end)..end].fill(0);
             }

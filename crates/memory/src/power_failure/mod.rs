@@ -1,15 +1,15 @@
-//! Power failures on the level of files: what may be left of the journal and the pool file, at every call that
-//! changes one of them.
+//! Power failures on the level of files: states of the journal and the pool file that may remain, at every
+//! call that changes one of them.
 //!
-//! [`check`] runs a history once on [`SimulatedFiles`] and keeps the record of its calls. After each of them it makes
-//! the states that a power failure could leave there:
-//! everything, nothing that was not synced, any subset of the unsynced sectors, lengths and names, and the last
-//! write torn at every byte. Each is opened by the real recovery and verified. From all but the torn ones the
-//! scenario goes on and is opened once more: nothing that was cut off may come back. Of every n-th state the recovery itself is
-//! interrupted in the same way, with what the scenario does after it.
+//! [`check`] runs a history once on [`SimulatedFiles`] and records its calls. After each of them it makes the
+//! states that a power failure could leave there: everything, nothing that was not synced, any subset of the
+//! unsynced sectors, lengths and names, and the last write torn at every byte. Each is opened by the real
+//! recovery and verified. From all but the torn ones the scenario goes on and is opened once more: nothing
+//! that was truncated may return. The recovery of every n-th state is itself interrupted in the same way,
+//! with what the scenario does after it.
 //!
-//! A scenario says what it has begun and what was acknowledged ([`Run::begin`], [`Run::acknowledge`]); a state must
-//! hold all that was acknowledged, and nothing that was not begun.
+//! A scenario reports the operations that it has begun and that were acknowledged ([`Run::begin`],
+//! [`Run::acknowledge`]); a state must hold every acknowledged operation, and none that was not begun.
 //!
 //! Memory: the record, and for each thread the files three times.
 
@@ -25,20 +25,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A history whose crash states are checked. Its operations are numbered from 1.
+/// History whose crash states are checked. Its operations are numbered from 1.
 pub trait Scenario: Sync {
     /// Creates the pool and changes it.
     fn history(&self, run: &Run) -> Result<()>;
-    /// Checks a recovered pool, and returns how many of the operations it holds.
+    /// Checks a recovered pool, and returns the number of operations that it holds.
     fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String>;
-    /// Goes on after a recovery that found so many operations. Its last operation must be acknowledged. Crashes in
-    /// here are checked as well.
+    /// Continues after a recovery that found `found` operations. Its last operation must be acknowledged.
+    /// Crashes in here are checked as well.
     fn resume(&self, _run: &Run, _pool: &Arc<Pool>, _found: u64) -> Result<()> {
         Ok(())
     }
 }
 
-/// Where a scenario runs, and to whom it says what it does.
+/// Run of a scenario: its directory, and the record of its operations.
 pub struct Run {
     directory: PathBuf,
     files: SimulatedFiles,
@@ -56,34 +56,34 @@ impl Run {
         &self.options
     }
 
-    /// Operation `number` begins: from here on a crash may leave it.
+    /// Notes that operation `number` begins: from here on a crash may leave it.
     pub fn begin(&self, number: u64) {
         self.files.note(number, false);
     }
 
-    /// All operations up to `number` are durable: no crash from here on may lose them.
+    /// Notes that all operations up to `number` are durable: no crash from here on may lose them.
     pub fn acknowledge(&self, number: u64) {
         self.files.note(number, true);
     }
 
-    /// How many calls have changed files so far.
+    /// Number of calls that have changed files so far.
     pub fn recorded(&self) -> usize {
         self.files.recorded()
     }
 }
 
-/// How thoroughly [`check`] looks.
+/// Thoroughness of [`check`].
 #[derive(Debug, Clone)]
 pub struct PowerFailureOptions {
-    /// Randomness of subsets; printed when a check fails.
+    /// Seed of random subsets; printed when a check fails.
     pub seed: u64,
-    /// Random subsets after every call.
+    /// Number of random subsets after every call.
     pub random_states: u32,
-    /// Also tear the last write at every byte.
+    /// True to tear the last write at every byte as well.
     pub torn: bool,
-    /// Crash again during the recovery of every n-th state; 0: never.
+    /// Interval, in states, of crashes during the recovery; 0: never.
     pub crash_recovery_every: u64,
-    /// Threads that open and verify states.
+    /// Number of threads that open and verify states.
     pub threads: usize,
 }
 
@@ -93,19 +93,19 @@ impl Default for PowerFailureOptions {
     }
 }
 
-/// What a passed check looked at.
+/// Summary of a passed check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PowerFailureReport {
-    /// Calls of the history that changed files.
+    /// Number of calls of the history that changed files.
     pub events: u64,
-    /// States that were opened and verified.
+    /// Number of states that were opened and verified.
     pub states: u64,
-    /// States left by crashes during recovery, of these.
+    /// Number of these states that crashes during recovery left.
     pub recovery_states: u64,
 }
 
-/// Runs the scenario's history, then opens and verifies the states that power failures may leave. The first that is
-/// wrong ends with an error that names the call and the seed.
+/// Runs the scenario's history, then opens and verifies the states that power failures may leave. The first
+/// wrong state is an error that names the call and the seed.
 pub fn check(
     options: &PowerFailureOptions,
     pool_options: &PoolOptions,
@@ -185,7 +185,7 @@ struct Shared<'s> {
     failed: AtomicBool,
 }
 
-/// What the history has said before a crash.
+/// Operations that the history has begun and acknowledged before a crash.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     begun: u64,
@@ -202,7 +202,7 @@ impl Progress {
     }
 }
 
-/// One thread's share of the states.
+/// Worker for one thread's share of the states.
 struct Explorer<'s> {
     shared: &'s Shared<'s>,
     run: Run,
@@ -227,7 +227,7 @@ impl<'s> Explorer<'s> {
         }
     }
 
-    /// The history ran in a directory of its own: its names are moved to this thread's.
+    /// Moves the names of an event from the history's directory to this thread's.
     fn here(&self, event: &FileEvent) -> FileEvent {
         let moved = |path: &PathBuf| self.run.directory.join(path.file_name().unwrap_or_default());
         match event {
@@ -314,8 +314,8 @@ impl<'s> Explorer<'s> {
         Ok((found, pool))
     }
 
-    /// Crashes during the recovery of an image, and in what came after it. All that the recovery found must still
-    /// be found.
+    /// Crashes during the recovery of an image, and during what followed. Everything that the recovery found
+    /// must still be found.
     fn crash_recovery(
         &mut self,
         image: &FilesImage,

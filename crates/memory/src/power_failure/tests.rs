@@ -1,4 +1,4 @@
-//! The journal under power failures on the level of files, and the mutants that this must find.
+//! The journal under power failures on the level of files, and the mutants that these tests must catch.
 
 #![allow(clippy::unwrap_used)]
 
@@ -59,14 +59,14 @@ fn list_length(pool: &Pool) -> std::result::Result<u64, String> {
     Ok(length)
 }
 
-/// A power failure is no damage.
+/// Checks that the power failure was not reported as damage.
 fn sound_pages(pool: &Pool) -> std::result::Result<(), String> {
     let report = pool.verify_pages(|_| {}).map_err(|e| e.to_string())?.ok_or("no checksums")?;
     if report.damaged.is_empty() { Ok(()) } else { Err(format!("false alarm: {report:?}")) }
 }
 
-/// Waits until the journal's own thread has written a frame without a sync. Another thread asks for it, so that nothing is
-/// ordered but by what was done before.
+/// Waits until the journal's own thread has written a frame without a sync. Another thread requests it, so
+/// that the only order is that of what was done before.
 fn write_without_sync(run: &Run, pool: &Pool) -> Result<()> {
     let before = run.recorded();
     std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn write_without_sync(run: &Run, pool: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// Commits one by one, unsynced ones in between, checkpoints, a close and reopens.
+/// Single commits, unsynced ones in between, checkpoints, a close and reopens.
 struct Commits;
 
 impl Commits {
@@ -175,8 +175,8 @@ impl Scenario for Growth {
     }
 }
 
-/// One region of several pages that is filled with the number of each operation before a word says so: frames of
-/// many sectors, in several slots, of which many are not synced.
+/// One region of several pages that is filled with the number of each operation before a word records it:
+/// frames of many sectors, in several slots, of which many are not synced.
 struct Regions;
 
 const REGIONS: u64 = 3;
@@ -249,8 +249,8 @@ impl Scenario for Regions {
     }
 }
 
-/// A list of the newest three objects of a chunk each, with a number in every page; what falls off it is freed, and
-/// its blocks are given back, often before anything was synced.
+/// List of the newest three objects of a chunk each, with a number in every page; older ones are freed, and
+/// their blocks are released, often before anything was synced.
 struct Holes;
 
 const LISTED: u64 = 3;
@@ -258,7 +258,7 @@ const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = 16;
 
 impl Holes {
-    /// Adds object `number`, and frees the one that falls off in the same publication.
+    /// Adds object `number`, and frees the oldest in the same publication.
     fn turn(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
         run.begin(number);
         let object = pool.reserve((PAGES * PAGE_BYTES) as usize)?;
@@ -279,7 +279,7 @@ impl Holes {
         publication.publish()
     }
 
-    /// Gives back what is free. Readers elsewhere in this process may keep it for a moment.
+    /// Releases free space. Readers elsewhere in this process may delay it briefly.
     fn return_space(&self, run: &Run, pool: &Pool, number: u64) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while pool.return_space()? == 0 {
@@ -350,7 +350,7 @@ fn run_all(seed: u64, soak: bool) -> Result<PowerFailureReport> {
     for (name, scenario) in scenarios {
         let started = Instant::now();
         let torn = soak || name != "regions";
-        // A recovery that gives space back has many states.
+        // A recovery that releases space has many states.
         let crash_recovery_every = if name == "holes" { 499 } else { 61 };
         let options = PowerFailureOptions { torn, crash_recovery_every, ..options(seed, soak) };
         let report = check(&options, &pool_options(), scenario)?;

@@ -1,8 +1,8 @@
-//! Bandwidth of whole workloads: many threads that do nothing but read or write.
+//! Bandwidth of workloads of many threads that only read or write.
 
 use super::{Curve, Profile, ThreadCurve, curve::lookup};
 
-/// Reading or writing.
+/// Direction of accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Loads.
@@ -11,25 +11,25 @@ pub enum Direction {
     Write,
 }
 
-/// How the threads share the data (bandwidth paper, 3.1 and 5.2).
+/// Distribution of the data over the threads (bandwidth paper, 3.1 and 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// Every thread has a region of its own and goes through it in order.
+    /// Every thread reads or writes a region of its own in order.
     Individual,
     /// The threads take turns in one region: together one sequence.
     Grouped,
-    /// Anywhere.
+    /// Random addresses.
     Random,
 }
 
-/// Which threads use which socket's memory (bandwidth paper, 3.3 to 3.5, 4.3 to 4.5).
+/// Sockets of the threads and of their memory (bandwidth paper, 3.3 to 3.5, 4.3 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Threads pinned to the memory's own socket.
     Near,
     /// Threads that the scheduler may put on any socket.
     Unpinned,
-    /// Threads of the other socket, who were the last to use the memory, too.
+    /// Threads of the other socket, which were also the last to use the memory.
     Far,
     /// Threads of the other socket, after threads of its own.
     FarFirst,
@@ -41,27 +41,27 @@ pub enum Place {
     Shared,
 }
 
-/// Threads that all do the same.
+/// Accesses of threads that all do the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
     /// Reading or writing.
     pub direction: Direction,
-    /// Where to.
+    /// Distribution over the threads.
     pub pattern: Pattern,
-    /// Threads; of each socket where both take part.
+    /// Number of threads; of each socket where both take part.
     pub threads: u64,
-    /// Bytes that a thread reads or writes in one piece.
+    /// Bytes of one access.
     pub access_bytes: u64,
 }
 
-/// What runs on a socket's memory.
+/// Workload on a socket's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Workload {
-    /// The threads that are looked at.
+    /// Accesses of the measured threads.
     pub access: Access,
-    /// On which socket they and the memory are.
+    /// Sockets of the threads and of the memory.
     pub place: Place,
-    /// Threads that do the opposite on the same memory at the same time.
+    /// Number of threads that do the opposite on the same memory at the same time.
     pub opposite_threads: u64,
 }
 
@@ -85,46 +85,46 @@ pub struct Patterns {
     pub random: Curve,
 }
 
-/// Access from the other socket, individual, 4 KiB a piece.
+/// Access from the other socket, individual, 4 KiB each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Far {
-    /// By how much latencies grow.
+    /// Factor of the latencies.
     pub latency_factor: f64,
-    /// Reading again and again.
+    /// Repeated reading.
     pub read: ThreadCurve,
-    /// The first time.
+    /// First reading.
     pub first_read: ThreadCurve,
     /// Writing.
     pub write: ThreadCurve,
-    /// Reading by threads that nobody pins.
+    /// Reading by threads that are not pinned.
     pub unpinned_read: ThreadCurve,
-    /// Writing by threads that nobody pins.
+    /// Writing by threads that are not pinned.
     pub unpinned_write: ThreadCurve,
 }
 
-/// Both sockets at once: the peak of both together.
+/// Peak bandwidth of both sockets together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sockets {
-    /// Each reads its own memory.
+    /// Each socket reads its own memory.
     pub read_near_gb_per_s: f64,
-    /// Each reads the other's.
+    /// Each socket reads the other's memory.
     pub read_far_gb_per_s: f64,
-    /// Both read one socket's.
+    /// Both sockets read one socket's memory.
     pub read_shared_gb_per_s: f64,
-    /// Each writes its own memory.
+    /// Each socket writes its own memory.
     pub write_near_gb_per_s: f64,
-    /// Each writes the other's.
+    /// Each socket writes the other's memory.
     pub write_far_gb_per_s: f64,
-    /// Both write one socket's.
+    /// Both sockets write one socket's memory.
     pub write_shared_gb_per_s: f64,
 }
 
-/// What is left of the bandwidth where readers and writers share the memory.
+/// Shares of the bandwidth where readers and writers use the same memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mixed {
-    /// Writing threads, growing.
+    /// Numbers of writing threads, ascending.
     pub writers: Vec<u64>,
-    /// Reading threads, growing.
+    /// Numbers of reading threads, ascending.
     pub readers: Vec<u64>,
     /// Share of the reading bandwidth: a row for each writer count.
     pub read_share: Vec<Vec<f64>>,
@@ -133,31 +133,31 @@ pub struct Mixed {
 }
 
 impl Access {
-    /// So many threads with pieces of so many bytes.
+    /// Accesses of `threads` threads with `access_bytes` each.
     pub fn new(direction: Direction, pattern: Pattern, threads: u64, access_bytes: u64) -> Access {
         Access { direction, pattern, threads, access_bytes }
     }
 
-    /// Alone on their own socket's memory.
+    /// Workload of these accesses alone on their own socket's memory.
     pub fn near(self) -> Workload {
         self.at(Place::Near)
     }
 
-    /// Alone, at a place.
+    /// Workload of these accesses alone, with this placement.
     pub fn at(self, place: Place) -> Workload {
         Workload { access: self, place, opposite_threads: 0 }
     }
 }
 
 impl Workload {
-    /// Beside threads that do the opposite.
+    /// Workload beside threads that do the opposite.
     pub fn beside(self, opposite_threads: u64) -> Workload {
         Workload { opposite_threads, ..self }
     }
 }
 
 impl Bandwidth {
-    /// The curve of a direction and a pattern.
+    /// Curve of a direction and a pattern.
     pub fn curve(&self, direction: Direction, pattern: Pattern) -> &Curve {
         let patterns = match direction {
             Direction::Read => &self.read,
@@ -184,8 +184,9 @@ impl Mixed {
 }
 
 impl Profile {
-    /// GB/s (10⁹ bytes) of all the workload's threads together. A profile without another socket treats all
-    /// places as near; one without mixed figures lets readers and writers not disturb each other.
+    /// Bandwidth in GB/s (10⁹ bytes) of all the workload's threads together. A profile without another socket
+    /// treats all placements as near; one without mixed figures lets readers and writers not disturb each
+    /// other.
     pub fn bandwidth_gb_per_s(&self, workload: &Workload) -> f64 {
         let Access { direction, threads, .. } = workload.access;
         let shares =
@@ -197,8 +198,8 @@ impl Profile {
         self.bandwidth.curve(access.direction, access.pattern).at(access.threads, access.access_bytes)
     }
 
-    /// What the place leaves of the near bandwidth. Measured for 4 KiB individual access; other accesses are
-    /// taken to lose the same share.
+    /// Factor of the placement on the near bandwidth. Measured for 4 KiB individual access; other accesses
+    /// are assumed to lose the same share.
     fn place_factor(&self, workload: &Workload) -> f64 {
         let (Some(far), Some(sockets)) = (&self.far, &self.sockets) else { return 1.0 };
         let Access { direction, threads, .. } = workload.access;

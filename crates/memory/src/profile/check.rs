@@ -1,4 +1,4 @@
-//! Whether a profile makes sense: every refusal names the field and the value.
+//! Validation of profiles: every refusal names the field and the value.
 
 use super::{Cache, Curve, Mixed, Profile, ThreadCurve};
 
@@ -115,7 +115,7 @@ impl Profile {
         at_least("medium.block_bytes", medium.block_bytes as f64, transfer)?;
         let block = ("medium.block_bytes", medium.block_bytes as f64);
         at_least("medium.interleave_bytes", medium.interleave_bytes as f64, block)?;
-        // Which transfers of an open block were written is kept as bits of a word.
+        // The written transfers of an open block are kept as bits of a word.
         whole("medium.block_bytes / medium.transfer_bytes", self.transfers_per_block(), 1..=64)
     }
 
@@ -140,7 +140,7 @@ impl Profile {
         whole("write.queue_transfers", write.queue_transfers, 1..=BLOCKS_MAX)
     }
 
-    /// Each level larger and slower than the one before, all faster than the medium.
+    /// Checks that each level is larger and slower than the one before, and all are faster than the medium.
     fn check_caches(&self) -> Checked {
         if self.caches.is_empty() || self.caches.len() > CACHE_LEVELS_MAX {
             let count = self.caches.len();

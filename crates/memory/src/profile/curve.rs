@@ -1,27 +1,27 @@
-//! Bandwidth curves: figures at some points, straight lines between them.
+//! Bandwidth curves: figures at some points, with linear interpolation.
 
 /// GB/s by threads and access size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Thread counts, growing.
+    /// Thread counts, ascending.
     pub threads: Vec<u64>,
-    /// Access sizes, growing.
+    /// Access sizes, ascending.
     pub access_bytes: Vec<u64>,
     /// A row for each thread count, a figure for each access size.
     pub gb_per_s: Vec<Vec<f64>>,
 }
 
-/// GB/s by threads, at 4 KiB a piece.
+/// GB/s by threads, at 4 KiB an access.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadCurve {
-    /// Thread counts, growing.
+    /// Thread counts, ascending.
     pub threads: Vec<u64>,
     /// A figure for each.
     pub gb_per_s: Vec<f64>,
 }
 
-/// Where a value lies between the points: index of the point before, the one after, and the share of the second.
-/// Beyond the ends the nearest point holds.
+/// Position of a value between the points: index of the point before, the one after, and the share of the
+/// second. Beyond the ends the nearest point holds.
 fn between(points: &[u64], value: u64) -> (usize, usize, f64) {
     let after = points.partition_point(|point| *point < value);
     if after == 0 {
@@ -38,7 +38,7 @@ fn mix(a: f64, b: f64, share: f64) -> f64 {
     a * (1.0 - share) + b * share
 }
 
-/// A matrix of figures read between its rows and columns.
+/// Interpolates a matrix of figures between its rows and columns.
 pub(super) fn lookup(rows: &[u64], columns: &[u64], figures: &[Vec<f64>], row: u64, column: u64) -> f64 {
     let (above, below, down) = between(rows, row);
     let (left, right, across) = between(columns, column);
@@ -47,25 +47,25 @@ pub(super) fn lookup(rows: &[u64], columns: &[u64], figures: &[Vec<f64>], row: u
 }
 
 impl Curve {
-    /// GB/s of so many threads with pieces of so many bytes.
+    /// GB/s of `threads` threads with accesses of `access_bytes`.
     pub fn at(&self, threads: u64, access_bytes: u64) -> f64 {
         lookup(&self.threads, &self.access_bytes, &self.gb_per_s, threads, access_bytes)
     }
 
-    /// The highest point.
+    /// Highest point.
     pub fn peak(&self) -> f64 {
         self.gb_per_s.iter().flatten().copied().fold(0.0, f64::max)
     }
 }
 
 impl ThreadCurve {
-    /// GB/s of so many threads.
+    /// GB/s of `threads` threads.
     pub fn at(&self, threads: u64) -> f64 {
         let (before, after, share) = between(&self.threads, threads);
         mix(self.gb_per_s[before], self.gb_per_s[after], share)
     }
 
-    /// The highest point.
+    /// Highest point.
     pub fn peak(&self) -> f64 {
         self.gb_per_s.iter().copied().fold(0.0, f64::max)
     }

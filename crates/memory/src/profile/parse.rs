@@ -1,7 +1,7 @@
-//! From TOML to a [`Profile`]: every field that is missing, unknown or of the wrong kind is named.
+//! Parser from TOML to a [`Profile`]: names every field that is missing, unknown or of the wrong kind.
 //!
-//! The fields are taken out of their tables one by one; what is left in the end is no field. Deriving this would
-//! drag serde's features into every crate of the workspace.
+//! The fields are taken out of their tables one by one; the remaining ones are unknown. Deriving this would
+//! pull serde's features into every crate of the workspace.
 
 use super::bandwidth::{Bandwidth, Far, Mixed, Patterns, Sockets};
 use super::{Cache, Curve, Medium, Profile, Read, ThreadCurve, Write};
@@ -10,13 +10,13 @@ use toml::de::{DeTable, DeValue};
 
 type Parsed<T> = Result<T, String>;
 
-/// A table of the file, and where it is.
+/// Table of the file, and its path.
 struct Section<'t> {
     path: String,
     entries: BTreeMap<String, DeValue<'t>>,
 }
 
-/// How a value looks in the file, for errors.
+/// Representation of a value in the file, for errors.
 fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),
@@ -93,7 +93,7 @@ impl<'t> Section<'t> {
         self.take(name, whole)
     }
 
-    /// A table inside, read by `read`, which must take all of its fields.
+    /// Parses a table inside with `read`, which must take all of its fields.
     fn section<T>(&mut self, name: &str, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<T> {
         self.take(name, |field, value| inside(field, value, &read))
     }
@@ -120,7 +120,7 @@ fn inside<T>(field: &str, value: &DeValue<'_>, read: impl Fn(&mut Section<'_>) -
     Ok(parsed)
 }
 
-/// The profile of a file's text, not yet checked for sense.
+/// Parses the profile of a file's content, not validated yet.
 pub(super) fn profile(file: &str) -> Parsed<Profile> {
     let table = DeTable::parse(file).map_err(|e| e.to_string().trim_end().to_string())?;
     let mut section = Section::new("", table.get_ref());

@@ -1,27 +1,28 @@
-//! What a publication carries, kept by its thread for the next one.
+//! Lists of a publication, reused by its thread for the next one.
 //!
-//! Publications are handed from floor to floor by value. In place of some 300 bytes that would be copied at each step,
-//! right after they were written, one has a pointer to its parts. A thread keeps the parts of its last publication,
-//! emptied, so that the next one allocates nothing.
+//! Publications are passed from function to function by value. In place of about 300 bytes that would be
+//! copied at each step, right after they were written, one has a pointer to its parts. A thread keeps the
+//! parts of its last publication, emptied, so that the next one allocates nothing.
 
 use super::Update;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-/// Parts that grew beyond so many writes are not kept.
+/// Maximum number of writes of parts that are reused.
 const WRITES_KEPT_MAX: usize = 256;
 
-/// The lists of a publication.
+/// Lists of a publication.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// Whole words to flush, as (offset, bytes).
+    /// Ranges of words to flush, as (offset, bytes).
     pub(super) flushes: Vec<(u64, usize)>,
     pub(super) writes: Vec<(u64, u64)>,
     pub(super) updates: Vec<Update>,
-    /// Objects that are given back unless they are published: (offset, bytes).
+    /// Objects that are released unless they are published: (offset, bytes).
     pub(super) reserved: Vec<(u64, u64)>,
     pub(super) frees: Vec<(u64, u64)>,
-    /// Directory entries that are this publication's until it is published or dropped, and the names in them.
+    /// Directory entries that this publication claims until it is published or dropped, and the names in
+    /// them.
     pub(super) root_claims: Vec<(u64, String)>,
 }
 
@@ -36,7 +37,7 @@ impl Parts {
     }
 }
 
-/// Parts that go back to their thread.
+/// Parts that return to their thread on drop.
 pub(super) struct Held(Option<Box<Parts>>);
 
 thread_local! {
@@ -44,10 +45,10 @@ thread_local! {
 }
 
 impl Held {
-    /// Empty ones.
+    /// Takes empty parts.
     #[inline]
     pub(super) fn take() -> Held {
-        // A thread that is ending keeps none any more.
+        // An ending thread has no parts any more.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
         Held(Some(spare.unwrap_or_default()))
     }

@@ -1,8 +1,8 @@
-//! Counts of what many threads do at every step, without a shared line and without a locked instruction.
+//! Counters of events in many threads, without a shared line and without a locked instruction.
 //!
-//! A locked instruction costs as much as the flush that it counts, and orders stores as a fence does: a forgotten
-//! fence would be hidden by it on every machine, and be missed on the day the count goes. Each thread therefore
-//! counts in a place of its own. Threads beyond [`PLACES`] share one and pay for it.
+//! A locked instruction costs as much as the flush that it counts, and orders stores as a fence does: it
+//! would hide a forgotten fence on every machine until the counter is removed. Each thread therefore counts
+//! in a slot of its own. Threads beyond [`PLACES`] share one and pay for it.
 //!
 //! Memory: 8 KiB a counter group.
 
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLACES: usize = 127;
 
-/// Places that no living thread has, of those given out before.
+/// Slots of threads that have ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// Places never given out start here.
+/// First slot that was never used.
 static UNUSED: Mutex<usize> = Mutex::new(0);
 
 struct Place(usize);
@@ -43,7 +43,7 @@ thread_local! {
     static PLACE: Place = Place::take();
 }
 
-/// Two counts: of flushes and of fences.
+/// Two counters: of flushes and of fences.
 pub(super) struct Counters {
     places: Box<[CachePadded<[AtomicU64; 2]>]>,
 }
@@ -65,18 +65,18 @@ impl Counters {
 
     #[inline]
     fn add(&self, which: usize, count: u64) {
-        // A thread that is ending and has given its place back counts in the shared one.
+        // An ending thread that has released its slot counts in the shared one.
         let place = PLACE.try_with(|place| place.0).unwrap_or(PLACES);
         let counter = &self.places[place][which];
         if place < PLACES {
-            // The place is this thread's alone, so nothing is lost in between.
+            // The slot is this thread's alone, so no increment is lost in between.
             counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         } else {
             counter.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// Flushes and fences so far.
+    /// Number of flushes and fences so far.
     pub(super) fn sums(&self) -> (u64, u64) {
         let sum = |which: usize| self.places.iter().map(|place| place[which].load(Ordering::Relaxed)).sum();
         (sum(0), sum(1))

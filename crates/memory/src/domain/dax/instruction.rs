@@ -9,7 +9,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-/// The instruction with which a pool on the `dax` domain writes cache lines back.
+/// Instruction with which a pool on the `dax` domain writes cache lines back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushInstruction {
     /// x86-64: writes back and keeps the line: the best.
@@ -33,7 +33,7 @@ impl std::fmt::Display for FlushInstruction {
     }
 }
 
-/// What the x86-64 processor says: register edx of leaf 1 and ebx of leaf 7, 0 if there is no such leaf.
+/// Best flush of an x86-64 processor: register edx of leaf 1 and ebx of leaf 7, 0 if there is no such leaf.
 #[cfg(any(target_arch = "x86_64", test))]
 fn from_cpuid(leaf1_edx: u32, leaf7_ebx: u32) -> Option<FlushInstruction> {
     const CLFSH: u32 = 1 << 19;
@@ -50,7 +50,7 @@ fn from_cpuid(leaf1_edx: u32, leaf7_ebx: u32) -> Option<FlushInstruction> {
     }
 }
 
-/// What the ARM kernel says of the processor (the auxiliary vector's AT_HWCAP), and its cache type register.
+/// Flush of an ARM processor: the auxiliary vector's AT_HWCAP, and the cache type register.
 #[cfg(any(target_arch = "aarch64", test))]
 fn from_arm_features(hardware_capabilities: u64, cache_type: u64) -> Option<FlushInstruction> {
     const DCPOP: u64 = 1 << 16;

@@ -1,16 +1,16 @@
-//! Whether the platform carries its processor caches over a power failure (eADR), as Linux knows it.
+//! Durability of the platform's processor caches over a power failure (eADR), as Linux reports it.
 //!
-//! The block device under a DAX file system belongs to an NVDIMM region, and the region says in sysfs how far a
-//! store must have come to be safe (`persistence_domain`): `memory_controller` (ADR: a line must be written back)
-//! or `cpu_cache` (eADR: it need not be). A device that is not directly on a region (a striped volume, an older
-//! kernel) says nothing, and then lines are written back.
+//! The block device under a DAX file system belongs to an NVDIMM region, and the region reports in sysfs how
+//! far a store must have come to be durable (`persistence_domain`): `memory_controller` (ADR: a line must be
+//! written back) or `cpu_cache` (eADR: it need not be). A device that is not directly on a region (a striped
+//! volume, an older kernel) reports nothing, and then lines are written back.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether the memory behind an open file keeps what is still in the processor's caches.
+/// Returns true if the memory behind an open file keeps the processor's caches over a power failure.
 pub(super) fn caches_are_durable(file: BorrowedFd<'_>) -> bool {
     let device = file.try_clone_to_owned().and_then(|file| fs::File::from(file).metadata());
     device.is_ok_and(|metadata| {
@@ -20,7 +20,7 @@ pub(super) fn caches_are_durable(file: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// What the region of a block device says; none if it belongs to no region.
+/// Persistence domain of a block device's region; none if it belongs to no region.
 fn persistence_domain(sysfs: &Path, device_number: &str) -> Option<String> {
     let device = fs::canonicalize(sysfs.join("dev/block").join(device_number)).ok()?;
     let said = device.ancestors().find_map(|at| fs::read_to_string(at.join("persistence_domain")).ok())?;

@@ -7,13 +7,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From how many bytes on a copy goes past the caches on `dax`, where the processor can.
+/// Minimum bytes of a copy that goes past the caches on `dax`, on processors with such stores.
 pub const STREAM_BYTES_MIN: usize = 4096;
 
-/// Whether this processor has such stores.
+/// True if this processor has such stores.
 pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
 
-/// Stores the bytes as little-endian words, the last one zero padded, with whatever stores a word.
+/// Stores the bytes as little-endian words, the last one zero padded, with `store` for each word.
 #[inline]
 fn store_with(words: &[AtomicU64], bytes: &[u8], store: impl Fn(&AtomicU64, u64)) {
     let (whole, rest) = bytes.as_chunks::<8>();
@@ -27,12 +27,12 @@ fn store_with(words: &[AtomicU64], bytes: &[u8], store: impl Fn(&AtomicU64, u64)
     }
 }
 
-/// Through the caches.
+/// Stores through the caches.
 pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
     store_with(words, bytes, |word, value| word.store(value, Ordering::Relaxed));
 }
 
-/// Past the caches.
+/// Stores past the caches.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn stream(words: &[AtomicU64], bytes: &[u8]) {
     store_with(words, bytes, |word, value| {

@@ -1,9 +1,9 @@
-//! Appending: what a flush and a publication put into the journal, in order, under one short lock.
+//! Appending: flushes and publications go into the journal, in order, under one short lock.
 //!
-//! Records go into the active buffer. A full one is queued and a free one takes its place, so appenders go on while
-//! the device is busy. Buffers beyond the first two are made when they are first needed. Who has not begun waits when
-//! [`BUFFERS_MAX`] are full ([`super::room`]); an appender, who may hold latches, takes more, and writes one itself only
-//! when [`BUFFERS_WITH_RESERVE`] are.
+//! Records go into the active buffer. A full one is queued and a free one takes its place, so appenders go on
+//! while the device is busy. Buffers beyond the first two are allocated on first need. A caller that has not
+//! begun waits when [`BUFFERS_MAX`] are full ([`super::room`]); an appender, which may hold latches, takes
+//! more, and writes one itself only when [`BUFFERS_WITH_RESERVE`] are full.
 //!
 //! A flush is noted by its thread and appended with its next fence or publication ([`stage`]).
 
@@ -22,22 +22,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest journal buffer.
 pub(super) const BUFFER_BYTES_MAX: usize = 2 << 20;
-/// The most buffers in ordinary use: what appenders may be ahead of the device.
+/// Maximum number of buffers in ordinary use: how far appenders may be ahead of the device.
 pub(super) const BUFFERS_MAX: usize = 8;
-/// The most with those of appenders that hold latches. They are given back.
+/// Maximum number with those of appenders that hold latches. Buffers beyond [`BUFFERS_MAX`] are freed after
+/// use.
 pub(super) const BUFFERS_WITH_RESERVE: usize = 24;
 
-/// A buffer with the payload of one frame.
+/// Full buffer with the payload of one frame.
 pub(super) struct Filled {
     pub(super) buffer: AlignedBuffer,
     pub(super) payload_words: usize,
 }
 
-/// Where records go. An appender fetches the lines that another thread's append has changed, one after the other, with the lock
-/// held. So what every append changes is in one line of its own: position, lock, counts.
+/// End of the journal at which records are appended. An appender fetches the lines that another thread's
+/// append has changed, one after the other, with the lock held. So the words that every append changes are in
+/// one line of their own: position, lock, counts.
 #[repr(align(128))]
 pub(super) struct Appender {
-    /// The position behind the last record. Changed under the lock.
+    /// Position behind the last record. Changed under the lock.
     pub(super) appended: AtomicU64,
     pub(super) active: SpinLock<Active>,
 }
@@ -49,11 +51,11 @@ impl Appender {
     }
 }
 
-/// What the append lock guards.
+/// State under the append lock.
 pub(super) struct Active {
     payload_words: usize,
     pub(super) flushes: u64,
-    /// What changes with a buffer, not with an append: lines that all appenders keep.
+    /// State that changes with a buffer, not with an append: lines that stay in all appenders' caches.
     buffers: Box<CachePadded<Buffers>>,
 }
 
@@ -62,9 +64,9 @@ struct Buffers {
     payload_words_max: usize,
     /// Full buffers, oldest first.
     full: VecDeque<Filled>,
-    /// Empty buffers, the one used last on top, which is in the processor's caches.
+    /// Empty buffers, the one used last on top: it is in the processor's caches.
     free: Vec<AlignedBuffer>,
-    /// How many there are, wherever they are.
+    /// Number of buffers, in any state.
     count: usize,
 }
 
@@ -83,13 +85,13 @@ impl Active {
         Active { payload_words: 0, flushes: 0, buffers: Box::new(CachePadded::new(buffers)) }
     }
 
-    /// The records of the active buffer from a place on.
+    /// Records of the active buffer from a word on.
     #[inline]
     fn records_from(&mut self, at: usize) -> &mut [u64] {
         &mut self.buffers.active.words_mut()[FRAME_HEADER_WORDS + at..]
     }
 
-    /// Queues the active buffer and goes on in a free one; false if there is none.
+    /// Queues the active buffer and activates a free one; false if there is none.
     fn rotate(&mut self) -> bool {
         let Buffers { active, full, free, .. } = &mut **self.buffers;
         let Some(next) = free.pop() else { return false };
@@ -98,8 +100,8 @@ impl Active {
         true
     }
 
-    /// The oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
-    /// buffer at a time and gives it back with [`Active::give_back`].
+    /// Oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
+    /// buffer at a time and returns it with [`Active::give_back`].
     pub(super) fn take_oldest(&mut self) -> Option<Filled> {
         if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
@@ -107,7 +109,7 @@ impl Active {
         self.buffers.full.pop_front()
     }
 
-    /// Takes a buffer back; returns one that is too many, with what was asked for it.
+    /// Takes a buffer back; returns one to be freed, with its requested bytes, if there are too many.
     pub(super) fn give_back(&mut self, buffer: AlignedBuffer) -> Option<(AlignedBuffer, usize)> {
         if self.buffers.count > BUFFERS_MAX && !self.buffers.free.is_empty() {
             self.buffers.count -= 1;
@@ -117,7 +119,7 @@ impl Active {
         None
     }
 
-    /// Counts a buffer that is about to be made; its bytes, if there may be one more.
+    /// Counts a buffer that is about to be allocated; returns its bytes, if one more is allowed.
     pub(super) fn add_buffer(&mut self) -> Option<usize> {
         let may_add = self.buffers.count < BUFFERS_WITH_RESERVE;
         self.buffers.count += usize::from(may_add);
@@ -132,7 +134,7 @@ impl Active {
         self.buffers.free.push(buffer);
     }
 
-    /// As many buffers are full as may be before those who come wait.
+    /// Returns true if as many buffers are full as may be before callers wait.
     pub(super) fn is_behind(&self) -> bool {
         self.buffers.full.len() + 2 >= BUFFERS_MAX
     }
@@ -167,8 +169,8 @@ impl Shared {
         }
     }
 
-    /// Appends what this thread has noted, and behind it what `fill` writes; `words` are for both. False if the journal
-    /// has failed or is closed: then what was noted is forgotten.
+    /// Appends what this thread has noted, and behind it what `fill` writes; `words` are for both. False if
+    /// the journal has failed or is closed: then the notes are discarded.
     #[inline]
     fn append_noted_and(&self, words: usize, fill: impl FnOnce(&mut u64, &mut [u64])) -> bool {
         let appended = self.append(words, |active, at| {
@@ -198,13 +200,13 @@ impl Shared {
         });
     }
 
-    /// Copies the words of the ranges into records; returns what is left. Under the append lock.
+    /// Copies the words of the ranges into records; returns the rest of the buffer. Under the append lock.
     #[inline]
     fn fill_ranges<'r>(&self, records: &'r mut [u64], ranges: &[(u64, usize)]) -> &'r mut [u64] {
         ranges.iter().fold(records, |rest, range| self.fill_range(rest, *range))
     }
 
-    /// Copies the words of a range into a record; returns what is left. Under the append lock.
+    /// Copies the words of a range into a record; returns the rest of the buffer. Under the append lock.
     #[inline]
     fn fill_range<'r>(&self, records: &'r mut [u64], (offset, bytes): (u64, usize)) -> &'r mut [u64] {
         let (record, rest) = records.split_at_mut(bytes / 8 + 1);
@@ -291,9 +293,9 @@ impl Shared {
         }
     }
 
-    /// Appends the last record of all, when the gate is shut already.
+    /// Appends the last record of all, after the gate was shut.
     pub(super) fn append_last(&self, updates: &[Update]) -> Result<()> {
-        // Whatever was let in before has been appended once the lock is free; room is made by writing it all.
+        // Appends admitted before have ended once the lock is free; writing all buffers makes room.
         drop(self.appender.active.lock());
         self.write_out()?;
         let mut active = self.appender.active.lock();

@@ -1,11 +1,12 @@
-//! The journal's threads: one writes and syncs what commits left to it, one makes checkpoints, one makes slots ahead, and
-//! where there is a budget one keeps the pages of the pool within it.
+//! The journal's threads: one writes and syncs what commits left to it, one makes checkpoints, one prepares
+//! slots ahead, and with a budget one keeps the pages of the pool within it.
 //!
-//! They sleep until asked. Requests are flags, so asking twice costs a load. A thread that panics latches the
-//! journal: what it had under way is lost, and nobody would do its work.
+//! They sleep until requested. Requests are flags, so a repeated request costs a load. A thread that panics
+//! poisons the journal: its work in flight is lost, and no other thread would do it.
 //!
-//! They are started when the journal is opened, so that a machine that has no room for them says so then. A simulated
-//! world starts each when it is first asked: a checker opens a hundred thousand pools, which ask few.
+//! They are started when the journal is opened, so that a machine that cannot start them reports it then. A
+//! simulated environment starts each on its first request: a checker opens a hundred thousand pools, which
+//! request few.
 
 use super::Shared;
 use super::residency::keeper;
@@ -17,13 +18,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long records of `Durability::None` commits may stay in the process.
+/// Maximum time that records of `Durability::None` commits stay in the process.
 const WRITE_DELAY_MS: u64 = 50;
 
 /// Requests to the threads.
 #[derive(Default)]
 pub(super) struct Background {
-    /// The shortest group interval that waits for a sync, in ms; 0: none.
+    /// Shortest group interval that waits for a sync, in ms; 0: none.
     sync_armed_ms: AtomicU32,
     write_armed: AtomicBool,
     write_now: AtomicBool,
@@ -37,11 +38,11 @@ pub(super) struct Background {
     keeper_now: AtomicBool,
 }
 
-/// One of the threads.
+/// State of one of the threads.
 #[derive(Default)]
 struct Worker {
     wakes: Condvar,
-    /// How to start it, until that was done.
+    /// Start function, until the thread is started.
     to_start: Mutex<Option<Start>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -54,7 +55,7 @@ struct Start {
 }
 
 impl Worker {
-    /// Calls the thread, which looks at the flags.
+    /// Wakes the thread, which reads the flags.
     fn wake(&self) {
         self.wakes.notify_one();
         if let Some(start) = self.to_start.lock().take()
@@ -92,10 +93,10 @@ struct Due {
 }
 
 impl Background {
-    /// Asks for a sync within `interval_ms`.
+    /// Requests a sync within `interval_ms`.
     pub(super) fn arm_sync(&self, interval_ms: u32) {
-        // The flusher clears the flag before it looks how much there is to sync, so a set flag means that a
-        // sync is coming that covers all that is appended now. The fence keeps this look behind our append.
+        // The flusher clears the flag before it reads how much there is to sync, so a set flag means that a
+        // sync is coming that covers all that is appended now. The fence keeps this read behind our append.
         fence(Ordering::SeqCst);
         let armed = self.sync_armed_ms.load(Ordering::SeqCst);
         if armed != 0 && armed <= interval_ms {
@@ -111,7 +112,7 @@ impl Background {
         }
     }
 
-    /// Asks that what is buffered be written soon.
+    /// Requests that buffered records be written soon.
     pub(super) fn arm_write(&self) {
         if self.write_armed.load(Ordering::Relaxed) || self.write_armed.swap(true, Ordering::SeqCst) {
             return;
@@ -120,7 +121,7 @@ impl Background {
         self.flusher.wake();
     }
 
-    /// Asks that what is buffered be written now.
+    /// Requests that buffered records be written now.
     pub(super) fn request_write(&self) {
         if self.write_now.load(Ordering::Relaxed) || self.write_now.swap(true, Ordering::SeqCst) {
             return;
@@ -129,7 +130,7 @@ impl Background {
         self.flusher.wake();
     }
 
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     pub(super) fn request_checkpoint(&self) {
         if self.checkpoint_now.load(Ordering::Relaxed) || self.checkpoint_now.swap(true, Ordering::SeqCst) {
             return;
@@ -138,7 +139,7 @@ impl Background {
         self.checkpointer.wake();
     }
 
-    /// Asks for a slot that is made ahead.
+    /// Requests a slot that is prepared ahead.
     pub(super) fn request_slot(&self) {
         if self.slot_now.swap(true, Ordering::SeqCst) {
             return;
@@ -147,7 +148,7 @@ impl Background {
         self.supplier.wake();
     }
 
-    /// Has the keeper look whether memory is short.
+    /// Wakes the keeper, which checks whether memory is short.
     pub(super) fn wake_keeper(&self) {
         if self.keeper_now.load(Ordering::Relaxed) || self.keeper_now.swap(true, Ordering::SeqCst) {
             return;
@@ -156,7 +157,7 @@ impl Background {
         self.keeper.wakes.notify_one();
     }
 
-    /// Sleeps for so long, or until the keeper is woken; false to stop.
+    /// Sleeps for `pause`, or until the keeper is woken; false to stop.
     pub(super) fn rest(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
         let mut due = self.due.lock();
@@ -168,12 +169,12 @@ impl Background {
         !due.stop
     }
 
-    /// Tells whether the threads are about to end.
+    /// Returns true if the threads are about to end.
     pub(super) fn stops(&self) -> bool {
         self.due.lock().stop
     }
 
-    /// Ends the threads, and waits for them.
+    /// Ends the threads, and joins them.
     pub(super) fn stop(&self) {
         self.due.lock().stop = true;
         let workers = [&self.flusher, &self.checkpointer, &self.supplier, &self.keeper];
@@ -226,7 +227,7 @@ impl Background {
     }
 }
 
-/// Starts the threads, or gets them ready to be started. If one cannot be started, those that run are stopped.
+/// Starts the threads, or prepares their start. If one cannot be started, those that run are stopped.
 pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
     let background = &shared.background;
     type Work = fn(&Shared);
@@ -242,7 +243,7 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
         if env.is_simulated() {
             *worker.to_start.lock() = Some(start);
         } else if let Err(error) = worker.start(&start, shared.clone()) {
-            // They have had nothing to do yet; one that panicked has latched.
+            // They have had nothing to do yet; one that panicked has poisoned the journal.
             background.stop();
             return Err(error);
         }
@@ -250,7 +251,7 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
     Ok(())
 }
 
-/// Latches the journal if its holder panics: what was under way then is lost.
+/// Guard that poisons the journal if its holder panics: the work in flight is lost.
 pub(super) struct LatchOnPanic<'s> {
     pub(super) shared: &'s Shared,
     pub(super) who: &'static str,
@@ -270,7 +271,7 @@ fn flusher(shared: &Shared) {
         let appended = shared.appender.appended.load(Ordering::Acquire);
         let outcome = if sync { shared.sync_to(appended) } else { shared.write_out().map(drop) };
         if outcome.is_err() {
-            // Latched: every later commit reports it. There is nothing left to write.
+            // Poisoned: every later commit reports it. There is nothing left to write.
             return;
         }
     }
@@ -284,7 +285,7 @@ fn checkpointer(shared: &Shared) {
         if outcome.is_err() {
             return;
         }
-        // What was appended meanwhile may want the next one already.
+        // Records appended meanwhile may need the next checkpoint already.
         shared.consider_checkpoint();
     }
 }
@@ -293,7 +294,8 @@ fn supplier(shared: &Shared) {
     let background = &shared.background;
     while background.next(&background.slot_now, &background.supplier.wakes) {
         if let Err(error) = shared.supply.make_ahead() {
-            // Not needed yet: a checkpoint may free a slot. If it is needed, the writer tries again, and latches.
+            // Not needed yet: a checkpoint may free a slot. If it is needed, the writer tries again, and
+            // poisons.
             tracing::warn!(%error, "no journal slot could be made ahead");
         }
         background.slot_now.store(false, Ordering::SeqCst);

@@ -1,19 +1,20 @@
-//! A page-aligned buffer of words: direct I/O wants aligned memory.
+//! Page-aligned buffer of words, as direct I/O requires.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes that are mapped for a buffer: an empty one has an aligned address as well.
+/// Bytes mapped for a buffer: an empty one has an aligned address as well.
 fn mapped(bytes: usize) -> usize {
     bytes.max(PAGE_BYTES)
 }
 
-/// Words in memory that starts at a multiple of 4,096. What is never touched takes no memory and no time.
+/// Words in memory that starts at a multiple of 4,096. Pages that are never touched take no memory and no
+/// time.
 ///
-/// Mapped from the system, not taken from the heap: heaps keep what is freed between other things, so buffers that come and go
-/// would take several times the memory that is in use.
+/// Mapped from the system, not allocated on the heap: heaps retain freed memory, so buffers that are
+/// allocated and freed would take several times the memory in use.
 pub(crate) struct AlignedBuffer {
     start: NonNull<u64>,
     bytes: usize,

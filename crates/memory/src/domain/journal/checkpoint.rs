@@ -1,21 +1,23 @@
-//! Checkpoints: changed pages go to the pool file, the journal before them is recycled.
+//! Checkpoints: changed pages are written to the pool file, and the journal before them is recycled.
 //!
 //! 1. All that was appended is written out; the position then is P, a frame boundary.
 //! 2. Batch by batch:
-//!    - the marks of some pages are taken, under the append lock, so no mark is taken whose store is still to come.
-//!      All that was appended before P is in marked pages or was taken before, so it is in the copies;
+//!    - the dirty marks of some pages are taken, under the append lock, so no mark is taken whose store is
+//!      still to come. Everything appended before P is in marked pages or was taken before, so it is in the
+//!      copies;
 //!    - the pages are copied, without a lock: appenders never wait for it;
-//!    - the journal is made durable up to what is appended after the copy. "Appended" is read under the append lock:
-//!      the copy may have seen some stores of a publication that was under way, and must wait for its record;
+//!    - the journal is made durable up to the end of appends after the copy. That position is read under the
+//!      append lock: the copy may have seen some stores of a publication in flight, and must wait for its
+//!      record;
 //!    - the batch is written to the pool file, many pages at once.
-//! 3. The pool file is synced, then the checksums of its pages; the journal's header moves the replay position to P
-//!    and is synced; slots before
-//!    P are free.
+//! 3. The pool file is synced, then the checksums of its pages; the journal's header moves the replay
+//!    position to P and is synced; slots before P are free.
 //!
 //! Marks are taken as late as possible: a page that changes again before its turn is written once for both.
 //!
-//! A crash before the header counts replays from the previous position, which heals whatever was written.
-//! Appenders never wait for a checkpoint's I/O, only for the append lock while a line of marks is taken.
+//! A crash before the header is durable replays from the previous position, which repairs all pages written
+//! since. Appenders never wait for a checkpoint's I/O, only for the append lock while a line of marks is
+//! taken.
 
 use super::Shared;
 use super::buffer::AlignedBuffer;
@@ -31,12 +33,12 @@ use std::sync::atomic::Ordering;
 const BATCH_BYTES: usize = 8 << 20;
 /// Marks are taken by the line, so a batch may be this much longer.
 const BATCH_PAGES_MAX: usize = BATCH_BYTES / PAGE_BYTES as usize + 512;
-/// The longest run of pages that is one write, if no profile says anything else: where many writes are in flight at
-/// once, the file cuts it further.
+/// Longest run of pages that is one write, unless a profile sets another: where many writes are in flight at
+/// once, the file splits it further.
 const RUN_PAGES_MAX: usize = 256;
 
 impl Shared {
-    /// Brings the pool file up to date with all that was appended before the call.
+    /// Brings the pool file up to date with everything appended before the call.
     pub(super) fn checkpoint(&self) -> Result<()> {
         let _alone = self.checkpointing.lock();
         let position = self.write_out()?;
@@ -58,12 +60,12 @@ impl Shared {
                 self.room.notify_all();
                 Ok(())
             }
-            // The pool file may now hold part of the pages and the marks are gone: latch.
+            // The pool file may now hold part of the pages and the marks are taken: poison the journal.
             Err(error) => Err(self.fail(error)),
         }
     }
 
-    /// How pages are written: as a profile says, or as suits most drives.
+    /// Write settings of checkpoints: those of the profile, or defaults that suit most drives.
     pub(super) fn writing(&self) -> Writing {
         let is_parallel = self.pages_file.writes_in_parallel();
         let plain = Writing { piece_bytes: RUN_PAGES_MAX * PAGE_BYTES as usize, ..Writing::UNCALIBRATED };
@@ -142,10 +144,10 @@ impl Shared {
             self.pages_file.sync_data().map_err(|e| Error::io("sync", &self.pool_path, &e))?;
         }
         self.checksums.commit(position)?;
-        // The replay position must never lie beyond what is durable.
+        // The replay position must never lie beyond the durable end.
         self.sync_to(position)?;
-        // Frames go on meanwhile, to slots that the header before does not need: only the checkpoint under way writes a
-        // header, and slots are free once it is in force.
+        // Frames are written meanwhile, to slots that the previous header does not need: only the checkpoint
+        // in flight writes a header, and slots are free once it is in force.
         let header = self.writer.lock().log.header_from(position);
         {
             let _alone = self.syncing.lock();

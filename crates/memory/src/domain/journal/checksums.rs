@@ -1,7 +1,7 @@
-//! Checksums of the pool file's pages: what finds a flipped bit under data that nobody has written for long.
+//! Checksums of the pool file's pages: they detect flipped bits in data that has not been written for long.
 //!
-//! A page of 4 KiB has an entry: the CRC-32C of what the last checkpoint that wrote it put there. Beside the pool
-//! lies the file of the entries:
+//! A page of 4 KiB has an entry: the CRC-32C of the content that the last checkpoint wrote there. The file of
+//! the entries lies beside the pool:
 //!
 //! ```text
 //! byte           what
@@ -12,21 +12,21 @@
 //! A checkpoint writes pages and syncs the pool file, then writes entries and header and syncs them, then moves the
 //! journal's replay position. Invariants:
 //!
-//! 1. *A page that the journal does not touch has the content that its entry tells.* Whatever an unfinished checkpoint wrote
-//!    was dirtied after the replay position, and was written only after the record that says so was durable: a
-//!    recovery replays it. So pages that a recovery replays into are left out until a checkpoint has
-//!    written them again; all others, and their entries, an unfinished checkpoint has not changed. A torn write of entries
-//!    writes over neighbours what they were.
-//! 2. *Entries of another time do not count.* Position, or the position before (the crash came before the journal's
-//!    header was moved), must be the journal's replay position; else all entries are forgotten.
-//! 3. *Damage is not covered up.* Before a page is written for the first time since open, what the file has is held against
-//!    its entry. If it differs, the entry says "found damaged" from then on.
-//! 4. *Half an entry does not count.* Pages whose blocks are given back are not replayed into, so a torn entry of theirs
-//!    would be taken for damage. The header names them, durably, before their entries change; an open that finds
-//!    such names finishes the work.
+//! 1. *A page that the journal does not touch has the content of its entry.* Everything that an unfinished
+//!    checkpoint wrote was dirtied after the replay position, and was written only after its record was
+//!    durable: a recovery replays it. So pages that a recovery replays into are left out until a checkpoint
+//!    has written them again; all others, and their entries, an unfinished checkpoint has not changed. A torn
+//!    write of entries rewrites neighbours with the same values.
+//! 2. *Stale entries do not count.* Position, or the position before (the crash came before the journal's
+//!    header was moved), must be the journal's replay position; else all entries are discarded.
+//! 3. *Damage is not covered up.* Before a page is written for the first time since open, the content of the
+//!    file is compared with its entry. If it differs, the entry is "found damaged" from then on.
+//! 4. *A torn entry does not count.* Pages whose blocks are freed are not replayed into, so a torn entry of
+//!    theirs would be taken for damage. The header names them, durably, before their entries change; an open
+//!    that finds such names finishes the work.
 //!
-//! A lost or torn file costs what it would find, nothing else. Entries are read when they are first asked for ([`table`]).
-//! Memory: 4 bytes and a bit for each page that was, 64 KiB for each thread that verifies.
+//! A lost or torn file costs only the damage that it would detect. Entries are read on first use ([`table`]).
+//! Memory: 4 bytes and a bit for each page whose entry was read, 64 KiB for each thread that verifies.
 
 mod header;
 mod table;
@@ -52,18 +52,18 @@ const ENTRIES_START: u64 = 2 * BLOCK_BYTES as u64;
 const ENTRY_BYTES: usize = 4;
 const ENTRIES_PER_BLOCK: usize = BLOCK_BYTES / ENTRY_BYTES;
 
-/// The most pages that are verified with one read.
+/// Maximum number of pages verified with one read.
 const RUN_PAGES_MAX: u64 = 16;
 
 thread_local! {
-    /// What is verified, 64 KiB at most.
+    /// Content to verify, 64 KiB at most.
     static CONTENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 const UNKNOWN: u32 = 0;
 const DAMAGED: u32 = 1;
 
-/// The entry of a page with this content.
+/// Entry of a page with this content.
 fn entry_of(page: &[u8]) -> u32 {
     match crc32c::crc32c(page) {
         UNKNOWN | DAMAGED => 2,
@@ -71,42 +71,42 @@ fn entry_of(page: &[u8]) -> u32 {
     }
 }
 
-/// A content beside what the last checkpoint wrote.
+/// Result of comparing a content with what the last checkpoint wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Same,
     Other,
     /// No checkpoint has written the page, or its blocks were given back.
     Never,
-    /// The entries are in use.
+    /// The entries are locked by another thread.
     NotKnown,
 }
 
-/// What looking at all pages of a pool file found.
+/// Summary of verifying all pages of a pool file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PagesReport {
-    /// Pages that are what was written.
+    /// Number of pages with their checksum.
     pub sound: u64,
-    /// Pages without a checksum: never written by a checkpoint, or their checksums were lost.
+    /// Number of pages without a checksum: never written by a checkpoint, or their checksums were lost.
     pub unknown: u64,
-    /// Pages that the journal's replay has changed: their checksums come with the next checkpoint.
+    /// Number of pages that the journal's replay has changed: their checksums come with the next checkpoint.
     pub replayed: u64,
-    /// Where pages are that are not what was written: bytes of the pool file.
+    /// Byte offsets of damaged pages in the pool file.
     pub damaged: Vec<u64>,
-    /// Whether the checksums had to be forgotten when the pool was opened: lost, damaged, or of another time.
+    /// True if the checksums were discarded when the pool was opened: lost, damaged, or stale.
     pub forgotten: bool,
 }
 
 struct Entries {
     header: Header,
     table: Table,
-    /// A bit a page: a recovery has replayed into it, and no checkpoint has written it since.
+    /// One bit per page: a recovery has replayed into it, and no checkpoint has written it since.
     replayed: Vec<u64>,
-    /// Blocks of entries that the file does not have yet.
+    /// Blocks of entries that differ from the file.
     changed: std::collections::BTreeSet<usize>,
 }
 
-/// The checksums of an open pool file.
+/// Checksums of an open pool file.
 pub(super) struct Checksums {
     uuid: [u64; 2],
     file: Box<dyn StorageFile>,
@@ -114,38 +114,38 @@ pub(super) struct Checksums {
     pool_file: Arc<dyn StorageFile>,
     pool_path: PathBuf,
     entries: Mutex<Entries>,
-    /// A bit a page: nothing is left to verify, since it was verified, written or replayed into.
+    /// One bit per page: nothing is left to verify, since it was verified, written or replayed into.
     settled: Mapping,
     forgotten: bool,
 }
 
-/// What [`Checksums`] are opened on.
+/// Arguments of opening [`Checksums`].
 pub(super) struct ChecksumParts<'p> {
     pub(super) path: &'p Path,
     pub(super) uuid: [u64; 2],
     pub(super) pool_file: Arc<dyn StorageFile>,
     pub(super) pool_path: &'p Path,
-    /// The journal's replay position.
+    /// Replay position of the journal.
     pub(super) position: u64,
-    /// A bit for each page that the recovery replayed into.
+    /// One bit for each page that the recovery replayed into.
     pub(super) replayed: Vec<u64>,
     pub(super) capacity_bytes: u64,
 }
 
 impl Checksums {
-    /// Opens the checksums beside a pool, or makes them.
+    /// Opens the checksums beside a pool, or creates them.
     pub(super) fn open_or_create(parts: ChecksumParts<'_>, env: &Env) -> Result<Checksums> {
         let (files, path) = (env.files(), parts.path);
         let is_there = files.exists(path);
         let mode = if is_there { OpenMode::Open } else { OpenMode::Create };
         let io = |action| move |e: std::io::Error| Error::io(action, path, &e);
         let file = files.open(path, mode).map_err(io(if is_there { "open" } else { "create" }))?;
-        // A name that a power failure takes back costs what a lost file does; the pool's creation syncs it.
+        // A name that a power failure takes back costs as much as a lost file; the pool's creation syncs it.
         let fresh = Header { position: parts.position, before: parts.position, ..Header::default() };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
         let forgotten = known.is_none() && parts.position > 0;
         let old_bytes = file.len().map_err(io("look at"))?.saturating_sub(ENTRIES_START) as usize;
-        // Whatever the file has of another time is written over with the first checkpoint.
+        // Stale content of the file is overwritten by the first checkpoint.
         let (in_file, stale_blocks) = match known {
             Some(_) => (old_bytes / BLOCK_BYTES, 0),
             None => (0, old_bytes.div_ceil(BLOCK_BYTES)),
@@ -178,7 +178,8 @@ impl Checksums {
         Ok(checksums)
     }
 
-    /// Takes the space of the entries for a pool of so many bytes: a checkpoint must not fail on a full disk.
+    /// Allocates the space of the entries for a pool of `pool_bytes`: a checkpoint must not fail on a full
+    /// disk.
     pub(super) fn make_room(&self, pool_bytes: u64) -> Result<()> {
         let entries_bytes = pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64;
         let bytes = ENTRIES_START + entries_bytes.next_multiple_of(BLOCK_BYTES as u64);
@@ -189,7 +190,7 @@ impl Checksums {
         self.file.allocate(have, bytes - have).map_err(|e| Error::io("extend", &self.path, &e))
     }
 
-    /// Bytes of memory that the entries of pages below `mapped_bytes` take. `None` if they are in use.
+    /// Bytes of memory that the entries of pages below `mapped_bytes` take. `None` if they are locked.
     pub(super) fn memory_bytes(&self, mapped_bytes: u64) -> Option<u64> {
         let entries = self.entries.try_lock()?;
         let table = entries.table.memory_bytes() + entries.replayed.capacity() * size_of::<u64>();
@@ -200,8 +201,8 @@ impl Checksums {
         (&self.settled.words(page / 64 * 8, 1)[0], 1 << (page % 64))
     }
 
-    /// Verifies the pages of a range that are not settled yet. Cost: a load where they are; else a read of the file, for up
-    /// to [`RUN_PAGES_MAX`] neighbours together.
+    /// Verifies the pages of a range that are not settled yet. Cost: a load where they are; else a read of
+    /// the file, for up to [`RUN_PAGES_MAX`] neighbours together.
     pub(super) fn verify(&self, offset: u64, bytes: u64) -> Result<()> {
         self.verify_pages(offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES), &mut |page| {
             Err(Error::corrupt(
@@ -212,7 +213,7 @@ impl Checksums {
         })
     }
 
-    /// Verifies pages that will probably be asked for: those that are damaged are noted, and reported when they are.
+    /// Verifies pages that will probably be read: damaged ones are noted, and reported when they are read.
     pub(super) fn verify_ahead(&self, offset: u64, bytes: u64) -> Result<()> {
         let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
         self.verify_pages(pages, &mut |_| Ok(()))
@@ -223,7 +224,7 @@ impl Checksums {
         word.load(Ordering::Acquire) & bit != 0
     }
 
-    /// Verifies the pages that are not settled, neighbours together; calls `damaged` with those that are not sound.
+    /// Verifies the pages that are not settled, neighbours together; calls `damaged` with the damaged ones.
     fn verify_pages(&self, mut pages: Range<u64>, damaged: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         while let Some(first) = pages.next() {
             if self.is_settled(first) {
@@ -240,8 +241,8 @@ impl Checksums {
         Ok(())
     }
 
-    /// Reads a run of pages without a lock, so that threads can do it side by side. A checkpoint may write one meanwhile: who
-    /// differs is looked at again under the lock.
+    /// Reads a run of pages without a lock, so that threads can do it in parallel. A checkpoint may write one
+    /// meanwhile: a page that differs is read again under the lock.
     fn verify_run(&self, run: Range<u64>, damaged: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let wanted: SmallVec<[u32; RUN_PAGES_MAX as usize]> = {
             let mut entries = self.entries.lock();
@@ -269,7 +270,7 @@ impl Checksums {
         })
     }
 
-    /// Whether a page is what was written; it is settled then.
+    /// Returns true if a page has its checksum; it is settled then.
     fn verify_page(&self, page: u64) -> Result<bool> {
         // Locked, so that no checkpoint writes the page meanwhile.
         let mut entries = self.entries.lock();
@@ -296,7 +297,7 @@ impl Checksums {
         Ok(true)
     }
 
-    /// Has the entries of pages in memory.
+    /// Loads the entries of pages into memory.
     pub(super) fn load(&self, pages: Range<u64>) -> Result<()> {
         let mut entries = self.entries.lock();
         for page in pages.step_by(ENTRIES_PER_BLOCK) {
@@ -305,8 +306,8 @@ impl Checksums {
         Ok(())
     }
 
-    /// Calls `look` with a function that tells of a content whether it is what the last checkpoint wrote to a page. Does not
-    /// wait: while the entries are in use, every content is another.
+    /// Calls `look` with a function that compares a content with what the last checkpoint wrote to a page.
+    /// Does not wait: while the entries are locked, it returns [`Written::NotKnown`].
     pub(super) fn try_compare(&self, look: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> Written)) {
         let mut entries = self.entries.try_lock();
         look(&mut |page, content| {
@@ -319,12 +320,12 @@ impl Checksums {
         });
     }
 
-    /// A checkpoint is about to write these pages: what the file has is verified for the last time.
+    /// Verifies pages that a checkpoint is about to write: the last time that the file's content is checked.
     pub(super) fn before_write(&self, pages: &[u32]) -> Result<()> {
         for page in pages {
             let (word, bit) = self.settled_word(u64::from(*page));
             if word.load(Ordering::Acquire) & bit == 0 {
-                // Damage is noted and stays so; the page is written all the same: others' data may be on it.
+                // Damage is noted and stays so; the page is written all the same: other data may be on it.
                 self.verify_page(u64::from(*page))?;
                 word.fetch_or(bit, Ordering::AcqRel);
             }
@@ -332,7 +333,7 @@ impl Checksums {
         Ok(())
     }
 
-    /// A checkpoint has written these pages.
+    /// Notes the checksums of pages that a checkpoint has written.
     pub(super) fn note(&self, pages: &[u32], copies: &[u8]) -> Result<()> {
         let mut entries = self.entries.lock();
         for (page, copy) in pages.iter().zip(copies.chunks_exact(PAGE_BYTES as usize)) {
@@ -344,8 +345,8 @@ impl Checksums {
         Ok(())
     }
 
-    /// Forgets the pages of ranges (as offset and bytes) whose blocks are about to be given back: they will read as
-    /// zeros. Durable when it returns; `position` is the replay position in force.
+    /// Discards the entries of pages in ranges (as offset and bytes) whose blocks are about to be freed: they
+    /// will read as zeros. Durable when it returns; `position` is the replay position in force.
     pub(super) fn forget(&self, ranges: impl Iterator<Item = (u64, u64)>, position: u64) -> Result<()> {
         let page = |offset: u64| (offset / PAGE_BYTES) as u32;
         let runs: Vec<_> = ranges.map(|(offset, bytes)| page(offset)..page(offset + bytes)).collect();
@@ -358,13 +359,14 @@ impl Checksums {
             }
             self.forget_entries(&mut entries, runs)?;
             self.write_entries(&mut entries)?;
-            // The names stay in the header until the next one: what they say is true.
+            // The names stay in the header until the next one: they remain correct.
             self.sync()?;
         }
         Ok(())
     }
 
-    /// Makes the entries durable, as of a position. The pages are durable already; the journal's header moves after.
+    /// Makes the entries durable, as of a position. The pages are durable already; the journal's header moves
+    /// after.
     pub(super) fn commit(&self, position: u64) -> Result<()> {
         let mut entries = self.entries.lock();
         self.write_entries(&mut entries)?;
@@ -378,7 +380,7 @@ impl Checksums {
     }
 
     fn set(&self, entries: &mut Entries, page: u64, entry: u32) -> Result<()> {
-        // Once found damaged, whatever is written there may stand on damage.
+        // Once found damaged, later content of the page may rest on damage.
         if self.entry(entries, page)? != DAMAGED {
             let changed = entries.table.put(&*self.file, page, entry).map_err(|e| self.unread(&e))?;
             entries.changed.extend(changed);
@@ -404,7 +406,7 @@ impl Checksums {
         while let Some(&block) = entries.changed.first() {
             let bytes = entries.table.encode(&*self.file, block).map_err(|e| self.unread(&e))?;
             self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
-            // Only now: what could not be written is tried again.
+            // Removed only now: a failed write is tried again.
             entries.changed.pop_first();
         }
         Ok(())
@@ -424,8 +426,8 @@ impl Checksums {
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, &e))
     }
 
-    /// Verifies all pages of the pool file that are not replayed into, those again that were verified before. No
-    /// checkpoint may run meanwhile. `progress` is told how many bytes are done.
+    /// Verifies all pages of the pool file that are not replayed into, including those verified before. No
+    /// checkpoint may run meanwhile. `progress` is called with the number of bytes done.
     pub(super) fn verify_all(&self, mut progress: impl FnMut(u64)) -> Result<PagesReport> {
         let bytes = self.pool_file.len().map_err(|e| Error::io("look at", &self.pool_path, &e))?;
         let mut report = PagesReport { forgotten: self.forgotten, ..PagesReport::default() };
@@ -457,7 +459,7 @@ impl Checksums {
         Ok(report)
     }
 
-    /// The file, for backups.
+    /// File and path, for backups.
     pub(super) fn file(&self) -> (&dyn StorageFile, &Path) {
         (&*self.file, &self.path)
     }
@@ -469,7 +471,7 @@ impl Entries {
     }
 }
 
-/// The header, if its entries belong to a journal that replays from `position`.
+/// Header, if its entries belong to a journal that replays from `position`.
 fn read(file: &dyn StorageFile, path: &Path, uuid: [u64; 2], position: u64) -> Result<Option<Header>> {
     let io = |e: std::io::Error| Error::io("read", path, &e);
     if file.len().map_err(io)? < ENTRIES_START {
@@ -480,7 +482,8 @@ fn read(file: &dyn StorageFile, path: &Path, uuid: [u64; 2], position: u64) -> R
     let headers = blocks.chunks(BLOCK_BYTES).filter_map(|block| Header::decode(block, uuid));
     let newest = headers.max_by_key(|header| header.generation);
     let ours = newest.filter(|header| position == header.position || position == header.before);
-    // The entries stand for the journal as it is: if its header was not moved, the next one follows the old position.
+    // The entries belong to the journal as it is: if its header was not moved, the next one follows the old
+    // position.
     Ok(ours.map(|header| Header { position, ..header }))
 }
 

@@ -1,14 +1,14 @@
 //! Making records durable: frames, and syncs that committers share.
 //!
-//! A committer that finds no sync under way leads one: it writes out all that has been appended and syncs the file.
-//! Those who come meanwhile wait: whose records the sync covers for its end, the others for the next one, which one of
-//! them leads. So a batch is what gathered during the sync before: it grows with the number of committers and
-//! with the device's latency, and a lone committer never waits for company.
+//! A committer that finds no sync in flight leads one: it writes out everything appended so far and syncs the
+//! file. Committers that arrive meanwhile wait: those whose records the sync covers for its end, the others
+//! for the next one, which one of them leads. So a batch is what gathered during the sync before: it grows
+//! with the number of committers and with the device's latency, and a lone committer never waits for company.
 //!
-//! Committers who answer at once would so split into two halves that take turns. A leader therefore lets those of the
-//! last two rounds come back first, for at most four syncs' time, as long as that pays: after a wait in vain it
-//! does not for some rounds, twice as many each time. Two or three are waited for only as long as one sync takes: if
-//! they need longer, each is better off with a sync of its own.
+//! Committers that commit again at once would so split into two halves that take turns. A leader therefore
+//! waits for those of the last two rounds to come back, for at most four syncs' time, as long as that pays:
+//! after a wait in vain it does not wait for some rounds, twice as many each time. Two or three are waited
+//! for only as long as one sync takes: if they need longer, each is better off with a sync of its own.
 //!
 //! ```text
 //!  A  append ─ lead: write, sync ───────┐ done
@@ -16,8 +16,8 @@
 //!  C            append ─ wait for B's ──────────────────────────────┘ done
 //! ```
 //!
-//! Syncs of the file are made one at a time, and a failed one latches before the next begins: a file system tells
-//! of a lost write only once, and whoever asked next would be told that all is well.
+//! Syncs of the file are made one at a time, and a failed one poisons the journal before the next begins: a
+//! file system reports a lost write only once, and the next caller would be told that all is well.
 
 use super::background::LatchOnPanic;
 use super::frame;
@@ -28,11 +28,11 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who leads, and who waits for what.
+/// State of the rounds of syncs: leader, covered position, waiting committers.
 #[derive(Default)]
 pub(super) struct Rounds {
     state: Mutex<Round>,
-    /// Counts the ends of rounds, even and odd ones; waited on.
+    /// Number of rounds that have ended, even and odd ones; waited on.
     ended: [AtomicU32; 2],
 }
 
@@ -40,41 +40,42 @@ pub(super) struct Rounds {
 struct Round {
     number: usize,
     led: bool,
-    /// The round under way covers what was appended before this; `u64::MAX` while that is still open.
+    /// End of the appends that the round in flight covers; `u64::MAX` while it is still open.
     covers: u64,
-    /// Who waits for even and for odd rounds.
+    /// Number of committers that wait for even and for odd rounds.
     waiting: [u32; 2],
-    /// How many took part in the last round or waited for the next when it ended.
+    /// Number of committers that took part in the last round or waited for the next when it ended.
     seen: u32,
-    /// Rounds whose leaders do not wait for company, and how many that will be after the next wait in vain.
+    /// Number of coming rounds whose leaders do not wait for company, and of those after the next wait in
+    /// vain.
     hurried: u32,
     hurried_next: u32,
 }
 
-/// Fewer committers are few.
+/// Minimum number of committers that counts as many.
 const MANY_MIN: u32 = 4;
-/// How long company is waited for, in what a sync takes: few committers, many.
+/// Time that a leader waits for company, in syncs: with few committers, with many.
 const PATIENCE_SYNCS_FEW: u64 = 1;
 const PATIENCE_SYNCS_MANY: u64 = 4;
-/// The longest wait for company.
+/// Longest wait for company.
 const GATHER_NS_MAX: u64 = 500_000;
-/// The most rounds without a wait after waits in vain.
+/// Maximum number of rounds without a wait after waits in vain.
 const HURRIED_MAX: u32 = 256;
 
-/// What a committer finds.
+/// Role of a committer in a round.
 enum Part {
     Leads,
-    /// Waits until the count of this parity is another.
+    /// Waits until the count of this parity changes.
     Waits(Wait),
 }
 
-/// A committer that waits, and is counted among those of its round.
+/// Waiting committer, counted among those of its round.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     parity: usize,
-    /// The count of this parity when it began.
+    /// Count of this parity when it began.
     seen: u32,
-    /// How much the count is changed by the end of the round that it waits for.
+    /// Change of the count at the end of the round that it waits for.
     ends_after: u32,
 }
 
@@ -89,17 +90,17 @@ impl Rounds {
         let next = usize::from(lsn > round.covers);
         let parity = (round.number + next) % 2;
         round.waiting[parity] += 1;
-        // Read under the lock: the end of the round that is waited for changes it afterwards.
+        // Read under the lock: the end of the round changes it afterwards.
         let seen = self.ended[parity].load(Ordering::Acquire);
         Part::Waits(Wait { parity, seen, ends_after: 1 + next as u32 })
     }
 
-    /// Whether the round that was waited for has ended: then its end has struck the committer off.
+    /// Returns true if the round has ended: then its end has discounted the committer.
     fn is_over(&self, wait: Wait) -> bool {
         self.ended[wait.parity].load(Ordering::Acquire).wrapping_sub(wait.seen) >= wait.ends_after
     }
 
-    /// What a leader does before it writes: waits until those have joined who will, if that is worth it.
+    /// Waits, as the leader and before it writes, for the committers that are likely to join, if that pays.
     fn gather(&self, sync_ns: u64) {
         let expected = {
             let mut round = self.state.lock();
@@ -133,7 +134,7 @@ impl Rounds {
         }
     }
 
-    /// A committer no longer waits. If its round has no leader yet, it may have been called to lead it: it calls
+    /// Ends a committer's wait. If its round has no leader yet, it may have been called to lead it: it calls
     /// another in its place, unless it joins again.
     fn leave(&self, wait: Wait, joins_again: bool) {
         let mut round = self.state.lock();
@@ -149,13 +150,13 @@ impl Rounds {
         }
     }
 
-    /// The round under way covers what lies before this position, and no more.
+    /// Closes the round in flight: it covers positions before `end`, and no more.
     fn covers(&self, end: u64) {
         self.state.lock().covers = end;
     }
 
-    /// Ends the round: those who waited for it go on, and one of those who wait for the next leads it. After a
-    /// failure nobody will lead one, so all go on.
+    /// Ends the round: its committers go on, and one of those that wait for the next leads it. After a
+    /// failure no thread would lead one, so all go on.
     fn end(&self, failed: bool) {
         let (parity, waiting) = {
             let mut round = self.state.lock();
@@ -182,20 +183,20 @@ impl Rounds {
 }
 
 impl Shared {
-    /// Writes all that has been appended before the call; returns a position up to which it is written.
+    /// Writes everything appended before the call; returns a position up to which it is written.
     pub(super) fn write_out(&self) -> Result<u64> {
         let mut writer = self.writer.lock();
         self.write_out_locked(&mut writer)
     }
 
-    /// Writes one buffer: for an appender that needs one.
+    /// Writes one buffer, for an appender that needs one.
     pub(super) fn write_oldest(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         self.write_one(&mut writer).map(drop)
     }
 
     pub(super) fn write_out_locked(&self, writer: &mut Writer) -> Result<u64> {
-        // What is appended meanwhile is for the next one, so this ends.
+        // Records appended meanwhile are for the next call, so this ends.
         let wanted = self.appender.appended.load(Ordering::Acquire);
         while self.written.load(Ordering::Relaxed) < wanted {
             self.write_one(writer)?;
@@ -222,7 +223,7 @@ impl Shared {
             surplus
         };
         if let Some((buffer, bytes)) = surplus {
-            // Giving memory back takes longer than others are to wait for the lock.
+            // Freeing memory takes longer than others are to wait for the lock.
             drop(buffer);
             if let Some(reserved) = &mut *self.buffers.lock() {
                 reserved.shrink(bytes as u64);
@@ -272,7 +273,7 @@ impl Shared {
         let began = Instant::now();
         self.sync_file()?;
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        // A running mean over some eight syncs; leaders take turns, so nobody else writes it.
+        // A running mean over about eight syncs; leaders take turns, so there is one writer.
         let mean_ns = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(mean_ns - mean_ns / 8 + took_ns / 8, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +294,7 @@ impl Shared {
     }
 }
 
-/// Ends the round also when its leader panics.
+/// Guard that ends the round also when its leader panics.
 struct EndOfRound<'s>(&'s Shared);
 
 impl Drop for EndOfRound<'_> {
@@ -348,7 +349,7 @@ mod tests {
         let (first, second) = (waits(&rounds, 20), waits(&rounds, 30));
         let theirs = rounds.clone();
         let sleeper = std::thread::spawn(move || {
-            // As one that slept through the end, which called only the first.
+            // Like a committer that slept through the end, which called only the first.
             let seen = second.seen.wrapping_add(1);
             while theirs.ended[second.parity].load(Ordering::Acquire) != seen {
                 std::thread::yield_now();
@@ -356,7 +357,7 @@ mod tests {
             atomic_wait::wait(&theirs.ended[second.parity], seen);
         });
         rounds.end(false);
-        // It may not sleep yet, and must not be called for once only.
+        // It may not sleep yet, and must not be called for one round only.
         rounds.leave(first, false);
         while !sleeper.is_finished() {
             atomic_wait::wake_one(&rounds.ended[second.parity]);

@@ -1,16 +1,17 @@
 //! Copying a journal and its pool file while writers go on.
 //!
 //! 1. Checkpoints pause: the pool file and its checksums do not change, and no slot is recycled.
-//! 2. The pool file is copied, and the checksums of its pages. It may be of any age: the journal leads from it to now.
-//! 3. The journal is made durable up to E, and which slots hold what up to E is noted, both under one hold of the
-//!    writer's lock. Frames up to E never change any more.
-//! 4. The frames up to E are copied, and nothing behind them: a frame that says that the journal was durable beyond
-//!    its end would make the copy look damaged.
-//! 5. The copy of the pool file is made as long as the pool file is then: the journal may tell of extents that came
-//!    after step 2.
+//! 2. The pool file is copied, and the checksums of its pages. It may be of any age: the journal leads from
+//!    it to the present.
+//! 3. The journal is made durable up to E, and the slots that hold frames up to E are noted, both under one
+//!    hold of the writer's lock. Frames up to E never change any more.
+//! 4. The frames up to E are copied, and nothing behind them: a frame that claims durability beyond the
+//!    copy's end would make the copy look damaged.
+//! 5. The copy of the pool file is made as long as the pool file is then: the journal may contain extents
+//!    added after step 2.
 //!
-//! So the copy is what a power failure at step 3 leaves, and opening it recovers it. Writers wait for a copy only when
-//! the journal has reached its bound meanwhile.
+//! The copy is a state that a power failure at step 3 leaves, and opening it recovers it. Writers wait for
+//! a copy only when the journal has reached its bound meanwhile.
 
 use super::Shared;
 use super::buffer::AlignedBuffer;
@@ -19,23 +20,23 @@ use crate::env::StorageFile;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// Bytes that are copied at once.
+/// Bytes copied at once.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// A file that is copied to, and its name for errors.
+/// Destination file, and its name for errors.
 pub(crate) struct Target<'t> {
     pub(crate) file: Box<dyn StorageFile>,
     pub(crate) path: &'t Path,
 }
 
-/// Where the files of a pool go.
+/// Destination files of a pool.
 pub(crate) struct Targets<'t> {
     pub(crate) pool: Target<'t>,
     pub(crate) journal: Target<'t>,
     pub(crate) checksums: Target<'t>,
 }
 
-/// What a copy holds.
+/// Summary of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) pool_bytes: u64,
@@ -66,7 +67,7 @@ impl Shared {
         let mut journal_bytes = 0;
         for range in noted.ranges {
             journal_bytes += range.end - range.start;
-            // Reading needs no lock: what was noted does not change while checkpoints pause.
+            // Reading needs no lock: the noted frames do not change while checkpoints pause.
             copy_range(&*noted.file, &noted.path, journal, range)?;
         }
         let pool_bytes = self.pages_file.len().map_err(|e| look(&e))?;
@@ -96,7 +97,7 @@ fn copy_range(
     Ok(())
 }
 
-/// Where the frames of a journal are that a recovery reads.
+/// Ranges of a journal's file that a recovery reads.
 pub(super) struct InUse {
     pub(super) file: std::sync::Arc<dyn StorageFile>,
     pub(super) path: std::path::PathBuf,
@@ -106,7 +107,7 @@ pub(super) struct InUse {
 }
 
 impl super::log::Log {
-    /// The header blocks and what has been written of each slot in use.
+    /// Header blocks and written part of each slot in use.
     pub(super) fn ranges_in_use(&self) -> InUse {
         let mut ranges = Vec::new();
         ranges.push(0..SLOTS_START);

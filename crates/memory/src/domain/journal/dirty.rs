@@ -1,7 +1,7 @@
-//! Which pages of the pool differ from the pool file.
+//! Dirty pages: pages of the pool that differ from the pool file.
 //!
-//! Marks are set and taken under the journal's append lock. So a mark and the store or record that it stands for
-//! are either both before a take, and then in the copied page, or both after it, and then marked still.
+//! Marks are set and taken under the journal's append lock. So a mark and the store or record that it belongs
+//! to are either both before a take, and then in the copied page, or both after it, and then still marked.
 
 use crate::mapping::{Backing, Mapping};
 use crate::mutants::intact;
@@ -9,29 +9,29 @@ use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page: what a checkpoint copies at once.
+/// Bytes of a page: the unit that a checkpoint copies.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Words of marks that are taken under one hold of the append lock: a line of marks, some 30 ns.
+/// Number of mark words taken under one hold of the append lock: a line of marks, about 30 ns.
 const WORDS_PER_PIECE: usize = 8;
 
-/// One bit a page, for the whole address range. It is mapped, not allocated: parts that are never touched take
-/// no memory and no time.
+/// One bit per page, for the whole address range. It is mapped, not allocated: parts that are never touched
+/// take no memory and no time.
 pub(super) struct DirtyPages {
     bits: Mapping,
-    /// Pages whose marks were taken and that are not in the file for sure, if anybody wants to know.
+    /// Pages whose marks were taken and that may not be in the file yet, if they are tracked.
     taken: Option<Mapping>,
     counts: CachePadded<Counts>,
 }
 
-/// How many marks are set, and in how many words. Changed under the append lock; in a line of their own, since whoever marks reads
-/// where the bits are.
+/// Number of marks, and number of words with marks. Changed under the append lock; in a line of their own,
+/// since every marking thread reads where the bits are.
 #[derive(Default)]
 struct Counts {
     pages: AtomicU64,
     groups: AtomicU64,
 }
 
-/// How many pages, and in how many groups of 64 neighbours.
+/// Number of pages, and number of groups of 64 neighbours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PageCount {
     pub(super) pages: u64,
@@ -43,7 +43,7 @@ impl DirtyPages {
         Ok(DirtyPages { bits: bits_for(capacity_bytes)?, taken: None, counts: CachePadded::default() })
     }
 
-    /// As [`DirtyPages::new`], for [`DirtyPages::is_clean`].
+    /// As [`DirtyPages::new`], with tracking for [`DirtyPages::is_clean`].
     pub(super) fn with_taken(capacity_bytes: u64) -> io::Result<DirtyPages> {
         Ok(DirtyPages { taken: Some(bits_for(capacity_bytes)?), ..DirtyPages::new(capacity_bytes)? })
     }
@@ -54,17 +54,17 @@ impl DirtyPages {
         end_bytes / PAGE_BYTES / 8 * maps
     }
 
-    /// Tells whether a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
+    /// Returns true if a page has no mark, and none that was taken and not [settled](DirtyPages::settle).
     pub(super) fn is_clean(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let set = |bits: &Mapping| bits.words(page / 64 * 8, 1)[0].load(Ordering::Acquire) & bit != 0;
-        // In this order: who finds a mark taken finds it among the taken ones.
+        // In this order: a mark that is no longer set is among the taken ones.
         let marked = set(&self.bits);
         let taken = self.taken.as_ref().is_none_or(set) && intact("evicted-before-pool-sync");
         !marked && !taken
     }
 
-    /// The pages below `end_bytes` whose marks were taken are in the file now, durably.
+    /// Notes that the pages below `end_bytes` whose marks were taken are durable in the file.
     pub(super) fn settle(&self, end_bytes: u64) {
         let Some(taken) = &self.taken else { return };
         for word in taken.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize) {
@@ -74,7 +74,7 @@ impl DirtyPages {
         }
     }
 
-    /// How many pages are marked.
+    /// Number of marked pages.
     pub(super) fn count(&self) -> PageCount {
         let Counts { pages, groups } = &*self.counts;
         PageCount { pages: pages.load(Ordering::Relaxed), groups: groups.load(Ordering::Relaxed) }
@@ -96,7 +96,7 @@ impl DirtyPages {
         }
     }
 
-    /// Whether all pages of a range are marked.
+    /// Returns true if all pages of a range are marked.
     #[inline]
     pub(super) fn has(&self, offset: u64, bytes: u64) -> bool {
         let last = (offset + bytes - 1) / PAGE_BYTES;
@@ -104,7 +104,7 @@ impl DirtyPages {
             .all(|page| self.bits.words(page / 64 * 8, 1)[0].load(Ordering::Relaxed) & 1 << (page % 64) != 0)
     }
 
-    /// The marks of the pages below `end_bytes`, a bit each.
+    /// Marks of the pages below `end_bytes`, one bit each.
     pub(super) fn marked(&self, end_bytes: u64) -> Vec<u64> {
         let words = self.bits.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize);
         words.iter().map(|word| word.load(Ordering::Relaxed)).collect()

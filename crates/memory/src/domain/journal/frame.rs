@@ -1,7 +1,7 @@
-//! The journal's bytes.
+//! Format of the journal's records and frames.
 //!
 //! The journal is a stream of records; a position in it is a byte count (LSN) that only ever grows, over all
-//! opens. What one write brings to the file is a frame: a run of whole records with checksums.
+//! opens. One write appends a frame to the file: a run of complete records with checksums.
 //!
 //! ```text
 //! frame word   what
@@ -26,11 +26,11 @@ use std::io;
 pub(crate) const BLOCK_BYTES: usize = 4096;
 pub(crate) const FRAME_HEADER_WORDS: usize = 8;
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"EFRM");
-/// The longest run of words that one record can hold.
+/// Maximum number of words of one record.
 pub(crate) const RECORD_WORDS_MAX: usize = 1 << 16;
 const INDEX_BITS: u32 = 48;
 
-/// What a frame says of itself.
+/// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) lsn: u64,
@@ -57,7 +57,7 @@ impl FrameHeader {
         words
     }
 
-    /// The header, if these words are one.
+    /// Decodes a header; none if the words are not one.
     pub(crate) fn decode(words: &[u64]) -> Option<FrameHeader> {
         let words: &[u64; FRAME_HEADER_WORDS] = words.first_chunk()?;
         let expected = u64::from(FRAME_MAGIC) | u64::from(words_crc(&words[1..])) << 32;
@@ -82,12 +82,12 @@ pub(crate) fn stored_bytes(payload_bytes: usize) -> usize {
     (FRAME_HEADER_WORDS * 8 + payload_bytes).next_multiple_of(BLOCK_BYTES)
 }
 
-/// The checksum of words as they are stored.
+/// Checksum of words as they are stored.
 pub(crate) fn words_crc(words: &[u64]) -> u32 {
     words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
 }
 
-/// The first word of a record.
+/// First word of a record.
 pub(crate) fn record_head(offset: u64, words: usize) -> u64 {
     debug_assert!((1..=RECORD_WORDS_MAX).contains(&words) && offset / 8 < 1 << INDEX_BITS);
     (offset / 8) | ((words as u64 - 1) << INDEX_BITS)

@@ -1,6 +1,7 @@
-//! Places where the order of threads matters. In tests a thread can be stopped at each; otherwise they are nothing.
+//! Points at which the order of threads matters. Tests can stop a thread at each; in other builds they are
+//! empty.
 
-/// A place that a thread passes.
+/// Point that a thread passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) enum Place {

@@ -1,22 +1,22 @@
-//! What the header of a journal file says.
+//! Information from the header of a journal file.
 
 use super::log::Log;
 use crate::env::RealFiles;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// What the header of a journal file says.
+/// Information from the header of a journal file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalInfo {
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Bytes of a slot, the unit of recycling.
     pub slot_bytes: u64,
-    /// How often the pool was opened.
+    /// Number of opens of the pool.
     pub opens: u64,
-    /// The position from which a recovery replays.
+    /// Position from which a recovery replays.
     pub replay_position: u64,
-    /// Closed in order: there is nothing to replay.
+    /// True after an orderly close: there is nothing to replay.
     pub closed: bool,
 }
 

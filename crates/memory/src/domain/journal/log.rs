@@ -18,7 +18,7 @@
 //! 9             CRC-32C of words 0 to 8
 //! ```
 //!
-//! The version is believed only where the checksum is right: a newer release's header has the same shape.
+//! The version is trusted only where the checksum is right: a newer release's header has the same layout.
 //!
 //! Slots are used in order of their sequence numbers and recycled once a checkpoint has made all of their
 //! frames superfluous. Invariant: the slots in use hold all frames from the replay LSN to the end.
@@ -37,7 +37,7 @@ pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"EJOURNAL");
 pub(super) const SLOT_MAGIC: u64 = u64::from_le_bytes(*b"EJSLOT..");
 pub(super) const SLOTS_START: u64 = 2 * BLOCK_BYTES as u64;
 
-/// The part of the journal header that changes.
+/// Variable part of the journal header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogHeader {
     pub(crate) uuid: [u64; 2],
@@ -45,7 +45,7 @@ pub(crate) struct LogHeader {
     pub(crate) epoch: u64,
     pub(crate) replay_lsn: u64,
     pub(crate) slot_bytes: u64,
-    /// The pool was closed at the replay LSN: the slots hold nothing that is needed.
+    /// The pool was closed at the replay LSN: no slot holds anything that is needed.
     pub(crate) closed: bool,
 }
 
@@ -69,7 +69,8 @@ impl LogHeader {
         words
     }
 
-    /// Writes it to the block that is not in force, and makes it durable: from then on it is. One at a time.
+    /// Writes it to the block that is not in force, and makes it durable: from then on it is in force. One
+    /// caller at a time.
     pub(super) fn write(&self, file: &dyn StorageFile, path: &Path) -> Result<()> {
         let mut block = AlignedBuffer::new(BLOCK_BYTES);
         block.words_mut()[..HEADER_WORDS].copy_from_slice(&self.encode());
@@ -80,7 +81,7 @@ impl LogHeader {
             .map_err(|e| Error::io("write the header of", path, &e))
     }
 
-    /// The format version and the header, if these words are one.
+    /// Decodes the format version and the header; none if the words are not one.
     fn decode(words: &[u64]) -> Option<(u32, LogHeader)> {
         let words: &[u64; HEADER_WORDS] = words.first_chunk()?;
         let header = LogHeader {
@@ -99,7 +100,7 @@ impl LogHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Free,
-    /// Made, or being made, and not handed over by the supply yet.
+    /// Allocated, or being allocated, and not handed over by the supply yet.
     Coming,
     Used {
         sequence: u64,
@@ -107,22 +108,22 @@ pub(super) enum Slot {
     },
 }
 
-/// The open journal file, at its writing end.
+/// Open journal file, at its writing end.
 pub(crate) struct Log {
     pub(super) file: Arc<dyn StorageFile>,
     pub(super) path: PathBuf,
     pub(super) header: LogHeader,
     pub(super) slots: Vec<Slot>,
-    /// Where new slots come from.
+    /// Supply of new slots.
     pub(super) supply: Option<Arc<SlotSupply>>,
-    /// The slot being written and the next byte in it.
+    /// Slot being written and the next byte in it.
     pub(super) current: Option<(usize, u64)>,
     pub(super) next_sequence: u64,
     block: AlignedBuffer,
 }
 
 impl Log {
-    /// Lays out a new journal with `slots` preallocated (written with zeros, so that later writes need no
+    /// Creates a journal with `slots` preallocated slots (written with zeros, so that later writes need no
     /// allocation on the way to the disk).
     pub(crate) fn create(
         file: Arc<dyn StorageFile>,
@@ -148,7 +149,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads the header of an existing journal; the slots are for recovery to fill in.
+    /// Reads the header of an existing journal; recovery fills in the slots.
     pub(super) fn open(file: Arc<dyn StorageFile>, path: &Path) -> Result<Log> {
         let mut block = AlignedBuffer::new(2 * BLOCK_BYTES);
         file.read_at(block.bytes_mut(), 0)
@@ -189,12 +190,12 @@ impl Log {
         SLOTS_START + slot as u64 * self.header.slot_bytes
     }
 
-    /// The largest payload of one frame.
+    /// Maximum payload of one frame.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.header.slot_bytes as usize - BLOCK_BYTES - FRAME_HEADER_WORDS * 8
     }
 
-    /// The header that comes next, with a few fields changed.
+    /// Header that comes next, with a few fields changed.
     fn next_header(&self, changed: LogHeader) -> LogHeader {
         LogHeader { generation: self.header.generation + 1, ..changed }
     }
@@ -215,7 +216,7 @@ impl Log {
     }
 
     /// Writes the payload as one frame. The buffer holds the header's room and the payload; not durable until
-    /// the file is synced. True if a slot should be made ahead.
+    /// the file is synced. True if a slot should be prepared ahead.
     pub(super) fn write_frame(
         &mut self,
         buffer: &mut AlignedBuffer,
@@ -286,17 +287,17 @@ impl Log {
         Ok((slot, BLOCK_BYTES as u64))
     }
 
-    /// Notes that nothing has to be replayed: all that was written is in the pool file.
+    /// Notes that nothing has to be replayed: everything written is in the pool file.
     pub(super) fn mark_closed(&mut self) -> Result<()> {
         self.write_header(LogHeader { closed: true, ..self.header })
     }
 
-    /// The header with which recovery starts at `replay_lsn`.
+    /// Header with which recovery starts at `replay_lsn`.
     pub(super) fn header_from(&self, replay_lsn: u64) -> LogHeader {
         self.next_header(LogHeader { replay_lsn, ..self.header })
     }
 
-    /// The header of [`Log::header_from`] is in force: frees the slots that lie before its replay LSN.
+    /// Puts the header of [`Log::header_from`] in force: frees the slots that lie before its replay LSN.
     pub(super) fn advance_replay(&mut self, header: LogHeader) {
         self.header = header;
         let current = self.current.map(|(slot, _)| slot);

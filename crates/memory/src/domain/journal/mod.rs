@@ -13,32 +13,35 @@
 //! 2. *Write ahead.* A page goes to the pool file only after the journal is durable up to what had been
 //!    appended when the page was copied. The copy may hold stores that were not flushed yet; that is the same
 //!    as a cache evicting a line.
-//! 3. *Nothing cut is needed.* A record, the dirty mark of its page and, for a publication, its stores happen
-//!    under the append lock, and marks are taken under it; so a checkpoint that takes the marks after noting
-//!    position P finds in the pages all that was appended before P.
-//! 4. *Torn pages heal.* A page torn by a crash in a checkpoint differs from a whole one only in words that
+//! 3. *Nothing truncated is needed.* A record, the dirty mark of its page and, for a publication, its stores
+//!    happen under the append lock, and marks are taken under it; so a checkpoint that takes the marks after
+//!    noting position P finds in the pages everything appended before P.
+//! 4. *Torn pages heal.* A page torn by a crash in a checkpoint differs from an intact one only in words that
 //!    the journal since the last complete checkpoint carries (or that were never flushed).
-//! 5. *Latch.* After a failed write or sync, or a panic while one was under way, nothing is appended any more and
-//!    every persist fails: an operating system that dropped pages after an error must not be trusted with a later
-//!    "ok". Syncs are made one at a time, so none after the failed one is believed.
+//! 5. *Poisoning.* After a failed write or sync, or a panic while one was in flight, nothing is appended any
+//!    more and every persist fails: an operating system that dropped pages after an error must not be trusted
+//!    with a later "ok". Syncs are made one at a time, so none after the failed one is trusted.
 //! 6. *Written before used.* A slot of the journal file is full of synced zeros before a frame goes there, so that a
 //!    sync is a flush of the device and no commit of the file system.
-//! 7. *The clean mark is last.* Closing stops appends, then appends the mark: whatever holds it holds everything.
+//! 7. *The clean mark is last.* Closing stops appends, then appends the mark: a state with the mark holds
+//!    everything.
 //!
 //! Reopening after a failed sync does not trust the page cache: the journal is read with direct I/O, which asks the
 //! device; where the file system has none, the cache of the file is dropped first. Pool pages that a failed
 //! checkpoint left in the cache only are all named by the journal since the checkpoint before; replay marks them,
 //! and the next checkpoint writes them again.
 //!
-//! Who waits for what: appenders for the append lock (tens of ns; a checkpoint holds it for a line of marks). They may hold
-//! latches, so those who are about to append wait for the device *before* they take any ([`room`]): when
-//! [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum ([`policy`]). Whoever holds latches finds a
-//! reserve of both beyond. Committers at `sync` wait for at most the sync under way and the next ([`commit`]).
+//! Waits: appenders wait for the append lock (tens of ns; a checkpoint holds it for a line of marks). They
+//! may hold latches, so callers that are about to append wait for the device *before* they take any
+//! ([`room`]): when [`append::BUFFERS_MAX`] buffers are full or the journal is at its maximum ([`policy`]).
+//! For holders of latches there is a reserve of both beyond. Committers at `sync` wait for at most the sync
+//! in flight and the next ([`commit`]).
 //!
-//! Memory: two to eight buffers of 2 MiB, up to 24 for those who hold latches, one checkpoint buffer of 8 to 10 MiB while one is made, a bit per page of
-//! the address range that is touched. While recovering: two buffers of a slot, and two bits per page.
-//! The journal file is bounded by one and a half times [`JournalOptions::journal_bytes_max`] plus the buffers and two slots:
-//! those who come wait for a checkpoint beyond the maximum, all appenders beyond the bound.
+//! Memory: two to eight buffers of 2 MiB, up to 24 for holders of latches, one checkpoint buffer of 8 to 10
+//! MiB during a checkpoint, a bit per page of the address range that is touched. While recovering: two
+//! buffers of a slot, and two bits per page. The journal file is bounded by one and a half times
+//! [`JournalOptions::journal_bytes_max`] plus the buffers and two slots: callers that have not begun wait for
+//! a checkpoint beyond the maximum, all appenders beyond the bound.
 
 mod append;
 mod background;
@@ -99,19 +102,20 @@ const SLOT_BYTES_MAX: u64 = 1 << 30;
 pub struct JournalOptions {
     /// Bytes of one slot of the journal file, the unit of recycling. At least 64 KiB.
     pub slot_bytes: u64,
-    /// A checkpoint starts at the latest when so many bytes would have to be replayed.
+    /// A checkpoint starts at the latest when a recovery would replay this many bytes.
     pub checkpoint_bytes: u64,
-    /// Writers wait for the checkpoint, before they take latches, when so many bytes would have to be replayed; those who
-    /// hold some, when it is half as many again.
+    /// Writers wait for the checkpoint, before they take latches, when a recovery would replay this many
+    /// bytes; holders of latches wait at half as many again.
     pub journal_bytes_max: u64,
-    /// Slots that are made when the pool is created.
+    /// Number of slots allocated when the pool is created.
     pub preallocated_slots: usize,
-    /// A checkpoint starts when a recovery would take about so long, in ms. Later means that a page is written once
-    /// for more changes. Writers wait for the checkpoint when it would take twice as long.
+    /// A checkpoint starts when a recovery would take about this long, in ms. Later means that a page is
+    /// written once for more changes. Writers wait for the checkpoint when it would take twice as long.
     pub recovery_ms_target: u32,
-    /// Choice of the pages that go when a pool is larger than its memory budget.
+    /// Policy that chooses the pages to evict when a pool is larger than its memory budget.
     pub page_replacement: PageReplacement,
-    /// How checkpoints write, as the profile of the disk says ([`Writing::of`]); none: as suits most.
+    /// Write settings of checkpoints, as the profile of the disk gives them ([`Writing::of`]); none:
+    /// defaults.
     pub writing: Option<Writing>,
 }
 
@@ -164,17 +168,17 @@ impl JournalOptions {
     }
 }
 
-/// The journal file; whoever holds it writes.
+/// Writing end of the journal file; the lock's holder writes.
 struct Writer {
     log: Log,
 }
 
-/// Whether there may be appends.
+/// Admission of appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Gate {
     Open,
-    /// The journal is at its maximum: who has not begun waits for a checkpoint.
+    /// The journal is at its maximum: callers that have not begun wait for a checkpoint.
     Full,
     /// The reserve is used up, too: all appenders wait for a checkpoint.
     Brimming,
@@ -185,7 +189,7 @@ enum Gate {
 struct Shared {
     id: JournalId,
     mapping: Arc<Mapping>,
-    /// The pool file past the page cache, where that can be had: for checkpoints.
+    /// Pool file past the page cache, where the file system allows it: for checkpoints.
     pages_file: Box<dyn StorageFile>,
     writing: Option<Writing>,
     pool_path: PathBuf,
@@ -195,37 +199,39 @@ struct Shared {
     appender: Appender,
     writer: Mutex<Writer>,
     supply: Arc<SlotSupply>,
-    /// One sync of the journal file at a time. After `writer` where both are held.
+    /// Lock of a sync of the journal file. Taken after `writer` where both are held.
     syncing: Mutex<()>,
     rounds: Rounds,
-    /// What a sync takes, as a running mean.
+    /// Running mean of the duration of a sync.
     sync_ns: AtomicU64,
     dirty: DirtyPages,
-    /// Pages whose marks the checkpoint under way has taken, and the groups of neighbours that they are in.
+    /// Number of pages whose marks the checkpoint in flight has taken, and of the groups of neighbours that
+    /// they are in.
     pages_taken: AtomicU64,
     groups_taken: AtomicU64,
     checksums: Checksums,
-    /// One checkpoint at a time.
+    /// Lock of a checkpoint.
     checkpointing: Mutex<()>,
     written: AtomicU64,
     durable: AtomicU64,
     replay_from: AtomicU64,
-    /// Bytes of frames written since open, with headers and padding, and what that was at the replay position. They
-    /// begin with what was replayed.
+    /// Bytes of frames written since open, with headers and padding, and their value at the replay position.
+    /// They begin with the replayed bytes.
     stored_bytes: AtomicU64,
     stored_from: AtomicU64,
-    /// The most words that one append takes: half a buffer, so that it fits after at most one write.
+    /// Maximum number of words of one append: half a buffer, so that it fits after at most one write.
     append_words_max: usize,
     failure: OnceLock<Error>,
-    /// A [`Gate`]. Changed under the room lock.
+    /// Value of a [`Gate`]. Changed under the room lock.
     gate: AtomicU8,
-    /// As many buffers are full as there may be: who has not begun writes one. Changed under the append lock.
+    /// True if as many buffers are full as there may be: callers that have not begun write one. Changed under
+    /// the append lock.
     is_behind: AtomicBool,
     background: Background,
     /// Keeper of the pool's pages within the budget, if there is one.
     residency: Option<Residency>,
     memory: Option<Arc<MemoryBudget>>,
-    /// What the buffers take of the budget, if there is one.
+    /// Budget taken by the buffers, if there is one.
     buffers: Mutex<Option<MemoryReservation>>,
     /// Budget taken by the maps of pages.
     maps: Mutex<Option<MemoryReservation>>,
@@ -240,12 +246,12 @@ struct Shared {
     replayed_bytes: u64,
 }
 
-/// The journal of an open pool. Dropping it writes and syncs what is buffered, without a checkpoint.
+/// Journal of an open pool. Dropping it writes and syncs the buffered records, without a checkpoint.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
 }
 
-/// What a journal is opened on.
+/// Arguments of opening a journal.
 pub(crate) struct JournalParts {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) pool_file: Arc<dyn StorageFile>,
@@ -256,7 +262,8 @@ pub(crate) struct JournalParts {
 }
 
 impl JournalParts {
-    /// Keeper of the pool's pages within the budget; none without one, or where the system cannot do it.
+    /// Keeper of the pool's pages within the budget; none without one, or where the system does not support
+    /// it.
     fn residency(&self) -> Option<Residency> {
         let memory = self.memory.clone()?;
         let replacement = self.options.page_replacement;
@@ -265,7 +272,7 @@ impl JournalParts {
 }
 
 impl Journal {
-    /// Makes an empty journal, under a temporary name until it is whole.
+    /// Creates an empty journal, under a temporary name until it is complete.
     pub(crate) fn create(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let io = |e: &std::io::Error| Error::io("create", path, e);
         let unfinished = path.with_extension("new");
@@ -285,7 +292,8 @@ impl Journal {
     /// Opens the journal and replays it into the mapping.
     pub(crate) fn open(parts: JournalParts, path: &Path, uuid: [u64; 2], env: &Env) -> Result<Journal> {
         let file = env.files().open(path, OpenMode::OpenDirect).map_err(|e| Error::io("open", path, &e))?;
-        // A sync that failed before this open may have left frames in the page cache that the device never got.
+        // A sync that failed before this open may have left frames in the page cache that the device never
+        // got.
         file.forget_cached().map_err(|e| Error::io("drop the page cache of", path, &e))?;
         let mapping = parts.mapping.clone();
         let dirty = dirty_pages(&parts)?;
@@ -414,7 +422,7 @@ impl Journal {
 
     /// Appends the words of the ranges, the writes and the updates as records of one frame, and carries them out.
     #[inline]
-    /// One append takes all of it, and lies in one frame.
+    /// Returns true if one append takes a publication with this many written words, in one frame.
     pub(crate) fn publishes_at_once(&self, written_words: usize) -> bool {
         let others = stage::WORDS_MAX + 2 * PUBLICATION_WORDS_MAX;
         written_words * 2 + others <= self.shared.append_words_max
@@ -444,7 +452,7 @@ impl Journal {
         self.shared.check_healthy()
     }
 
-    /// How checkpoints write.
+    /// Write settings of checkpoints.
     pub(crate) fn writing(&self) -> Writing {
         self.shared.writing()
     }
@@ -454,8 +462,8 @@ impl Journal {
         self.shared.checkpoint()
     }
 
-    /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a checkpoint, and notes
-    /// that nothing has to be replayed.
+    /// Refuses all further appends, sets the word at `clean` to 1 as the last record of all, makes a
+    /// checkpoint, and notes that nothing has to be replayed.
     pub(crate) fn close(&self, clean: u64) -> Result<()> {
         let shared = &self.shared;
         shared.append_noted();
@@ -466,7 +474,7 @@ impl Journal {
         shared.check_not_failed()?;
         shared.append_last(&[Update { offset: clean, operation: Operation::Set, value: 1 }])?;
         shared.checkpoint()?;
-        // Nobody else writes a header now.
+        // No other thread writes a header now.
         let _paused = shared.checkpointing.lock();
         let mut writer = shared.writer.lock();
         let _alone = shared.syncing.lock();
@@ -483,7 +491,7 @@ impl Journal {
         self.shared.copy_to(targets)
     }
 
-    /// The pool file is about to have so many bytes.
+    /// Allocates checksum entries for a pool that is about to have `pool_bytes`.
     pub(crate) fn make_room(&self, pool_bytes: u64) -> Result<()> {
         if self.shared.residency.is_some() {
             self.shared.background.wake_keeper();
@@ -496,7 +504,7 @@ impl Journal {
         self.shared.checksums.verify(offset, bytes)
     }
 
-    /// Verifies the pages of a range that will probably be asked for; what is damaged is reported then.
+    /// Verifies the pages of a range that will probably be read; damage is reported when they are.
     pub(crate) fn verify_ahead(&self, offset: u64, bytes: u64) -> Result<()> {
         self.shared.checksums.verify_ahead(offset, bytes)
     }
@@ -507,30 +515,30 @@ impl Journal {
         self.shared.checksums.verify_all(progress)
     }
 
-    /// Forgets the checksums of pages whose blocks are about to be given back, durably.
+    /// Discards the checksums of pages whose blocks are about to be freed, durably.
     pub(crate) fn forget_checksums(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<()> {
         let _alone = self.shared.checkpointing.lock();
         self.shared.checksums.forget(ranges, self.shared.replay_from.load(Ordering::Acquire))
     }
 
-    /// Has no page given back while the guard lives.
+    /// Prevents the eviction of pages while the guard lives.
     pub(crate) fn hold_pages(&self) -> Option<impl Drop + '_> {
         self.shared.residency.as_ref().map(Residency::hold)
     }
 
-    /// Gives back all clean pages; returns how many.
+    /// Evicts all clean pages; returns their number.
     #[cfg(test)]
     pub(crate) fn drop_clean_pages(&self) -> u64 {
         self.shared.residency.as_ref().map_or(0, |residency| residency.drop_all_clean(&self.shared))
     }
 
-    /// Puts huge pages wherever that may be; returns how many.
+    /// Installs huge pages wherever that is possible; returns their number.
     #[cfg(all(test, not(feature = "mutants")))]
     pub(crate) fn make_huge_pages(&self) -> u64 {
         self.shared.residency.as_ref().map_or(0, |residency| residency.make_all_huge(&self.shared))
     }
 
-    /// How many pages are in memory because they were stored to.
+    /// Number of pages that are in memory because they were stored to.
     #[cfg(test)]
     pub(crate) fn stored_pages(&self) -> u64 {
         self.shared.residency.as_ref().map_or(0, |residency| residency.stored_pages(&self.shared))
@@ -595,7 +603,7 @@ impl Shared {
         }
     }
 
-    /// Latches the first failure and wakes all who wait; returns the error.
+    /// Poisons the journal with the first failure and wakes all waiting threads; returns the error.
     fn fail(&self, error: Error) -> Error {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal failed; the database is read-only from now on");
@@ -604,14 +612,15 @@ impl Shared {
         error
     }
 
-    /// Lets no further append in. Those that hold the append lock finish first, if they do not hold it themselves.
+    /// Refuses further appends. Those that hold the append lock finish first, if the caller does not hold it
+    /// itself.
     fn shut(&self) {
         let _held = self.room_lock.lock();
         self.put_gate(Gate::Shut);
         self.room.notify_all();
     }
 
-    /// Under the room lock.
+    /// Sets the gate. Under the room lock.
     fn put_gate(&self, gate: Gate) {
         self.gate.store(gate as u8, Ordering::Release);
     }

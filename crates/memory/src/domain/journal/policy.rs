@@ -1,39 +1,39 @@
-//! When to make a checkpoint: late enough that a page is written once for many changes, early enough that a
-//! recovery stays short.
+//! Checkpoint policy: late enough that a page is written once for many changes, early enough that a recovery
+//! stays short.
 //!
-//! What a recovery will take is predicted from the bytes of journal that it reads and the pages that it touches.
-//! A checkpoint starts when that nears the target; writers wait when it is twice the target, which leaves the first
-//! half for a checkpoint under way, and those who hold latches when it is three times the target. All of it also happens
-//! at the bounds in bytes.
+//! The duration of a recovery is predicted from the bytes of journal that it reads and the pages that it
+//! touches. A checkpoint starts when that nears the target; writers wait when it is twice the target, which
+//! leaves the first half for a checkpoint in flight, and holders of latches when it is three times the
+//! target. All of it also happens at the bounds in bytes.
 
 use super::dirty::PageCount;
 use super::residency::Residency;
 use super::{Gate, JournalOptions, Shared};
 use std::sync::atomic::Ordering;
 
-/// What replaying a byte of journal takes at most, on a device that reads a gigabyte a second.
+/// Maximum duration of replaying a byte of journal, on a device that reads a gigabyte a second.
 const REPLAY_NS_PER_BYTE: f64 = 1.6;
-/// What the first touch of a page takes, read ahead from such a device together with its neighbours.
+/// Duration of the first touch of a page, read ahead from such a device together with its neighbours.
 const REPLAY_NS_PER_PAGE: f64 = 3_000.0;
-/// What a group of neighbours takes besides: a read of its own, of many in flight.
+/// Additional duration of a group of neighbours: a read of its own, of many in flight.
 const REPLAY_NS_PER_GROUP: f64 = 10_000.0;
-/// Replays of fewer bytes say nothing about the machine.
+/// Replays of fewer bytes are not representative of the machine.
 const MEASURED_BYTES_MIN: u64 = 8 << 20;
 
-/// The bounds, and what is known of this machine.
+/// Bounds, and measurements of this machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policy {
     checkpoint_bytes: u64,
     journal_bytes_max: u64,
     target_ns: f64,
-    /// How much slower than predicted the last replay was; at least 1, since a quick one may owe it to warm
-    /// caches.
+    /// Ratio of the last replay's duration to the prediction; at least 1, since a quick one may be due to
+    /// warm caches.
     slowness: f64,
-    /// Appenders look at the policy when the position divided by 2 to the power of this changes.
+    /// Appenders consult the policy when the position divided by 2 to the power of this changes.
     pub(super) look_shift: u32,
 }
 
-/// What a recovery found and took.
+/// Size and duration of a recovery.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
     pub(super) stored_bytes: u64,
@@ -57,7 +57,7 @@ impl Policy {
         policy
     }
 
-    /// What replaying so much will take.
+    /// Predicted duration of replaying this many bytes and pages.
     pub(super) fn replay_ns(&self, bytes: u64, count: PageCount) -> f64 {
         let pages = count.pages as f64 * REPLAY_NS_PER_PAGE + count.groups as f64 * REPLAY_NS_PER_GROUP;
         (bytes as f64 * REPLAY_NS_PER_BYTE + pages) * self.slowness
@@ -71,7 +71,7 @@ impl Policy {
         bytes >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 2.0 * self.target_ns
     }
 
-    /// Half as much again is the reserve of those who hold latches.
+    /// Returns true if the reserve of holders of latches, half as much again, is used up.
     fn is_brimming(&self, bytes: u64, pages: PageCount) -> bool {
         bytes / 3 * 2 >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 3.0 * self.target_ns
     }
@@ -100,13 +100,13 @@ impl Shared {
         (appended.max(stored), pages)
     }
 
-    /// What a recovery would take if the process ended now, in ms, as predicted.
+    /// Predicted duration of a recovery if the process ended now, in ms.
     pub(super) fn predicted_recovery_ms(&self) -> u64 {
         let (bytes, pages) = self.backlog();
         (self.policy.replay_ns(bytes, pages) / 1e6) as u64
     }
 
-    /// Asks for a checkpoint if it is time, and makes appenders wait if it is more than time.
+    /// Requests a checkpoint if it is due, and makes appenders wait if it is overdue.
     pub(super) fn consider_checkpoint(&self) {
         let (bytes, pages) = self.backlog();
         if !self.policy.wants_checkpoint(bytes, pages) && pages.pages < self.changed_pages_max() {
@@ -119,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Opens or closes the gate as the backlog says. Under the room lock, so that a checkpoint that has just made
-    /// room is not overlooked.
+    /// Opens or closes the gate according to the backlog. Under the room lock, so that a checkpoint that has
+    /// just made room is not missed.
     pub(super) fn set_gate(&self) {
         let (bytes, pages) = self.backlog();
         if self.gate() != Gate::Shut {
@@ -128,12 +128,14 @@ impl Shared {
         }
     }
 
-    /// Changed pages for which a checkpoint starts whatever a recovery would take: they cannot leave memory before.
+    /// Number of changed pages at which a checkpoint starts whatever a recovery would take: they cannot be
+    /// evicted before.
     fn changed_pages_max(&self) -> u64 {
         self.residency.as_ref().map_or(u64::MAX, Residency::changed_pages_max)
     }
 
-    /// Bytes by the policy, or more if too many pages have changed to stay within the budget.
+    /// Gate by the policy's bytes, or further closed if too many pages have changed to stay within the
+    /// budget.
     fn gate_for(&self, bytes: u64, pages: PageCount) -> Gate {
         let pages_max = self.changed_pages_max();
         match self.policy.gate(bytes, pages) {

@@ -1,7 +1,7 @@
-//! Two orders of threads in which a checkpoint once lost or tore what was published, made to happen.
+//! Regression tests of two thread interleavings in which a checkpoint once lost or tore a publication.
 //!
-//! Each test stops the real code at a [`Place`] and shows what the files hold then. The waits for what a right journal
-//! never does are bounded; a wrong one does it at once.
+//! Each test stops the code at a [`Place`] and checks the files at that point. Waits for events that a
+//! correct journal never produces are bounded; a wrong one produces them at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long something that must not happen is waited for.
+/// Time to wait for an event that must not happen.
 const NEVER: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,7 @@ fn options() -> PoolOptions {
     }
 }
 
-/// A pool with an object of a page, all of it durable in the pool file.
+/// Pool with an object of a page, all of it durable in the pool file.
 fn new_pool(dir: &Path) -> (Arc<Pool>, u64) {
     let pool = Pool::create(dir, &options()).unwrap();
     let object = pool.reserve(4096).unwrap();
@@ -42,7 +42,7 @@ fn new_pool(dir: &Path) -> (Arc<Pool>, u64) {
     (pool, at)
 }
 
-/// Opens the files as they are now.
+/// Opens a copy of the present files.
 fn open_copy(dir: &Path) -> (TempDir, Arc<Pool>) {
     let copy = TempDir::new().unwrap();
     for name in ["pool.entresol", "journal.entresol"] {
@@ -56,7 +56,8 @@ fn load(pool: &Pool, offset: u64) -> u64 {
     pool.word(offset).load(Ordering::Relaxed)
 }
 
-/// Publishes two words at once, and stops when it passes a place for the n-th time, until it is told to go on.
+/// Publishes two words at once, and stops when it passes a point for the n-th time, until it is told to go
+/// on.
 fn publish_and_stop(
     pool: &Pool,
     at: u64,
@@ -92,12 +93,13 @@ fn a_mark_is_not_taken_before_its_store() {
             pool.checkpoint().unwrap();
             done.send(()).unwrap();
         });
-        // The page is marked, and one store is still to come: a checkpoint that took the mark now would miss it.
+        // The page is marked, and one store is still to come: a checkpoint that took the mark now would miss
+        // it.
         let _ = checkpoint_done.recv_timeout(NEVER);
         go_on.send(()).unwrap();
         checkpointer.join().unwrap();
     });
-    // Cuts the record out of the journal: from here on the page alone holds the change.
+    // Truncates the record from the journal: from here on the page alone holds the change.
     pool.checkpoint().unwrap();
     let (_copy, killed) = open_copy(dir.path());
     assert_eq!((load(&killed, at), load(&killed, at + 8)), (7, 7));
@@ -107,7 +109,7 @@ fn a_mark_is_not_taken_before_its_store() {
 fn a_copy_waits_for_the_record_of_what_it_half_saw() {
     let dir = TempDir::new().unwrap();
     let (pool, at) = new_pool(dir.path());
-    // Something that the checkpoint has to copy the page for.
+    // A change that the checkpoint has to copy the page for.
     pool.word(at + 64).store(1, Ordering::Release);
     pool.flush(at + 64, 8);
     pool.fence();
@@ -133,8 +135,8 @@ fn a_copy_waits_for_the_record_of_what_it_half_saw() {
         scope.spawn(move || publish_and_stop(pool, at, (Place::HalfStored, 1), stopped, publisher_goes_on));
         publisher_stopped.recv_timeout(SOON).unwrap();
         copy_now.send(()).unwrap();
-        // The page is copied with one of two stores. If it reaches the file before the record is durable, that is
-        // what a crash leaves.
+        // The page is copied with one of two stores. If it reaches the file before the record is durable,
+        // this is the state that a crash leaves.
         let written = pages_written.recv_timeout(NEVER).is_ok();
         let (_copy, killed) = open_copy(dir.path());
         assert_eq!(load(&killed, at), load(&killed, at + 8), "half a publication; written early: {written}");

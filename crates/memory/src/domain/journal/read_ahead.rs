@@ -1,8 +1,9 @@
 //! Reading slots ahead of the replay, and getting their pages ready.
 //!
-//! While one slot is replayed, a second thread reads the slot that will probably come next, looks which pages its
-//! records touch, and asks for them: all are read at once and faulted in here, where the replay would wait for
-//! one after the other. What it looks at is not checked yet; nonsense costs a useless read at most.
+//! While one slot is replayed, a second thread reads the slot that will probably come next, determines the
+//! pages that its records touch, and requests them: all are read at once and faulted in here, where the
+//! replay would wait for one after the other. The records are not verified yet; garbage costs a useless read
+//! at most.
 //!
 //! Slots of less than 1 MiB are read one by one, without a thread.
 //!
@@ -18,14 +19,14 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
-/// Pages so close together are read in one go.
+/// Pages so close together are read in one request.
 const GAP_PAGES_MAX: u64 = 8;
-/// Pages that are asked for together.
+/// Maximum number of pages requested together.
 const PAGES_AT_ONCE: usize = 16 << 10;
-/// Slots from here on are read ahead.
+/// Minimum size of slots that are read ahead.
 const SLOT_BYTES_MIN: usize = 1 << 20;
 
-/// Knows which pages have been asked for.
+/// Set of pages that have been requested.
 struct ReadAhead<'m> {
     mapping: &'m Mapping,
     wanted: DirtyPages,
@@ -41,8 +42,8 @@ impl<'m> ReadAhead<'m> {
         Ok(ReadAhead { mapping, wanted: marks()?, asked: marks()? })
     }
 
-    /// Asks for the pages that the frames of a slot from a position on touch. Those before are in the pool file, and
-    /// so is what an earlier use of the slot left behind its last frame.
+    /// Requests the pages that the frames of a slot from a position on touch. Those before are in the pool
+    /// file, and so is what an earlier use of the slot left behind its last frame.
     fn ask_for_pages(&self, slot: &[u64], from_lsn: u64) {
         let end_bytes = self.mapping.mapped_bytes();
         let mut at = BLOCK_BYTES / 8;
@@ -59,7 +60,7 @@ impl<'m> ReadAhead<'m> {
                     self.wanted.mark(offset, bytes);
                 }
             };
-            // The replay reports what is wrong with a record.
+            // The replay reports damage of a record.
             let _ = for_each_record(payload, want);
         }
         let mut from = 0;
@@ -91,7 +92,7 @@ struct ReadSlot {
     outcome: io::Result<()>,
 }
 
-/// The slots of a journal as buffers, the one that was announced already on its way.
+/// Reader of a journal's slots into buffers; an announced slot is read in the background.
 pub(super) struct SlotReader<'s> {
     requests: Option<Sender<(usize, AlignedBuffer)>>,
     answers: Receiver<ReadSlot>,
@@ -131,7 +132,7 @@ impl<'s> SlotReader<'s> {
         Ok(SlotReader { requests: Some(requests), answers, under_way: None, spare, file, offset_of })
     }
 
-    /// Fills the buffer with a slot: with what was announced, if it is that one.
+    /// Fills the buffer with a slot; takes the announced read if it is of that slot.
     pub(super) fn read(&mut self, slot: usize, buffer: &mut AlignedBuffer, bytes: usize) -> io::Result<()> {
         if self.under_way.take().is_some()
             && let Ok(mut read) = self.answers.recv()

@@ -1,9 +1,9 @@
-//! Reading the journal back.
+//! Recovery: replay of the journal.
 //!
 //! From the replay LSN on, frames are followed through the slots while each continues the one before. The
 //! first that does not is the end: a torn tail is normal, since frames past the last sync may be lost or
-//! arrive out of order. Only if a later frame says that the journal was already durable beyond the end has a
-//! durable frame been damaged, and that is an error that names the place.
+//! arrive out of order. Only if a later frame claims that the journal was already durable beyond the end has
+//! a durable frame been damaged, and that is an error that names file and offset.
 
 use super::buffer::AlignedBuffer;
 use super::frame::{BLOCK_BYTES, FRAME_HEADER_WORDS, FrameHeader, for_each_record, words_crc};
@@ -17,16 +17,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What recovery found.
+/// Summary of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    /// Where the journal goes on.
+    /// Position at which the journal goes on.
     pub(crate) end_lsn: u64,
-    /// Payload bytes that were replayed.
+    /// Payload bytes replayed.
     pub(crate) replayed_bytes: u64,
-    /// Bytes of frames that were read for it, with headers and padding.
+    /// Bytes of frames read for it, with headers and padding.
     pub(crate) stored_bytes: u64,
-    /// Nanoseconds that it took.
+    /// Duration in nanoseconds.
     pub(crate) ns: u64,
 }
 
@@ -38,8 +38,8 @@ struct SlotHeader {
 }
 
 impl Log {
-    /// Opens a journal, calls `apply` with every surviving record in order, and leaves the log ready to be
-    /// written at its end, in a new epoch.
+    /// Opens a journal, calls `apply` with every surviving record in order, and prepares the log for writing
+    /// at its end, in a new epoch.
     pub(crate) fn recover(
         file: Arc<dyn StorageFile>,
         path: &Path,
@@ -63,7 +63,7 @@ impl Log {
         Ok((log, recovered))
     }
 
-    /// Applies what follows the replay LSN; returns the slots that it was in, and what was found.
+    /// Applies the frames behind the replay LSN; returns their slots, and a summary.
     fn replay(
         &self,
         slots: &[Option<SlotHeader>],
@@ -137,24 +137,24 @@ impl Log {
 struct Reader<'l> {
     log: &'l Log,
     slots: &'l [Option<SlotHeader>],
-    /// The next byte of the stream.
+    /// Next byte of the stream.
     lsn: u64,
-    /// The epoch of the last frame: epochs never go back.
+    /// Epoch of the last frame: epochs never go back.
     epoch: u64,
-    /// Bytes of the frames that were applied, as they are stored.
+    /// Bytes of the applied frames, as they are stored.
     stored_bytes: u64,
     buffer: AlignedBuffer,
 }
 
 impl Reader<'_> {
-    /// The slot that holds the replay LSN: of those that begin at or before it, the one used last. None: nothing
+    /// Slot that holds the replay LSN: of those that begin at or before it, the one used last. None: nothing
     /// was written since, or nothing of it reached the disk.
     fn first_slot(&self) -> Option<usize> {
         let begins_before = |header: &SlotHeader| header.first_lsn <= self.lsn;
         self.latest(begins_before)
     }
 
-    /// The slot that continues the stream. Slots of a tail that an earlier recovery cut off do not: they begin
+    /// Slot that continues the stream. Slots of a tail that an earlier recovery truncated do not: they begin
     /// elsewhere, or belong to an older epoch.
     fn slot_after(&self, slot: usize) -> Option<usize> {
         let sequence = self.slots[slot].map_or(0, |header| header.sequence);
@@ -163,7 +163,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The slot that was used next, which probably continues the stream.
+    /// Slot that was used next, which probably continues the stream.
     fn used_after(&self, slot: usize) -> Option<usize> {
         let sequence = self.slots[slot].map_or(0, |header| header.sequence);
         let used = self.slots.iter().enumerate().filter_map(|(slot, header)| {
@@ -216,7 +216,7 @@ impl Reader<'_> {
         Ok(at as u64)
     }
 
-    /// The frame at a byte of the buffered slot, if it is whole and continues the stream.
+    /// Frame at a byte of the buffered slot, if it is intact and continues the stream.
     fn valid_frame(&self, at: usize, expected_lsn: u64) -> Option<FrameHeader> {
         let words = self.buffer.words().get(at / 8..)?;
         let frame = FrameHeader::decode(words)?;
@@ -236,12 +236,12 @@ impl Reader<'_> {
         whole.then_some(frame)
     }
 
-    /// Looks for a frame that proves that the journal was durable beyond its end. Frames of a tail that was cut
-    /// off say nothing of the kind: what they call durable came before them.
+    /// Searches for a frame that proves that the journal was durable beyond its end. Frames of a truncated
+    /// tail are no such proof: the positions that they call durable came before them.
     fn check_nothing_durable_is_lost(&mut self, read: &[usize], end_at: u64) -> Result<()> {
         let first_sequence = read.first().and_then(|slot| self.slots[*slot]).map_or(0, |s| s.sequence);
         let end_slot = read.last().copied();
-        // The slot that was read last is in the buffer still.
+        // The slot that was read last is still in the buffer.
         let mut behind_end = None;
         if end_slot.is_some() {
             let slot_words = self.log.header.slot_bytes as usize / 8;
@@ -249,7 +249,7 @@ impl Reader<'_> {
             behind_end = self.latest_durable_in(behind);
         }
         for slot in 0..self.slots.len() {
-            // What was recycled before the replay position lies before the end.
+            // Slots recycled before the replay position lie before the end.
             let recycled = self.slots[slot].is_some_and(|s| s.sequence < first_sequence);
             let is_end = Some(slot) == end_slot;
             if recycled || (read.contains(&slot) && !is_end) {
@@ -270,7 +270,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The greatest position that a frame of the slot calls durable.
+    /// Greatest durable position that a frame of the slot names.
     fn durable_lsn_in(&mut self, slot: usize) -> Result<Option<u64>> {
         let log = self.log;
         let start = log.slot_offset(slot);
@@ -292,7 +292,7 @@ impl Reader<'_> {
         Ok(self.latest_durable_in(&self.buffer.words()[..bytes / 8]))
     }
 
-    /// The greatest position that a frame in these blocks calls durable.
+    /// Greatest durable position that a frame in these blocks names.
     fn latest_durable_in(&self, blocks: &[u64]) -> Option<u64> {
         let header = &self.log.header;
         let frames = blocks.chunks(BLOCK_BYTES / 8).filter_map(FrameHeader::decode);

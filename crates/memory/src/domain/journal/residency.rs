@@ -1,18 +1,19 @@
-//! Pages that go back to the system: what a pool holds in DRAM stays within its budget, whatever was written or read.
+//! Page eviction: keeps the DRAM of a pool within its budget, whatever is written or read.
 //!
-//! The pool file is mapped privately. A page that was read is a page of the file's cache, a page that was stored to is a
-//! copy in DRAM, new extents are DRAM from the beginning. A *clean* page has the content that the file has: giving
-//! it back changes nothing but the time of the next access, which reads it from the file. The keeper, a thread of the journal,
-//! does that while the pool has more pages than its part of the budget ([`MemoryBudget::elastic_target`]), in slices of 2 MiB
-//! ([`sweep`]). A pool that is not larger than its part costs nothing.
+//! The pool file is mapped privately. A page that was read is a page of the file's cache, a page that was
+//! stored to is a copy in DRAM, new extents are DRAM from the beginning. A *clean* page has the content of
+//! the file: evicting it changes nothing but the time of the next access, which reads it from the file. The
+//! keeper, a thread of the journal, evicts while the pool has more pages than its part of the budget
+//! ([`MemoryBudget::elastic_target`]), in slices of 2 MiB ([`sweep`]). A pool that is not larger than its
+//! part costs nothing.
 //!
 //! Invariants:
-//! 1. *Nothing is lost.* A page is given back only if it has no dirty mark, its last copy is in the file and synced, its
-//!    content has the checksum of that copy, and nobody can store to it between these looks and the giving back
-//!    ([`crate::fault::Window`]). The checksum makes it safe beside stores that no mark tells of: those that are not
-//!    flushed yet, or never. Pages of the file's cache were never stored to and need no checksum.
-//! 2. *What cannot go becomes what can.* A stored-to page without a mark that differs from the file is marked when it is met
-//!    twice, so that a checkpoint writes it.
+//! 1. *Nothing is lost.* A page is evicted only if it has no dirty mark, its last copy is in the file and
+//!    synced, its content has the checksum of that copy, and no thread can store to it between these checks
+//!    and the eviction ([`crate::fault::Window`]). The checksum covers stores without a mark: those that are
+//!    not flushed yet, or never. Pages of the file's cache were never stored to and need no checksum.
+//! 2. *Pages that cannot be evicted become clean.* A stored-to page without a mark that differs from the file
+//!    is marked at its second visit, so that a checkpoint writes it.
 //! 3. *Changed pages are bounded.* Checkpoints start when they are a quarter of the budget's part, appenders wait when they are
 //!    half of it ([`super::policy`]).
 //!
@@ -40,37 +41,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use sweep::Sweeper;
 
-/// How long the keeper sleeps while all fits, if nobody wakes it.
+/// Sleep of the keeper while all fits, unless it is woken.
 const IDLE: Duration = Duration::from_millis(200);
-/// How long it sleeps while slices get huge pages.
+/// Sleep of the keeper while slices get huge pages.
 const HUGE_PAUSE: Duration = Duration::from_millis(20);
-/// How fast pages may come, in bytes a millisecond: how often the keeper looks follows from it.
+/// Maximum assumed growth in bytes a millisecond: it determines the interval between checks.
 const FASTEST_BYTES_PER_MS: u64 = 4 << 20;
-/// The longest time between two looks at a pool that is larger than its part.
+/// Longest interval between two checks of a pool that is larger than its part.
 const LOOK_MS_MAX: u64 = 3;
-/// How long the keeper sleeps after nothing more could go.
+/// Sleep of the keeper after no more pages could be evicted.
 const WAIT_MS: u64 = 10;
-/// For how long the room should do that a sweep makes: others may have the processors meanwhile.
+/// Duration for which the room that a sweep makes should suffice: others may have the processors meanwhile.
 const ROOM_MS: u64 = 50;
-/// Changed pages that a checkpoint does not start for.
+/// Number of changed pages below which no checkpoint starts for eviction.
 const CHANGED_PAGES_MIN: u64 = 256;
 
 /// State of a pool's pages in DRAM.
 pub(super) struct Residency {
     memory: Arc<MemoryBudget>,
-    /// Bytes that the budget was told of.
+    /// Bytes last reported to the budget.
     observed: AtomicU64,
-    /// Changed pages for which a checkpoint starts.
+    /// Number of changed pages at which a checkpoint starts.
     changed_pages_max: AtomicU64,
-    /// Bytes of what is remembered of pages.
+    /// Bytes of the keeper's state of pages.
     remembered: AtomicU64,
     sweeper: Mutex<Sweeper>,
     _watched: Watched,
 }
 
 impl Residency {
-    /// Of a pool whose mapping is backed by its file as far as it is mapped now. `None`, with a warning, where the system does
-    /// not let us.
+    /// State of a pool whose mapping is backed by its file as far as it is mapped now. `None`, with a
+    /// warning, where the system does not support eviction.
     pub(super) fn new(
         memory: Arc<MemoryBudget>,
         mapping: &Mapping,
@@ -108,12 +109,12 @@ impl Residency {
         }
     }
 
-    /// Changed pages for which a checkpoint starts. Appenders wait at twice as many.
+    /// Number of changed pages at which a checkpoint starts. Appenders wait at twice as many.
     pub(super) fn changed_pages_max(&self) -> u64 {
         self.changed_pages_max.load(Ordering::Relaxed)
     }
 
-    /// Has no page given back while the guard lives.
+    /// Prevents the eviction of pages while the guard lives.
     pub(super) fn hold(&self) -> impl Drop + '_ {
         self.sweeper.lock()
     }
@@ -123,11 +124,11 @@ impl Residency {
         self.memory.observe(MemoryConsumer::PoolPages, before, bytes);
     }
 
-    /// Brings the pool down to its part of the budget, if it is above; returns when to look again.
+    /// Brings the pool down to its part of the budget, if it is above; returns the time until the next check.
     fn look(&self, shared: &Shared) -> Duration {
         let mapped = shared.mapping.mapped_bytes();
         let target = self.memory.elastic_target_of(self.observed.load(Ordering::Relaxed));
-        // Early enough that not all has changed when the pool reaches its part.
+        // Early enough that not all pages have changed when the pool reaches its part.
         let changed = if mapped <= target / 2 { u64::MAX } else { target / 4 / PAGE_BYTES };
         self.changed_pages_max.store(changed.max(CHANGED_PAGES_MIN), Ordering::Relaxed);
         let mut sweeper = self.sweeper.lock();
@@ -150,7 +151,7 @@ impl Residency {
         if resident > high {
             (resident, dropped) = sweeper.sweep(shared, low, target);
             if resident > high && shared.dirty.count().pages > 0 {
-                // What is left has changed: it can go when a checkpoint has written it.
+                // The remaining pages have changed: they can be evicted when a checkpoint has written them.
                 shared.background.request_checkpoint();
             }
         }
@@ -158,18 +159,19 @@ impl Residency {
         self.remembered.store(sweeper.remembered_bytes(), Ordering::Relaxed);
         self.observe(resident);
         let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;
-        // If nothing more can go, a checkpoint wakes the keeper when it is done.
+        // If no more pages can be evicted, a checkpoint wakes the keeper at its end.
         let pause_ms = if dropped { headroom.clamp(1, LOOK_MS_MAX) } else { WAIT_MS };
         Duration::from_millis(pause_ms)
     }
 
-    /// Gives back whatever is clean, of the whole pool; for tests of what may be given back.
+    /// Evicts all clean pages of the pool; for tests of what may be evicted.
     #[cfg(test)]
     pub(super) fn drop_all_clean(&self, shared: &Shared) -> u64 {
         self.sweeper.lock().drop_all_clean(shared)
     }
 
-    /// Puts huge pages wherever that may be; for tests of what that may not change. Returns how many.
+    /// Installs huge pages wherever that is possible; for tests of what that must not change. Returns their
+    /// number.
     #[cfg(all(test, not(feature = "mutants")))]
     pub(super) fn make_all_huge(&self, shared: &Shared) -> u64 {
         self.sweeper.lock().make_all_huge(shared)
@@ -182,12 +184,12 @@ impl Residency {
 }
 
 impl Shared {
-    /// Tells the budget what the marks, the checksums and the memory of pages take. It grows by some bytes a page, in the middle of
-    /// what must not fail: pages give way.
+    /// Reports the memory of marks, checksums and page states to the budget. It grows by some bytes a page,
+    /// in the middle of operations that must not fail: pages are evicted for it.
     pub(super) fn count_maps(&self) {
         let Some(maps) = &mut *self.maps.lock() else { return };
         let mapped = self.mapping.mapped_bytes();
-        // If the entries are in use, the next time is soon.
+        // If the entries are locked, the next call reports them.
         let Some(checksums) = self.checksums.memory_bytes(mapped) else { return };
         let remembered =
             self.residency.as_ref().map_or(0, |residency| residency.remembered.load(Ordering::Relaxed));
@@ -207,10 +209,11 @@ impl Shrink for Shared {
     }
 }
 
-/// The thread that keeps the pool within its budget.
+/// Main function of the thread that keeps the pool within its budget.
 pub(super) fn keeper(shared: &Shared) {
     let Some(residency) = &shared.residency else { return };
-    // If pages come faster than they go, the budget is exceeded: before others, where the system allows it.
+    // If pages are loaded faster than they are evicted, the budget is exceeded: raises the priority, where
+    // the system allows it.
     // SAFETY: sets the priority of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
     let mut pause = Duration::ZERO;

@@ -1,11 +1,12 @@
-//! Room in the journal: who waits for the device, and when.
+//! Room in the journal: admission of appenders while the device is behind.
 //!
-//! An appender may hold latches of leaves, for which readers wait that want nothing of the journal. So whoever is about to
-//! change something calls [`Shared::wait_for_room`] before it takes the first latch, and waits there: while the journal is
-//! at its maximum, for a checkpoint; while as many buffers are full as may be, for a write of one, which it makes
-//! itself. Appending takes from a reserve then: half as much journal again, and 16 buffers. What is appended between two
-//! such calls is an operation on an index or a part of a commit, so the reserve lasts unless some hundred threads do that at
-//! once with their largest operations; then appenders wait, too.
+//! An appender may hold latches of leaves, for which readers wait that need nothing of the journal. So a
+//! caller that is about to change something calls [`Shared::wait_for_room`] before it takes the first latch,
+//! and waits there: while the journal is at its maximum, for a checkpoint; while the maximum number of
+//! buffers is full, for a write of one, which it makes itself. Appending then takes from a reserve: half as
+//! much journal again, and 16 buffers. The appends between two such calls are an operation on an index or a
+//! part of a commit, so the reserve lasts unless some hundred threads do that at once with their largest
+//! operations; then appenders wait, too.
 
 use super::append::{BUFFERS_MAX, BUFFERS_WITH_RESERVE};
 use super::buffer::AlignedBuffer;
@@ -16,8 +17,8 @@ use std::sync::atomic::Ordering;
 const _: () = assert!(BUFFERS_MAX < BUFFERS_WITH_RESERVE, "there is a reserve");
 
 impl Shared {
-    /// Waits until there is room for what the caller is about to append; it holds nothing that others wait for. Returns
-    /// also when the journal has failed or is closed.
+    /// Waits until there is room for what the caller is about to append; the caller holds nothing that others
+    /// wait for. Returns also when the journal has failed or is closed.
     #[inline]
     pub(super) fn wait_for_room(&self) {
         if self.is_behind.load(Ordering::Relaxed) || matches!(self.gate(), Gate::Full | Gate::Brimming) {
@@ -35,8 +36,8 @@ impl Shared {
         self.wait_while(|gate| matches!(gate, Gate::Full | Gate::Brimming));
     }
 
-    /// What an appender does when the gate is neither open nor full: waits for room, or learns that there is nothing to
-    /// append to.
+    /// Waits for room, as an appender, when the gate is neither open nor full; false if the journal has
+    /// failed or is closed.
     #[cold]
     pub(super) fn pass_gate(&self) -> bool {
         self.wait_while(|gate| gate == Gate::Brimming);
@@ -56,7 +57,7 @@ impl Shared {
         }
     }
 
-    /// Adds a buffer for an appender, or writes the oldest out if there are as many as there may be.
+    /// Adds a buffer for an appender, or writes the oldest out if there is the maximum number of them.
     #[cold]
     pub(super) fn make_room(&self) -> Result<()> {
         let Some(bytes) = self.appender.active.lock().add_buffer() else { return self.write_oldest() };

@@ -1,12 +1,12 @@
-//! New slots for the journal file, made ahead of need.
+//! New slots of the journal file, prepared ahead of need.
 //!
-//! A slot counts only once it was written full of zeros and the file was synced: overwriting what has been written
-//! needs no metadata of the file system, so a later sync is one flush of the device. Blocks that are merely
-//! allocated cost a commit of the file system's own journal at each first write; measured, such a sync takes 10 to
-//! 20 times as long.
+//! A slot is in use only after it was written full of zeros and the file was synced: overwriting written
+//! blocks needs no metadata of the file system, so a later sync is one flush of the device. Blocks that are
+//! merely allocated cost a commit of the file system's own journal at each first write; measured, such a sync
+//! takes 10 to 20 times as long.
 //!
-//! A crash while a slot is made leaves the file longer by a part of a slot, or by a slot of zeros; both are
-//! found by the file's length and used, or made again, by the next open.
+//! A crash during the preparation leaves the file longer by a part of a slot, or by a slot of zeros; the next
+//! open finds both by the file's length, and uses the slot or prepares it again.
 
 use super::buffer::AlignedBuffer;
 use crate::env::StorageFile;
@@ -15,18 +15,18 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are zeroed in one write.
+/// Bytes zeroed in one write.
 const ZERO_BYTES: usize = 1 << 20;
 
-/// Makes slots; whoever needs one asks.
+/// Supply of slots, prepared on request.
 pub(super) struct SlotSupply {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
     slots_start: u64,
     slot_bytes: u64,
-    /// Slots of the file, with the one that is being made.
+    /// Number of slots of the file, with the one in preparation.
     count: Mutex<usize>,
-    /// Slots that were made ahead and that nobody has taken yet.
+    /// Slots that were prepared ahead and not taken yet.
     ready: Mutex<Vec<usize>>,
 }
 
@@ -41,12 +41,12 @@ impl SlotSupply {
         SlotSupply { file, path, slots_start, slot_bytes, count: Mutex::new(count), ready: Mutex::default() }
     }
 
-    /// A slot that was made ahead.
+    /// Takes a slot that was prepared ahead.
     pub(super) fn take_ready(&self) -> Option<usize> {
         self.ready.lock().pop()
     }
 
-    /// A new slot, now. If one is being made ahead, waits for that one.
+    /// Takes or prepares a slot. If one is in preparation, waits for that one.
     pub(super) fn take_or_make(&self) -> Result<usize> {
         let mut count = self.count.lock();
         match self.take_ready() {
@@ -55,7 +55,7 @@ impl SlotSupply {
         }
     }
 
-    /// Makes a slot ahead, unless one is ready.
+    /// Prepares a slot ahead, unless one is ready.
     pub(super) fn make_ahead(&self) -> Result<()> {
         let mut count = self.count.lock();
         if self.ready.lock().is_empty() {

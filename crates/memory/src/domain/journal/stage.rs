@@ -1,19 +1,19 @@
-//! What a thread has flushed since its last fence.
+//! Ranges that a thread has flushed since its last fence.
 //!
-//! A flush promises nothing before the next fence of its thread. So it only notes its range here, without a lock, and
-//! the fence appends all that was noted under one hold of the append lock: a commit of ten updates takes the lock four
-//! times in place of forty, and threads that write different keys rarely meet at it.
+//! A flush promises nothing before the next fence of its thread. So it only notes its range here, without a
+//! lock, and the fence appends all noted ranges under one hold of the append lock: a commit of ten updates
+//! takes the lock four times in place of forty, and threads that write different keys rarely contend for it.
 //!
 //! Invariants:
-//! 1. *Read when appended.* A noted range is copied when it is appended, under the lock, not when it is noted. So a record
-//!    still holds every store that was flushed before it, by whatever thread, and an older content never comes behind a
-//!    newer one.
-//! 2. *Nothing overtakes.* All that ends an interval between fences (a fence, a publication, a sync, closing) appends
-//!    what its thread has noted first, or in the same append in front.
+//! 1. *Read when appended.* A noted range is copied when it is appended, under the lock, not when it is
+//!    noted. So a record still holds every store that was flushed before it, by any thread, and an older
+//!    content never comes behind a newer one.
+//! 2. *Nothing overtakes.* Every end of an interval between fences (a fence, a publication, a sync, closing)
+//!    appends the noted ranges of its thread first, or in the same append in front.
 //! 3. *One journal at a time.* While a thread has noted ranges of one journal, its flushes of others are appended at once.
 //!
-//! What a crash leaves: a range that was noted and not appended is a flush without a fence, which may be lost. That is
-//! also so for a thread that flushes and ends without a fence.
+//! After a crash: a range that was noted and not appended is a flush without a fence, which may be lost. That
+//! also holds for a thread that flushes and ends without a fence.
 //!
 //! Memory: 1 KiB a thread.
 
@@ -22,15 +22,15 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most ranges that are noted, and the most words of their records.
+/// Maximum number of noted ranges, and of the words of their records.
 const RANGES_MAX: usize = 64;
 pub(super) const WORDS_MAX: usize = 512;
 
-/// Tells the journals of a process apart; 0 is none.
+/// Identity of a journal within the process; 0 is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct JournalId(u64);
 
-/// The journals that are open: only the cold path of [`note`] asks.
+/// Open journals: only the cold path of [`note`] reads this.
 static OPEN: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 impl JournalId {
@@ -48,14 +48,14 @@ impl Drop for JournalId {
     }
 }
 
-/// Whole words of a range: offset and bytes.
+/// Range of words: offset and bytes.
 type Range = (u64, usize);
 
 struct Stage {
-    /// Whose ranges these are, if there are any.
+    /// Journal of the noted ranges, if there are any.
     journal: Cell<u64>,
     count: Cell<usize>,
-    /// Words that their records take.
+    /// Number of words of their records.
     words: Cell<usize>,
     ranges: [Cell<Range>; RANGES_MAX],
 }
@@ -72,17 +72,17 @@ thread_local! {
     };
 }
 
-/// What became of ranges that were to be noted.
+/// Result of noting ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noted {
     Yes,
-    /// Not before what is noted has been appended.
+    /// The stage is full: the noted ranges have to be appended first.
     Full,
-    /// They are too many, or another journal has noted ranges.
+    /// Too many ranges, or another journal has noted ranges.
     Never,
 }
 
-/// Notes ranges whose records take so many words.
+/// Notes ranges whose records take `words` words.
 #[inline]
 pub(super) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> Noted {
     STAGE.with(|stage| {
@@ -110,7 +110,7 @@ impl Stage {
         if OPEN.lock().contains(&self.journal.get()) {
             return Noted::Never;
         }
-        // Its pool is gone, and nobody will fence what was noted for it.
+        // Its pool was dropped, and no thread will fence the ranges noted for it.
         self.forget();
         note(journal, ranges, words)
     }
@@ -121,13 +121,14 @@ impl Stage {
     }
 }
 
-/// How many words the records of what this thread has noted take.
+/// Number of words of the records of this thread's noted ranges.
 #[inline]
 pub(super) fn words(journal: &JournalId) -> usize {
     STAGE.with(|stage| if stage.journal.get() == journal.0 { stage.words.get() } else { 0 })
 }
 
-/// Calls `visit` with every range that this thread has noted, in order, and forgets them; returns their number.
+/// Calls `visit` with every range that this thread has noted, in order, and removes them; returns their
+/// number.
 #[inline]
 pub(super) fn take(journal: &JournalId, mut visit: impl FnMut(Range)) -> usize {
     STAGE.with(|stage| {

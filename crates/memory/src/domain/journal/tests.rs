@@ -1,4 +1,4 @@
-//! The journal's promises under several threads, at every place where it may be cut.
+//! Tests of the journal's guarantees under several threads, truncated at every position.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn make_object(pool: &Arc<Pool>) -> u64 {
     at
 }
 
-/// Each thread counts in two words of one line, the second only after the first was flushed and fenced.
+/// Counts in two words of one line, the second only after the first was flushed and fenced.
 fn count_in_pairs(pool: &Arc<Pool>, at: u64, rounds: u64) {
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -162,7 +162,7 @@ fn a_group_commit_becomes_durable_without_being_asked_again() {
     let journal = fs::read(dir.path().join("journal.entresol")).unwrap();
     let file = fs::read(dir.path().join("pool.entresol")).unwrap();
     drop(pool);
-    // What was on the disk at that moment is enough.
+    // The content of the disk at that point is enough.
     fs::write(dir.path().join("journal.entresol"), journal).unwrap();
     fs::write(dir.path().join("pool.entresol"), file).unwrap();
     let pool = Pool::open(dir.path(), &options(1 << 20)).unwrap();

@@ -1,9 +1,9 @@
-//! Set-associative caches with least-recently-used replacement, each level holding all that the nearer ones hold.
+//! Set-associative caches with least-recently-used replacement; each level includes the nearer ones.
 //! Memory: 8 bytes for each line of each level.
 
 use crate::profile::Profile;
 
-/// No line has this number.
+/// Number that no line has.
 const EMPTY: u64 = u64::MAX;
 
 /// One level.
@@ -20,7 +20,7 @@ impl Level {
         &mut self.lines[start..start + self.ways]
     }
 
-    /// Whether the line is there; then it is the most recently used one.
+    /// Returns true if the line is present; it then becomes the most recently used one.
     fn touch(&mut self, line: u64) -> bool {
         let set = self.set_of(line);
         let Some(position) = set.iter().position(|held| *held == line) else { return false };
@@ -28,7 +28,7 @@ impl Level {
         true
     }
 
-    /// Takes a line in that is not there; returns the one that had to leave.
+    /// Inserts an absent line; returns the evicted one.
     fn insert(&mut self, line: u64) -> Option<u64> {
         let set = self.set_of(line);
         let evicted = set[set.len() - 1];
@@ -60,17 +60,17 @@ impl Caches {
         Caches { levels: profile.caches.iter().map(level).collect() }
     }
 
-    /// The nearest level that has the line; it is in all nearer ones afterwards.
+    /// Nearest level that has the line; it is in all nearer ones afterwards.
     pub(super) fn find(&mut self, line: u64) -> Option<usize> {
         let level = self.levels.iter_mut().position(|level| level.touch(line))?;
         for nearer in &mut self.levels[..level] {
-            // What leaves a nearer level is still in the farther ones.
+            // A line evicted from a nearer level is still in the farther ones.
             nearer.insert(line);
         }
         Some(level)
     }
 
-    /// Takes in a line that no level has; returns the one that left the caches for it.
+    /// Inserts a line that no level has; returns the one evicted from all caches for it.
     pub(super) fn insert(&mut self, line: u64) -> Option<u64> {
         let last = self.levels.len() - 1;
         let evicted = self.levels[last].insert(line);

@@ -1,32 +1,33 @@
-//! What a modelled pool has cost so far.
+//! Modelled cost of a pool.
 
 use std::ops::Sub;
 
-/// Modelled time and traffic since a pool was made; subtract two to have what lies between. A block that is still
-/// open in the device's write-combining buffer counts as written; the read of what it lacks counts when it leaves.
+/// Modelled time and traffic since a pool was created; the difference of two is the cost in between. A block
+/// that is still open in the device's write-combining buffer counts as written; the read that completes it
+/// counts at its eviction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelledCost {
     /// Modelled time in thousandths of a nanosecond: of the memory only, the processor's work is free.
     pub picoseconds: u64,
-    /// Accesses to lines that a cache had.
+    /// Accesses to cached lines.
     pub cache_hits: u64,
-    /// Lines that came from the device.
+    /// Lines read from the device.
     pub lines_read: u64,
-    /// Blocks that the device read inside, also to complete partial writes.
+    /// Blocks that the device read internally, also to complete partial writes.
     pub blocks_read: u64,
-    /// Changed lines that went to the device, flushed or evicted.
+    /// Changed lines sent to the device, flushed or evicted.
     pub lines_written: u64,
-    /// Blocks that the device wrote inside.
+    /// Blocks that the device wrote internally.
     pub blocks_written: u64,
-    /// Blocks that left the write-combining buffer with lines missing: read, changed, written.
+    /// Blocks that left the write-combining buffer incomplete: read, changed, written.
     pub blocks_completed: u64,
     /// Flush instructions: one for each line of each flushed range.
     pub flushes: u64,
     /// Fences.
     pub fences: u64,
-    /// Bytes of a line: what moves between device and processor.
+    /// Bytes of a line: the unit of transfer between device and processor.
     pub line_bytes: u64,
-    /// Bytes of a block: what the device reads and writes inside.
+    /// Bytes of a block: the unit that the device reads and writes internally.
     pub block_bytes: u64,
 }
 
@@ -36,12 +37,12 @@ impl ModelledCost {
         self.picoseconds as f64 / 1000.0
     }
 
-    /// Bytes that the device wrote inside over bytes that were sent to it. 0 if nothing was written.
+    /// Ratio of bytes that the device wrote internally to bytes sent to it. 0 if nothing was written.
     pub fn write_amplification(&self) -> f64 {
         amplification(self.blocks_written * self.block_bytes, self.lines_written * self.line_bytes)
     }
 
-    /// Bytes that the device read inside over bytes that were asked of it. 0 if nothing was read.
+    /// Ratio of bytes that the device read internally to bytes requested from it. 0 if nothing was read.
     pub fn read_amplification(&self) -> f64 {
         amplification(self.blocks_read * self.block_bytes, self.lines_read * self.line_bytes)
     }
@@ -54,7 +55,7 @@ fn amplification(inside: u64, outside: u64) -> f64 {
 impl Sub for ModelledCost {
     type Output = ModelledCost;
 
-    /// What was added since `earlier`, a cost of the same pool.
+    /// Difference from `earlier`, a cost of the same pool.
     fn sub(self, earlier: ModelledCost) -> ModelledCost {
         ModelledCost {
             picoseconds: self.picoseconds - earlier.picoseconds,

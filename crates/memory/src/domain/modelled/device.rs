@@ -1,9 +1,10 @@
-//! The device behind the caches: blocks, the buffers of its modules, queues, and when each transfer is done.
+//! Device model behind the caches: blocks, the buffers of its modules, queues, and completion times.
 //!
-//! Reading: a block that a module has in its buffer, or is combining writes for, is answered from there; any other is read
-//! from the medium. Writing: a line goes into its block among the module's open blocks; the least recently used one
-//! leaves when there is no room, and if lines of it are missing, they are read first. Both take the medium for as
-//! long as the profile's bandwidth says, shared among the threads of the [`Load`].
+//! Reading: a block that a module has in its buffer, or is combining writes for, is answered from there; any
+//! other is read from the medium. Writing: a line goes into its block among the module's open blocks; the
+//! least recently used one is evicted when the module is full, and if lines of it are missing, they are read
+//! first. Both take the medium for the time of the profile's bandwidth, shared among the threads of the
+//! [`Load`].
 //!
 //! Memory: the modules' buffers and the queue, as large as the profile says.
 
@@ -11,15 +12,15 @@ use super::cost::ModelledCost;
 use crate::profile::{Access, Direction, Pattern, Place, Profile};
 use std::collections::VecDeque;
 
-/// Other threads that use the device meanwhile, and from where it is used. They are not simulated: they take their
-/// share of the bandwidth.
+/// Other threads that use the device, and its distance. They are not simulated: they take their share of the
+/// bandwidth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Other threads that read.
+    /// Number of other threads that read.
     pub readers: u64,
-    /// Other threads that write.
+    /// Number of other threads that write.
     pub writers: u64,
-    /// Whether the device belongs to the other socket.
+    /// True if the device belongs to the other socket.
     pub far: bool,
 }
 
@@ -28,7 +29,7 @@ fn picoseconds(ns: f64) -> u64 {
     (ns * 1000.0 + 0.5) as u64
 }
 
-/// The times of a profile under a load, in picoseconds.
+/// Times of a profile under a load, in picoseconds.
 struct Times {
     random_read: u64,
     buffered_read: u64,
@@ -61,13 +62,13 @@ impl Times {
     }
 }
 
-/// A block in which writes are combined; the lines that were written, as bits.
+/// Block in which writes are combined; the written lines as bits.
 struct Open {
     block: u64,
     written: u64,
 }
 
-/// The buffers of one module; the most recently used entry is last.
+/// Buffers of one module; the most recently used entry is last.
 #[derive(Default)]
 struct Module {
     read: Vec<u64>,
@@ -75,7 +76,7 @@ struct Module {
 }
 
 impl Module {
-    /// Whether the read buffer has one of the blocks; the block is its latest entry afterwards.
+    /// Returns true if the read buffer has one of the blocks; the block is its latest entry afterwards.
     fn reads_from_buffer(&mut self, block: u64, same_stream: &[u64], capacity: usize) -> bool {
         let found = self.read.iter().position(|held| same_stream.contains(held));
         if let Some(position) = found {
@@ -97,10 +98,10 @@ pub(super) struct Device {
     read_blocks_max: usize,
     open_blocks_max: usize,
     queue_max: usize,
-    /// When the medium has done all reads, and all writes, that it was given.
+    /// Time at which the medium has done all reads, and all writes, that it was given.
     reads_done: u64,
     writes_done: u64,
-    /// When each of the last accepted lines is on the medium.
+    /// Time at which each of the last accepted lines is on the medium.
     queue: VecDeque<u64>,
 }
 
@@ -138,7 +139,7 @@ impl Device {
         (line * self.line_bytes / self.interleave_bytes % self.modules.len() as u64) as usize
     }
 
-    /// Reads a line; returns when it is there.
+    /// Reads a line; returns the time of its arrival.
     pub(super) fn read(&mut self, line: u64, now: u64, cost: &mut ModelledCost) -> u64 {
         cost.lines_read += 1;
         let block = line / self.lines_per_block();
@@ -164,7 +165,7 @@ impl Device {
         self.reads_done.max(now + latency)
     }
 
-    /// Sends a changed line to the device; returns when it is safe from a power failure.
+    /// Sends a changed line to the device; returns the time at which it is safe from a power failure.
     pub(super) fn write(&mut self, line: u64, now: u64, cost: &mut ModelledCost) -> u64 {
         cost.lines_written += 1;
         let block = line / self.lines_per_block();
@@ -184,7 +185,7 @@ impl Device {
         self.accept(now)
     }
 
-    /// The medium's work when a block is opened and another one leaves for it.
+    /// Work of the medium when a block is opened and another one is evicted for it.
     fn open_block(&mut self, leaving: Option<Open>, now: u64, cost: &mut ModelledCost) {
         cost.blocks_written += 1;
         self.writes_done = self.writes_done.max(now) + self.times.block_write;
@@ -196,7 +197,7 @@ impl Device {
         }
     }
 
-    /// A line is safe once the queue has it, and the queue takes it once it has room.
+    /// Accepts a line: it is safe once the queue has it, and the queue takes it once it has room.
     fn accept(&mut self, now: u64) -> u64 {
         let mut accepted = now + self.times.accept;
         self.queue.push_back(self.writes_done);

@@ -1,20 +1,21 @@
-//! DRAM that is billed like a device: the same number on every machine.
+//! DRAM billed like a device: the same cost on every machine.
 //!
-//! Every access through the pool goes through a model of the processor's caches ([`cache`]) and of the device behind
-//! them ([`device`]), as a [`Profile`] describes them. What comes out is modelled time and traffic
+//! Every access through the pool goes through a model of the processor's caches ([`cache`]) and of the device
+//! behind them ([`device`]), as a [`Profile`] describes them. The result is modelled time and traffic
 //! ([`ModelledCost`]).
 //!
-//! What is billed:
-//! - each line of what [`crate::Pool::words`] and [`crate::Pool::word`] give out, each time; of what
-//!   [`crate::Pool::view`] gives out only what [`crate::Pool::touch`] names. The lines of one call overlap, as far as
-//!   the core can have transfers under way; calls wait for each other, as if each depended on the one before;
+//! Billed are:
+//! - each line of the words that [`crate::Pool::words`] and [`crate::Pool::word`] return, each time; of those
+//!   of [`crate::Pool::view`] only the ranges given to [`crate::Pool::touch`]. The lines of one call overlap,
+//!   as far as the core can have transfers in flight; calls wait for each other, as if each depended on the
+//!   one before;
 //! - prefetches: the line is on its way while modelled time goes on;
-//! - writing: the domain keeps what the medium holds; a line is dirty if it differs. A dirty line goes to the device
-//!   when it is flushed or leaves the caches. A fence waits until the device has accepted what was flushed.
+//! - writes: the domain keeps the content of the medium; a line is dirty if it differs. A dirty line goes to
+//!   the device when it is flushed or evicted. A fence waits until the device has accepted the flushed lines.
 //!
-//! What is not: the processor's own work, and pages and TLBs. There is one modelled core: threads that really run at
-//! the same time are billed one after the other, as they come. More threads are given as a [`Load`], which keeps the
-//! numbers the same from run to run.
+//! Not billed are the processor's own work, pages and TLBs. There is one modelled core: threads that really
+//! run at the same time are billed one after the other, in order of arrival. More threads are given as a
+//! [`Load`], which keeps the numbers the same from run to run.
 //!
 //! Nothing survives; a crash leaves nothing. Memory: the pool a second time, and the caches' directories.
 
@@ -35,7 +36,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The domain; shared with the mapping, which tells it what is touched.
+/// Modelled domain; shared with the mapping, which reports accesses to it.
 pub(crate) struct Modelled {
     profile: Profile,
     model: Mutex<Model>,
@@ -50,18 +51,18 @@ struct Model {
     line_bytes: u64,
     in_flight_max: usize,
     flush_keeps_line: bool,
-    /// What the medium holds.
+    /// Content of the medium.
     medium: Vec<u64>,
-    /// Lines on their way: (line, when it is there).
+    /// Lines in flight: (line, time of arrival).
     in_flight: Vec<(u64, u64)>,
-    /// When all that was flushed is safe.
+    /// Time at which all flushed lines are safe.
     accepted: u64,
     ranges: u64,
     cost: ModelledCost,
 }
 
 impl Modelled {
-    /// Bills a mapping from now on; what it holds is on the medium.
+    /// Bills a mapping from now on; its present content is on the medium.
     pub(crate) fn attach(profile: &Profile, mapping: &mut Mapping) -> Arc<Modelled> {
         let words = mapping.view(0, (mapping.mapped_bytes() / 8) as usize);
         let medium = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
@@ -156,7 +157,7 @@ impl Model {
         offset / self.line_bytes..=(offset + bytes - 1) / self.line_bytes
     }
 
-    /// When the line is with the core.
+    /// Time at which the line is with the core.
     fn load(&mut self, mapping: &Mapping, line: u64) -> u64 {
         let Some(level) = self.caches.find(line) else { return self.fetch(mapping, line) };
         self.cost.cache_hits += 1;
@@ -165,8 +166,8 @@ impl Model {
         on_its_way.max(self.cost.picoseconds + self.hit[level])
     }
 
-    /// Asks the device for a line that no cache has; returns when it is there. Waits only if the core has as many
-    /// transfers under way as it can.
+    /// Requests a line that no cache has from the device; returns the time of its arrival. Waits only if the
+    /// core has its maximum of transfers in flight.
     fn fetch(&mut self, mapping: &Mapping, line: u64) -> u64 {
         let now = self.cost.picoseconds;
         self.in_flight.retain(|(_, ready)| *ready > now);
@@ -178,7 +179,7 @@ impl Model {
         let ready = self.device.read(line, self.cost.picoseconds, &mut self.cost);
         self.in_flight.push((line, ready));
         if let Some(evicted) = self.caches.insert(line) {
-            // Nobody waits for an eviction.
+            // No access waits for an eviction.
             self.write_back(mapping, evicted);
         }
         ready
@@ -195,7 +196,7 @@ impl Model {
         }
     }
 
-    /// Sends the line to the device if it is dirty; returns when it is safe.
+    /// Sends the line to the device if it is dirty; returns the time at which it is safe.
     fn write_back(&mut self, mapping: &Mapping, line: u64) -> Option<u64> {
         let words = (self.line_bytes / 8) as usize;
         let start = line as usize * words;

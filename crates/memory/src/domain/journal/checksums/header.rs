@@ -25,7 +25,7 @@ const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 /// The most runs of pages that a header has room for.
 pub(super) const RUNS_MAX: usize = BLOCK_WORDS - RUNS - 1;
 
-/// A header; two of them take turns.
+/// Header of the checksums; two blocks take turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) generation: u64,
@@ -36,12 +36,12 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The next one, for a position.
+    /// Next header, for a position.
     pub(super) fn next(&self, position: u64) -> Header {
         Header { generation: self.generation + 1, position, before: self.position, forgotten: Vec::new() }
     }
 
-    /// The block that it goes to: not the one of the header before.
+    /// Offset of its block: not that of the header before.
     pub(super) fn offset(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES as u64
     }
@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// The checksum; none if it cannot be a header.
+/// Checksum; none if it cannot be a header.
 fn crc(words: &[u64; BLOCK_WORDS]) -> Option<u64> {
     let runs = usize::try_from(words[RUNS]).ok().filter(|runs| *runs <= RUNS_MAX)?;
     if runs == 0 {

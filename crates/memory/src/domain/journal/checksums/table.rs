@@ -1,5 +1,5 @@
-//! The entries themselves, a block of the file at a time: a block is read when somebody first asks for an entry of it, so
-//! that opening a pool costs the same whatever it holds.
+//! Entries of pages, loaded lazily by the block of the file, so that opening a pool costs the same whatever
+//! it holds.
 
 use super::{BLOCK_BYTES, ENTRIES_PER_BLOCK, ENTRIES_START, ENTRY_BYTES, UNKNOWN};
 use crate::env::StorageFile;
@@ -7,27 +7,27 @@ use std::io;
 
 type Block = [u32; ENTRIES_PER_BLOCK];
 
-/// The entries of all pages.
+/// Entries of all pages.
 pub(super) struct Table {
     blocks: Vec<Option<Box<Block>>>,
-    /// Blocks of the file that count; of the others every entry is unknown.
+    /// Number of blocks of the file that count; the entries of others are unknown.
     in_file: usize,
-    /// Blocks that are in memory.
+    /// Number of blocks in memory.
     present: usize,
 }
 
 impl Table {
-    /// Of a file whose first blocks count.
+    /// Table of a file whose first `in_file` blocks count.
     pub(super) fn new(in_file: usize) -> Table {
         Table { blocks: Vec::new(), in_file, present: 0 }
     }
 
-    /// Bytes that it takes in memory.
+    /// Bytes of the blocks in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Option<Box<Block>>>() + self.present * size_of::<Block>()
     }
 
-    /// The entry of a page. Cost: a read of 4 KiB for the first one of a block.
+    /// Entry of a page. Cost: a read of 4 KiB for the first one of a block.
     pub(super) fn get(&mut self, file: &dyn StorageFile, page: u64) -> io::Result<u32> {
         let (block, index) = place(page);
         if block >= self.in_file && self.blocks.get(block).is_none_or(Option::is_none) {
@@ -36,14 +36,14 @@ impl Table {
         Ok(self.block(file, block)?[index])
     }
 
-    /// Puts the entry of a page; returns the block that changed, if one did.
+    /// Sets the entry of a page; returns the block that changed, if one did.
     pub(super) fn put(&mut self, file: &dyn StorageFile, page: u64, entry: u32) -> io::Result<Option<usize>> {
         let (block, index) = place(page);
         let word = &mut self.block(file, block)?[index];
         Ok((std::mem::replace(word, entry) != entry).then_some(block))
     }
 
-    /// A block as the file has it.
+    /// Encodes a block for the file.
     pub(super) fn encode(&mut self, file: &dyn StorageFile, block: usize) -> io::Result<[u8; BLOCK_BYTES]> {
         let mut bytes = [0; BLOCK_BYTES];
         for (to, word) in bytes.chunks_exact_mut(ENTRY_BYTES).zip(self.block(file, block)?) {
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// The block of a page's entry, and which one it is there.
+/// Block of a page's entry, and its index there.
 fn place(page: u64) -> (usize, usize) {
     (page as usize / ENTRIES_PER_BLOCK, page as usize % ENTRIES_PER_BLOCK)
 }

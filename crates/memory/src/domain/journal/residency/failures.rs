@@ -1,4 +1,4 @@
-//! Pages that go while the disk fails: what was committed is read on, and found by the next open.
+//! Eviction while the disk fails: committed data remains readable, and the next open finds it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const ROUNDS: u64 = 6;
 const PAGES: u64 = OBJECT_BYTES / 4096;
 
 fn options_with(files: Arc<dyn Files>) -> PoolOptions {
-    // Nothing fits, so the keeper gives pages back all the time.
+    // Nothing fits, so the keeper evicts pages all the time.
     let memory = MemoryBudget::tiny(1 << 20);
     PoolOptions { env: Env::real().with_files(files), ..options(memory) }
 }
@@ -32,7 +32,7 @@ struct Done {
 }
 
 impl Done {
-    /// Every page has a round that was begun, and none is older than what was acknowledged.
+    /// Checks that every page has a round that was begun, and none is older than the acknowledged one.
     fn check(&self, pool: &Pool, what: &str) {
         for object in &self.objects {
             for page in 0..PAGES {
@@ -44,8 +44,8 @@ impl Done {
     }
 }
 
-/// Writes the number of the round to every page, again and again, with checkpoints between and pages that go, until a call
-/// fails; then goes on to read.
+/// Writes the number of the round to every page, repeatedly, with checkpoints and evictions between, until a
+/// call fails; then goes on to read.
 fn write_until_it_fails(pool: &Pool, objects: Vec<u64>) -> (Done, bool) {
     let mut done = Done { objects, acknowledged: 0, begun: 0, dropped: 0 };
     for round in 1..=ROUNDS {
@@ -97,7 +97,7 @@ fn every_so_many_calls(how: CallFailure) {
         errors += u64::from(failed);
         let what = format!("{how:?} at {call} of {all}");
         if failed {
-            // Readers go on, and pages still go; those of an unfinished checkpoint stay.
+            // Readers go on, and pages are still evicted; those of an unfinished checkpoint stay.
             done.dropped += pool.drop_clean_pages();
             done.check(&pool, &format!("{what}, after it failed"));
         }
@@ -119,7 +119,7 @@ fn an_io_error_while_pages_go_loses_nothing() {
 
 #[test]
 fn a_full_disk_while_pages_go_loses_nothing() {
-    // What has its space is written over: only what needs more fails, if anything does.
+    // Allocated space is overwritten: only calls that need more fail, if any do.
     let (dir, files) = (TempDir::new().unwrap(), FailingFiles::new());
     let pool = Pool::create(dir.path(), &options_with(Arc::new(files.clone()))).unwrap();
     let mut objects = make_objects(&pool, OBJECTS);
@@ -141,7 +141,7 @@ fn a_full_disk_while_pages_go_loses_nothing() {
         }
         assert!(objects.len() < 1000, "the disk is full");
     };
-    // Of whoever comes first: the one who asks for an extent, or a thread of the journal.
+    // The first failure counts: that of the caller that needs an extent, or of a thread of the journal.
     assert!(refused.to_string().contains("out of space"), "{refused}");
     let (done, _) = write_until_it_fails(&pool, objects);
     done.check(&pool, "on a full disk");
@@ -194,7 +194,7 @@ fn a_page_that_cannot_be_read_back_ends_the_process() {
     assert!(byte >= CUT_AT, "{line}");
     assert!(line.contains(&db.join("pool.entresol").display().to_string()), "{line}");
     assert!(line.contains("cannot be read back") && line.contains("open the database again"), "{line}");
-    // The short file is refused by name; with its bytes back, all that was acknowledged is there.
+    // The short file is refused by name; with its bytes back, everything acknowledged is there.
     let open = || Pool::open(&db, &options_with(Arc::new(RealFiles)));
     let error = open().unwrap_err().to_string();
     assert!(error.contains("pool.entresol") && error.contains("the file holds"), "{error}");

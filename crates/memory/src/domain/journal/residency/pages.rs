@@ -1,4 +1,4 @@
-//! Memory of a process, as the system tells it.
+//! Memory of a process, as the system reports it.
 
 use std::fs::File;
 use std::io;
@@ -7,18 +7,18 @@ use std::os::unix::fs::FileExt;
 const SYSTEM_PAGE_BYTES: usize = 4096;
 const ENTRY_BYTES: usize = 8;
 
-/// A page as the system has it.
+/// State of a page in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
-    /// Nothing is mapped there: the next access brings it.
+    /// Nothing is mapped there: the next access loads it.
     Absent,
-    /// A page of the file's cache. It was never stored to.
+    /// Page of the file's cache. It was never stored to.
     OfFile,
     /// Memory of the process (or swapped out): it was stored to, or is zeroed memory.
     Own,
 }
 
-/// `/proc/self/pagemap`: which pages are there.
+/// `/proc/self/pagemap`: states of pages.
 pub(super) struct PageMap {
     file: File,
     entries: Vec<u8>,
@@ -35,7 +35,8 @@ impl PageMap {
         Ok(PageMap { file: File::open("/proc/self/pagemap")?, entries: Vec::new() })
     }
 
-    /// The pages from an address on; at most as many as before without taking memory.
+    /// Reads the states of the pages from an address on; takes no memory if there are at most as many as
+    /// before.
     pub(super) fn read(&mut self, address: usize, count: usize, pages: &mut Vec<Page>) -> io::Result<()> {
         self.entries.resize(count * ENTRY_BYTES, 0);
         let at = address / SYSTEM_PAGE_BYTES * ENTRY_BYTES;
@@ -54,7 +55,7 @@ impl PageMap {
     }
 }
 
-/// `/proc/self/statm`: how much memory the process has.
+/// `/proc/self/statm`: memory of the process.
 pub(super) struct ProcessMemory {
     file: File,
 }
@@ -66,7 +67,7 @@ impl ProcessMemory {
         Ok(memory)
     }
 
-    /// Bytes that are resident, of whatever kind.
+    /// Resident bytes, of every kind.
     pub(super) fn resident_bytes(&self) -> io::Result<u64> {
         let mut text = [0; 128];
         let length = self.file.read_at(&mut text, 0)?;

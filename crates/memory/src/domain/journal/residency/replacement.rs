@@ -1,27 +1,28 @@
-//! Policies that choose the pages to give back, and what they can know.
+//! Page replacement policies, and the information that they have.
 //!
-//! Nobody tells when a page is used: accesses are plain loads, without a reference bit that a process could read. What can be known
-//! is that a page that was given back is there again, so it was needed; while memory is short a fault brings one page
-//! ([`super::single_faults`]), so it was that page. The policies are those of the literature with that in the place of the hit:
+//! Accesses are plain loads, without a reference bit that a process could read. The policies know only that a
+//! page that was evicted is present again, so it was needed; while memory is short a fault loads one page
+//! ([`super::single_faults`]), so it was that page. They are those of the literature with that in the place
+//! of the hit:
 //!
-//! | policy | a page that comes | a page that comes back soon | goes |
+//! | policy | a loaded page | a page that returns soon | eviction |
 //! | --- | --- | --- | --- |
 //! | [`Clock`] | has no turn | has two turns of the hand | at the hand without a turn |
 //! | [`TwoQueues`] (Johnson, Shasha, VLDB 1994) | is on probation | is in the main queue | from probation, while that has a quarter of all; else from the main queue |
 //! | [`S3Fifo`] (Yang et al., SOSP 2023) | is in the small queue | is in the main queue, with a turn | from the small queue, while that has a tenth; else from the main queue, without a turn |
 //!
-//! The queues have no order but the hand's: it comes by all pages in the order of their addresses. "Soon" is measured in pages that
-//! went meanwhile. Memory: a byte a page.
+//! The queues are ordered by the hand only: it visits all pages in the order of their addresses. "Soon" is
+//! measured in pages evicted meanwhile. Memory: one byte per page.
 
-/// Choice of the pages that go when a pool is larger than its memory budget.
+/// Page replacement policy of a pool that is larger than its memory budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageReplacement {
-    /// Pages that came back stay for two turns of the hand, whenever that was.
+    /// Clock: pages that returned stay for two turns of the hand.
     Clock,
-    /// 2Q: pages that came back soon go only when few others are left.
+    /// 2Q: pages that returned soon are evicted only when few others are left.
     #[default]
     TwoQueues,
-    /// S3-FIFO: a small queue for what comes, and a main one with second chances.
+    /// S3-FIFO: a small queue for loaded pages, and a main one with second chances.
     S3Fifo,
 }
 
@@ -39,19 +40,20 @@ impl PageReplacement {
     }
 }
 
-/// A policy; see the [module](self).
+/// Replacement policy; see the [module](self).
 pub(super) trait Replacement: Send {
-    /// The hand is at a page that is there: whether it may be given back.
+    /// Returns true if the page at the hand, which is present, may be evicted.
     fn may_go(&mut self, page: usize) -> bool;
-    /// The page was given back. Takes no memory if the hand was there before, or there is [room](Replacement::make_room).
+    /// Notes an eviction. Takes no memory if the hand was there before, or there is
+    /// [room](Replacement::make_room).
     fn gone(&mut self, page: usize);
-    /// Takes the memory for so many pages.
+    /// Takes the memory for this many pages.
     fn make_room(&mut self, pages: usize);
-    /// Bytes that it takes.
+    /// Bytes of the policy's state.
     fn memory_bytes(&self) -> usize;
 }
 
-/// A byte a page, 0 until it is set.
+/// One byte per page, 0 until it is set.
 #[derive(Default)]
 struct States(Vec<u8>);
 
@@ -96,7 +98,7 @@ impl Replacement for Clock {
     }
 }
 
-/// Pages that went, by when: in steps of a sixteenth of what was there.
+/// Marks of evicted pages by time: in steps of a sixteenth of the pages present.
 #[derive(Default)]
 struct Ghosts {
     step: u8,
@@ -107,7 +109,7 @@ impl Ghosts {
     const MARK: u8 = 0x80;
     const STEPS_PER_MEMORY: u64 = 16;
 
-    /// The mark of a page that goes now, of so many.
+    /// Mark of a page that is evicted now, of `there` pages present.
     fn mark(&mut self, there: u64) -> u8 {
         self.in_step += 1;
         if self.in_step >= (there / Ghosts::STEPS_PER_MEMORY).max(1) {
@@ -117,13 +119,14 @@ impl Ghosts {
         Ghosts::MARK | self.step
     }
 
-    /// Tells if a page with this state went at most so many steps ago. After 128 steps they begin again.
+    /// Returns true if a page with this state was evicted at most `steps` steps ago. After 128 steps they
+    /// wrap around.
     fn is_recent(&self, state: u8, steps: u8) -> bool {
         state & Ghosts::MARK != 0 && (self.step.wrapping_sub(state) & !Ghosts::MARK) <= steps
     }
 }
 
-/// How many pages of each queue the hand has met that are still there.
+/// Number of pages of each queue that the hand has visited and that are still present.
 #[derive(Default)]
 struct Counts {
     first: u64,
@@ -176,7 +179,7 @@ impl Replacement for TwoQueues {
                 *state = 0;
                 self.counts.main -= 1;
             }
-            // It came and went between two turns.
+            // It was loaded and evicted between two turns.
             _ => *state = self.ghosts.mark(self.counts.all()),
         }
     }
@@ -202,7 +205,7 @@ impl S3Fifo {
     /// Ghosts of nine tenths of the memory.
     const RECENT_STEPS: u8 = 14;
     const FIRST_SHARE: u64 = 10;
-    /// Of the main queue, with a turn left.
+    /// In the main queue, with a turn left.
     const MAIN_WITH_TURN: u8 = MAIN + 1;
 }
 
@@ -237,7 +240,7 @@ impl Replacement for S3Fifo {
                 *state = 0;
                 self.counts.main -= 1;
             }
-            // It came and went between two turns.
+            // It was loaded and evicted between two turns.
             _ => *state = self.ghosts.mark(self.counts.all()),
         }
     }
@@ -269,12 +272,12 @@ mod tests {
         let policies: [Box<dyn Replacement>; 2] =
             [Box::new(TwoQueues::default()), Box::new(S3Fifo::default())];
         for mut policy in policies {
-            // A hundred pages go and come back; then others come.
+            // A hundred pages are evicted and return; then others are loaded.
             (0..100).for_each(|page| assert!(policy.may_go(page) || page > 0));
             (0..4).for_each(|page| policy.gone(page));
             assert!((0..4).all(|page| !policy.may_go(page)), "they are in the main queue");
             assert!(policy.may_go(100), "a new page goes first");
-            // When few others are left, pages of the main queue go.
+            // When few others are left, pages of the main queue are evicted.
             (4..101).for_each(|page| policy.gone(page));
             policy.may_go(0);
             assert!(policy.may_go(0));

@@ -1,17 +1,17 @@
-//! Faults that bring one page, and not its neighbours as well.
+//! Faults that load one page, and not its neighbours as well.
 //!
-//! Where a page of a file is read for the first time, the system maps what is in its cache around it: 16 pages, or all of a
-//! folio, up to 2 MiB. That is right while all fits. When memory is short it brings what nobody asked for, faster than it
-//! can be given back, and hides which page was needed. A range that is registered with `userfaultfd` is left out of it. Of
-//! that system call nothing else is used: asynchronous write protection (Linux 6.7) needs nobody who answers, and no
-//! page is ever protected.
+//! At the first read of a page of a file the system maps the pages in its cache around it: 16
+//! pages, or all of a folio, up to 2 MiB. That is right while all fits. When memory is short it loads
+//! unneeded pages, faster than they can be evicted, and hides which page was needed. A range that is
+//! registered with `userfaultfd` is excluded from it. Nothing else of that system call is used: asynchronous
+//! write protection (Linux 6.7) needs no thread that answers, and no page is ever protected.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const UFFD_API: u64 = 0xAA;
-/// Only faults of user code: what everybody may ask for.
+/// Only faults of user code: available without privileges.
 const UFFD_USER_MODE_ONLY: libc::c_int = 1;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
@@ -45,27 +45,28 @@ impl Addresses {
     }
 }
 
-/// Registers ranges of addresses. A large folio of 2 MiB would still be mapped as a huge page, so such ranges have none.
+/// Registered ranges of addresses. A large folio of 2 MiB would still be mapped as a huge page, so such
+/// ranges have none.
 pub(super) struct SingleFaults {
     descriptor: OwnedFd,
 }
 
 impl SingleFaults {
-    /// Fails where the system does not have it, or does not let us.
+    /// Opens the descriptor. Fails where the system does not support or allow it.
     pub(super) fn open() -> io::Result<SingleFaults> {
         let flags = libc::O_CLOEXEC | UFFD_USER_MODE_ONLY;
         // SAFETY: makes a descriptor, touches no memory.
         let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let descriptor = i32::try_from(descriptor).ok().filter(|descriptor| *descriptor >= 0);
         let descriptor = descriptor.ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: made above, and owned by nobody else.
+        // SAFETY: made above, and owned by nothing else.
         let faults = SingleFaults { descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } };
         let mut handshake = Handshake { api: UFFD_API, features: UFFD_FEATURE_WP_ASYNC, ioctls: 0 };
         faults.control(UFFDIO_API, &mut handshake)?;
         Ok(faults)
     }
 
-    /// Has faults in a page-aligned, mapped range bring one page from now on.
+    /// Makes faults in a page-aligned, mapped range load one page from now on.
     pub(super) fn register(&self, range: &Range<usize>) -> io::Result<()> {
         let mut register =
             Register { addresses: Addresses::of(range), mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
@@ -73,7 +74,7 @@ impl SingleFaults {
         self.control(UFFDIO_REGISTER, &mut register)
     }
 
-    /// Takes that back.
+    /// Reverts [`SingleFaults::register`].
     pub(super) fn unregister(&self, range: &Range<usize>) -> io::Result<()> {
         advise(range, libc::MADV_HUGEPAGE);
         self.control(UFFDIO_UNREGISTER, &mut Addresses::of(range))

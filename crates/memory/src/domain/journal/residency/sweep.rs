@@ -1,12 +1,13 @@
-//! The hand: goes over the pool slice by slice and gives clean pages back.
+//! The clock hand: visits the pool slice by slice and evicts clean pages.
 //!
-//! A slice is looked at without any lock. If some of its pages may go, a window is opened ([`Window`]): the slice is read-only
-//! for some 100 us, whoever stores to it waits; every page is looked at again, and goes. Within the window nothing waits for
-//! a lock or for the disk, and nothing takes memory from the heap, since whoever is stopped may hold anything.
+//! A slice is inspected without any lock. If some of its pages may be evicted, a window is opened
+//! ([`Window`]): the slice is read-only for about 100 us, and threads that store to it wait; every page is
+//! inspected again, and evicted. Within the window nothing waits for a lock or for the disk, and nothing
+//! allocates from the heap, since a stopped thread may hold any lock.
 //!
-//! A slice of zeroed memory (extents that are new since the pool was opened) cannot be given back page by page: it would
-//! read as zeros. As a whole it is replaced by the file's bytes; pages that are not clean are copied over
-//! ([`Mapping::back_by_file`](crate::mapping::Mapping::back_by_file)). From then on it is like others.
+//! A slice of zeroed memory (extents that are new since the pool was opened) cannot be evicted page by page:
+//! it would read as zeros. It is replaced by the file's bytes as a unit; pages that are not clean are copied
+//! over ([`Mapping::back_by_file`](crate::mapping::Mapping::back_by_file)). From then on it is like others.
 
 mod granularity;
 
@@ -26,20 +27,20 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Bytes that are given back together: those of a huge page, or of an extent where that is less.
+/// Bytes evicted together: those of a huge page, or of an extent where that is less.
 const SLICE_BYTES_MAX: u64 = 2 << 20;
 const SLICE_PAGES_MAX: usize = (SLICE_BYTES_MAX / PAGE_BYTES) as usize;
-/// Slices between two looks at the process.
+/// Number of slices between two reads of the process's memory.
 const SLICES_AT_ONCE: usize = 8;
-/// How many pages of a slice tests compare with the file when they go.
+/// Number of pages of a slice that tests compare with the file on eviction.
 const COMPARED_PAGES: usize = 2;
 
-/// The hand, and what it knows.
+/// Clock hand, and its state.
 pub(super) struct Sweeper {
     map: PageMap,
     process: ProcessMemory,
     policy: Box<dyn Replacement>,
-    /// Pages that differ from the file without a mark, and did so when they were met last; a bit each.
+    /// Pages that differ from the file without a mark, and did so at the last visit; one bit each.
     met_strays: Vec<u64>,
     single_faults: Option<SingleFaults>,
     /// True once all that the file backs is registered there.
@@ -47,21 +48,21 @@ pub(super) struct Sweeper {
     slice_bytes: u64,
     /// Bytes from the front that were mapped from the file when the pool was opened.
     opened_bytes: u64,
-    /// Slices behind them that the file backs by now, a bit each.
+    /// Slices behind them that the file backs by now, one bit each.
     replaced: Vec<u64>,
-    /// Slices before that end that huge pages back by now, a bit each.
+    /// Slices before that end that huge pages back by now, one bit each.
     huge: Vec<u64>,
-    /// The next slice to look at for huge pages.
+    /// Next slice to consider for huge pages.
     huge_hand: usize,
     /// True if the system has huge pages on request.
     has_huge_pages: bool,
-    /// The slice that is next.
+    /// Next slice to visit.
     hand: usize,
-    /// Pages that went in sweeps.
+    /// Number of pages evicted in sweeps.
     given_back: u64,
-    /// Bytes of the pool that were there, and of the process, when they were known last.
+    /// Resident bytes of the pool, and of the process, at the last count.
     known: Option<(u64, u64)>,
-    /// Bytes of the pool after the last look, and when that was.
+    /// Bytes of the pool after the last check, and its time.
     left: (u64, Instant),
     pages: Vec<Page>,
     chosen: Vec<u16>,
@@ -69,11 +70,11 @@ pub(super) struct Sweeper {
     kept: Vec<u64>,
     content: AlignedBuffer,
     warned: bool,
-    /// Tells whether pages are compared with the file before they go: a read for each.
+    /// True if pages are compared with the file before eviction: a read for each.
     compares: bool,
 }
 
-/// Pages that not everybody may use, until it is dropped.
+/// Pages with restricted access, until it is dropped.
 struct Closed<'m> {
     mapping: &'m Mapping,
     range: Range<u64>,
@@ -92,7 +93,7 @@ impl Drop for Closed<'_> {
     fn drop(&mut self) {
         let Range { start, end } = self.range;
         if self.mapping.set_access(start, end - start, Access::All).is_err() {
-            // Others would wait for ever; a crash is what everything is made for.
+            // Others would wait for ever; every state of the files is prepared for a crash.
             tracing::error!(start, "pages of the pool cannot be opened again; the process ends");
             std::process::abort();
         }
@@ -109,7 +110,7 @@ impl Sweeper {
         replacement: PageReplacement,
     ) -> Sweeper {
         Sweeper {
-            // Never across the end of what is mapped.
+            // Never across the end of the mapping.
             slice_bytes: SLICE_BYTES_MAX.min(extent_bytes),
             opened_bytes: mapping.mapped_bytes(),
             map,
@@ -139,7 +140,7 @@ impl Sweeper {
         }
     }
 
-    /// Bytes of the pool that are in memory, about: what was counted, and all that the process has more since.
+    /// Approximate bytes of the pool in memory: the last count, plus the growth of the process since.
     pub(super) fn estimate(&mut self, mapping: &Mapping) -> u64 {
         let process = self.process.resident_bytes().unwrap_or(0);
         let (pool, before) = match self.known {
@@ -161,20 +162,20 @@ impl Sweeper {
         estimate
     }
 
-    /// Bytes of what is remembered of pages.
+    /// Bytes of the sweeper's state of pages.
     pub(super) fn remembered_bytes(&self) -> u64 {
         let words = self.replaced.capacity() + self.met_strays.capacity();
         (self.policy.memory_bytes() + words * size_of::<u64>()) as u64
     }
 
-    /// How many bytes have come in a millisecond since the last look.
+    /// Growth in bytes a millisecond since the last check.
     pub(super) fn growth_per_ms(&self, resident: u64) -> u64 {
         let (before, at) = self.left;
         let elapsed_ms = u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         resident.saturating_sub(before) / elapsed_ms
     }
 
-    /// A look is over.
+    /// Notes the end of a check.
     pub(super) fn left_with(&mut self, resident: u64) {
         self.left = (resident, Instant::now());
     }
@@ -187,7 +188,7 @@ impl Sweeper {
         pages * PAGE_BYTES
     }
 
-    /// Reads which pages of a slice are there; returns how many.
+    /// Reads the states of a slice's pages; returns the number of present ones.
     fn read(&mut self, mapping: &Mapping, slice: &Range<u64>) -> usize {
         let address = mapping.addresses().start + slice.start as usize;
         let count = ((slice.end - slice.start) / PAGE_BYTES) as usize;
@@ -197,8 +198,9 @@ impl Sweeper {
         self.pages.iter().filter(|page| **page != Page::Absent).count()
     }
 
-    /// Gives pages back until the pool has at most `low` bytes, or nothing more can go; returns what it has then, and whether
-    /// any went. While it has more than `target`, or after a whole turn, no page stays for its turns.
+    /// Evicts pages until the pool has at most `low` bytes, or no more can be evicted; returns its bytes
+    /// then, and true if any page was evicted. While it has more than `target`, or after a complete turn, no
+    /// page stays for its turns.
     pub(super) fn sweep(&mut self, shared: &Shared, low: u64, target: u64) -> (u64, bool) {
         let mapping = &shared.mapping;
         let slices = self.slices(mapping);
@@ -212,14 +214,14 @@ impl Sweeper {
                     resident = self.drop_pages_of_file(mapping, low);
                     dropped += before.saturating_sub(resident) as usize;
                 }
-                // After an urgent turn nothing is left that can go.
+                // After an urgent turn no page is left that can be evicted.
                 if resident <= low || urgent_visits >= slices || shared.background.stops() {
                     break;
                 }
             }
             if self.hand >= slices {
                 self.hand = 0;
-                // Pages came back behind the hand: it is time to count again.
+                // Pages returned behind the hand: it is time to count again.
                 self.known = None;
                 resident = self.estimate(mapping);
             }
@@ -233,9 +235,10 @@ impl Sweeper {
         (self.estimate(mapping), dropped > 0)
     }
 
-    /// Gives back pages of the file's cache while nobody uses the pool, until it has at most `low` bytes; returns what it has
-    /// then. For when pages come faster than they go: one fault maps all its neighbours that are in the cache, so readers
-    /// would win. They wait for some 10 ms. Such pages were never stored to, so nothing has to be known of them.
+    /// Evicts pages of the file's cache while all accesses to the pool wait, until it has at most `low`
+    /// bytes; returns its bytes then. For when pages are loaded faster than they are evicted: one fault maps
+    /// all its neighbours that are in the cache, so readers would win. They wait for about 10 ms. Such pages
+    /// were never stored to, so they need no checks.
     fn drop_pages_of_file(&mut self, mapping: &Mapping, low: u64) -> u64 {
         let slices = self.slices(mapping);
         let all = 0..slices as u64 * self.slice_bytes;
@@ -274,7 +277,8 @@ impl Sweeper {
         self.estimate(mapping)
     }
 
-    /// Gives back all that may go; returns how many pages went since the last call, by whomever.
+    /// Evicts all pages that may be evicted; returns the number of pages evicted since the last call, by any
+    /// thread.
     #[cfg(test)]
     pub(super) fn drop_all_clean(&mut self, shared: &Shared) -> u64 {
         let slices = 0..self.slices(&shared.mapping);
@@ -282,7 +286,7 @@ impl Sweeper {
         gone + std::mem::take(&mut self.given_back)
     }
 
-    /// How many pages were stored to and are still there, in slices of the file.
+    /// Number of pages that were stored to and are still present, in slices of the file.
     #[cfg(test)]
     pub(super) fn stored_pages(&mut self, mapping: &Mapping) -> u64 {
         let mut stored = 0;
@@ -295,7 +299,7 @@ impl Sweeper {
         stored
     }
 
-    /// Gives back what may go of a slice; returns how many pages.
+    /// Evicts pages of a slice; returns their number.
     fn visit(&mut self, shared: &Shared, slice: usize, urgent: bool) -> usize {
         let mapping = &*shared.mapping;
         let range = self.range(slice);
@@ -323,12 +327,12 @@ impl Sweeper {
         dropped
     }
 
-    /// The pages that may go, by what is known without a window.
+    /// Chooses pages to evict, by what is known without a window.
     fn choose(&mut self, shared: &Shared, first: u64, of_file: bool, urgent: bool) {
         self.chosen.clear();
         self.strays.clear();
         if !of_file {
-            // All of it or nothing: the slice has the state of its first page.
+            // All pages or none: the slice has the state of its first page.
             if self.policy.may_go(first as usize) || urgent {
                 self.chosen.extend(0..self.pages.len() as u16);
             }
@@ -345,7 +349,7 @@ impl Sweeper {
         }
     }
 
-    /// Gives back the chosen pages of a slice of the file that are clean within a window.
+    /// Evicts the chosen pages of a slice of the file that are clean within a window.
     fn give_back(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
@@ -380,7 +384,7 @@ impl Sweeper {
         self.chosen.len()
     }
 
-    /// Puts the file in the place of a slice of zeroed memory, if at least half of its pages are clean.
+    /// Replaces a slice of zeroed memory by the file, if at least half of its pages are clean.
     fn replace(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
@@ -426,7 +430,7 @@ impl Sweeper {
         }
         let slice = (range.start / self.slice_bytes) as usize;
         if self.replaced.len() <= slice / 64 {
-            // Not within the window of anybody who allocates: only of those who store to the pool.
+            // May allocate within the window: that stops only threads that store to the pool.
             self.replaced.resize(slice / 64 + 1, 0);
         }
         self.replaced[slice / 64] |= 1 << (slice % 64);
@@ -466,7 +470,7 @@ impl Sweeper {
         has(&self.replaced) || range.end <= self.opened_bytes && !has(&self.huge)
     }
 
-    /// The page differs from the file without a mark; true if that is so for the second time.
+    /// Notes that the page differs from the file without a mark; true for the second time in a row.
     fn is_stray_again(&mut self, page: usize) -> bool {
         let (word, bit) = (page / 64, 1 << (page % 64));
         if self.met_strays.len() <= word {
@@ -476,7 +480,7 @@ impl Sweeper {
         self.met_strays[word] & bit == 0
     }
 
-    /// Marks pages that differ from the file without a mark, when they do so for the second time.
+    /// Marks pages that differ from the file without a mark for the second time in a row.
     fn note_strays(&mut self, shared: &Shared, first: u64) {
         for index in 0..self.strays.len() {
             let page = first + u64::from(self.strays[index]);
@@ -488,7 +492,7 @@ impl Sweeper {
     }
 }
 
-/// The content of a page, copied.
+/// Copies the content of a page.
 fn copied<'b>(mapping: &Mapping, page: u64, to: &'b mut AlignedBuffer) -> &'b [u8] {
     let words = mapping.view(page * PAGE_BYTES, PAGE_BYTES as usize / 8);
     for (to, word) in to.words_mut().iter_mut().zip(words) {
@@ -497,7 +501,7 @@ fn copied<'b>(mapping: &Mapping, page: u64, to: &'b mut AlignedBuffer) -> &'b [u
     to.bytes()
 }
 
-/// Panics if a page that is about to go is not what the file has: a store would be lost.
+/// Panics if a page that is about to be evicted differs from the file: a store would be lost.
 fn compare_with_file(
     shared: &Shared,
     first: u64,

@@ -1,4 +1,5 @@
-//! Pages go and come back with what was written; what may not go stays; and the bugs that this must find.
+//! Tests of eviction: evicted pages return with their content, other pages stay; and the mutants that these
+//! tests must catch.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +27,7 @@ pub(super) fn options(memory: Arc<MemoryBudget>) -> PoolOptions {
     }
 }
 
-/// Objects of 64 KiB.
+/// Allocates objects of 64 KiB.
 pub(super) fn make_objects(pool: &Pool, count: u64) -> Vec<u64> {
     let make = |_| {
         let object = pool.reserve(OBJECT_BYTES as usize).unwrap();
@@ -52,17 +53,17 @@ impl Random {
     }
 }
 
-/// Stores per thread between two tries at giving pages back: few enough that most of the 1,024 pages are clean at
-/// the next try, however fast the machine.
+/// Stores per thread between two evictions: few enough that most of the 1,024 pages are clean at the next
+/// one, however fast the machine.
 const BURST: u64 = 150;
 
-/// State that the storing threads share with the one that gives pages back.
+/// State shared by the storing threads and the one that evicts pages.
 #[derive(Default)]
 struct Pace {
     stop: AtomicBool,
-    /// Stores that each thread may have made by now.
+    /// Number of stores that each thread may have made by now.
     allowed: AtomicU64,
-    /// Stores of all threads.
+    /// Number of stores of all threads.
     steps: AtomicU64,
 }
 
@@ -83,8 +84,8 @@ impl Pace {
     }
 }
 
-/// A thread that stores to words of its own and finds there what it stored last. A third of the stores are never
-/// flushed. Returns what it flushed.
+/// Stores to words of its own and checks that it reads its last stores. A third of the stores are never
+/// flushed. Returns the flushed ones.
 fn store_and_look(pool: &Pool, objects: &[u64], thread: u64, pace: &Pace) -> Result<Vec<(u64, u64)>, String> {
     let pages = objects.len() as u64 * OBJECT_BYTES / 4096;
     let mut random = Random(thread + 1);
@@ -122,7 +123,7 @@ fn store_and_look(pool: &Pool, objects: &[u64], thread: u64, pace: &Pace) -> Res
     Ok(flushed.collect())
 }
 
-/// Threads store while everything clean is given back, again and again.
+/// Lets threads store while all clean pages are evicted, repeatedly.
 fn storm(steps_min: u64) -> Result<(), String> {
     let dir = TempDir::new().unwrap();
     let memory = MemoryBudget::new(256 << 20).unwrap();
@@ -176,7 +177,7 @@ fn storm(steps_min: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A pool that was opened again gets huge pages beside threads that store, is given back, and gets them again.
+/// A reopened pool gets huge pages beside threads that store, is evicted, and gets them again.
 #[cfg(not(feature = "mutants"))]
 #[test]
 fn huge_pages_come_and_go_beside_stores() {
@@ -198,7 +199,7 @@ fn huge_pages_come_and_go_beside_stores() {
         let began = Instant::now();
         while pace.steps.load(Ordering::Relaxed) < 20_000 && began.elapsed() < Duration::from_secs(60) {
             pace.allow_burst();
-            // Slices must be in memory to be worth it.
+            // Slices must be in memory to get huge pages.
             for object in &objects {
                 let first = |page: u64| pool.word(object + page * 4096).load(Ordering::Relaxed);
                 std::hint::black_box((0..16).map(first).fold(0, u64::wrapping_add));
@@ -228,7 +229,7 @@ fn huge_pages_come_and_go_beside_stores() {
     }
 }
 
-/// Pages that a checkpoint has written and not synced yet may not go.
+/// Pages that a checkpoint has written and not synced yet must not be evicted.
 fn while_a_checkpoint_is_under_way() -> Result<(), String> {
     let dir = TempDir::new().unwrap();
     let pool = Pool::create(dir.path(), &options(MemoryBudget::new(256 << 20).unwrap())).unwrap();
@@ -296,7 +297,7 @@ fn a_pool_larger_than_its_budget_comes_down_to_it_and_keeps_its_content() {
         std::thread::sleep(Duration::from_millis(5));
     }
     pool.checkpoint().unwrap();
-    // Of each page a checksum, three marks, and whether it came back.
+    // Of each page a checksum, three marks, and its replacement state.
     let (maps, expected) = (used(MemoryConsumer::PoolMaps), pool.bytes() / 4096 * 5);
     assert!((expected..3 * expected + (64 << 10)).contains(&maps), "{maps} of {expected}");
     for (number, object) in (1..).zip(&objects) {

@@ -1,8 +1,9 @@
-//! In which pieces memory comes: single pages while it is short, huge pages while all fits.
+//! Granularity of faults: single pages while memory is short, huge pages while all fits.
 //!
-//! The pages of a pool that was opened again are those of the file, where those of new extents are huge from the beginning. A slice of
-//! which most is in memory gets a huge page with the same content, in one step within a window; from then on it is like a new extent.
-//! This is done while the pool fits with room to spare, a little at a time.
+//! The pages of a pool that was opened again are those of the file, where those of new extents are huge from
+//! the beginning. A slice that is mostly in memory gets a huge page with the same content, in one step within
+//! a window; from then on it is like a new extent. This is done while the pool fits with room to spare, a
+//! little at a time.
 
 use super::super::super::Shared;
 use super::SingleFaults;
@@ -12,25 +13,25 @@ use crate::mapping::{Access, Mapping};
 use std::io;
 use std::ops::Range;
 
-/// Slices that get huge pages between two pauses, and that are looked at for it.
+/// Number of slices that get huge pages between two pauses, and that are considered for it.
 const HUGE_AT_ONCE: usize = 4;
 const HUGE_LOOKS: usize = 64;
 
-/// Asks the system for huge pages on request.
+/// Returns true if the system has huge pages on request.
 pub(super) fn has_huge_pages() -> bool {
     let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     modes.is_ok_and(|modes| !modes.contains("[never]"))
 }
 
 impl Sweeper {
-    /// Has a fault bring no more than its page: memory is short. As far as the system lets us.
+    /// Makes a fault load no more than its page: memory is short. As far as the system supports it.
     pub(in super::super) fn let_single_pages_come(&mut self, mapping: &Mapping) {
         if !std::mem::replace(&mut self.is_single, true) {
             self.for_each_of_file(mapping, |faults, range| faults.register(range));
         }
     }
 
-    /// Has a fault bring its neighbours again.
+    /// Makes a fault load its neighbours again.
     pub(in super::super) fn let_neighbours_come(&mut self, mapping: &Mapping) {
         if std::mem::replace(&mut self.is_single, false) {
             self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
@@ -48,14 +49,15 @@ impl Sweeper {
         for run in slices.chunk_by(is_next).filter(|run| self.is_of_file(&run[0])) {
             let range = self.addresses(mapping, &(run[0].start..run[run.len() - 1].end));
             if let Err(error) = work(faults, &range) {
-                // Pages come in other numbers than they might; nothing depends on it.
+                // Pages are loaded in other numbers than they might; nothing depends on it.
                 tracing::debug!(%error, "the faults of a range of the pool stay as they were");
             }
         }
     }
 
-    /// Puts huge pages in the place of some slices of the file that are in memory nearly whole; all fits. True if there may be more.
-    /// Pools that were opened again are as fast as new ones, whose extents are huge pages from the beginning.
+    /// Installs huge pages in the place of some slices of the file that are almost completely in memory,
+    /// while all fits. True if there may be more. Pools that were opened again are then as fast as new ones,
+    /// whose extents are huge pages from the beginning.
     pub(in super::super) fn make_huge(&mut self, shared: &Shared) -> bool {
         let mapping = &*shared.mapping;
         let slices = (self.opened_bytes.min(mapping.mapped_bytes()) / self.slice_bytes) as usize;
@@ -74,7 +76,7 @@ impl Sweeper {
             if present * 4 < SLICE_PAGES_MAX * 3 {
                 continue;
             }
-            // The others are read before anybody waits.
+            // The others are read before any thread waits.
             if mapping.populate_for_readers(range.start, range.end - range.start) {
                 self.make_slice_huge(shared, &range);
                 made += 1;
