@@ -1,4 +1,4 @@
-//! Which rows would stand in the way of new ones: by the key or by a unique index.
+//! Unique keys: finding the rows that conflict with new ones, by the primary key or by a unique index.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::index::Index;
 use crate::table::Table;
 use crate::value::{Row, Value};
 
-/// What rows must not share.
+/// Columns whose values no two rows may share.
 #[derive(Debug, Clone)]
 pub enum Arbiter {
-    /// The key.
+    /// Primary key.
     Key,
-    /// The values of a unique index.
+    /// Columns of a unique index.
     Index(Arc<Index>),
 }
 
 impl Table {
-    /// What each row has that no other may have; `None` if a column of it is NULL, which is different from all others.
+    /// Encoded unique key of each row; `None` if a column of it is NULL, which is distinct from all others.
     pub fn identities<R: AsRef<[Value]>>(
         &self,
         arbiter: &Arbiter,
@@ -43,7 +43,7 @@ impl Table {
         rows.iter().map(identity).collect()
     }
 
-    /// The rows that have these identities; `None` where nobody has it, or there is none. Looked up together.
+    /// Rows with these unique keys; `None` where no row has it, or the key is `None`. Looked up in one batch.
     pub fn rows_with(
         &self,
         tx: &Transaction,

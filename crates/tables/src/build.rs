@@ -1,17 +1,18 @@
-//! Building an index on a table with rows, while others read and write it.
+//! Building an index on a table with rows, concurrently with readers and writers.
 //!
 //! ```text
 //!   cut off         batch 1     batch 2           last batch    catalog
 //!   ──┼───────────────┼───────────┼────── … ─────────┼─────────────┼──▶
-//!     writers keep the index up from here on                       readers use it from here on
+//!     writers maintain the index from here on                      readers use it from here on
 //! ```
 //!
-//! Nobody waits. Each batch is a serializable transaction that reads some rows and writes their entries: if one of the
-//! rows was changed meanwhile, the batch fails and is done again, smaller. A writer whose snapshot is older than a batch
-//! and that changes an entry of it gets a conflict, because it deletes an entry that the batch has written. So every
-//! batch leaves the entries of its rows as of one moment, and writers carry them on.
+//! No thread waits. Each batch is a serializable transaction that reads some rows and writes their entries:
+//! if one of the rows was changed meanwhile, the batch fails and is repeated, smaller. A writer whose
+//! snapshot is older than a batch and that changes an entry of it gets a conflict, because it deletes an
+//! entry that the batch has written. So every batch leaves the entries of its rows as of one snapshot, and
+//! writers maintain them from there.
 //!
-//! A crash in the middle leaves a state that no entry of the catalog names; the next open drops it.
+//! A crash during the build leaves a state that no entry of the catalog names; the next open drops it.
 //!
 //! Memory: one batch, at most [`BUILD_ROWS`] rows and a leaf.
 
@@ -29,12 +30,12 @@ use crate::table::Table;
 
 /// Rows of a batch.
 const BUILD_ROWS: usize = 1024;
-/// How often a batch is tried while others change its rows.
+/// Maximum number of attempts of a batch while others change its rows.
 const ATTEMPTS_MAX: u32 = 200;
-/// The longest pause between two attempts.
+/// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Puts the entries of all rows into an index that writers keep up already, unless the statement is stopped.
+/// Adds the entries of all rows to an index that writers maintain already, unless the statement is cancelled.
 pub(crate) fn fill(
     context: &Arc<StateContext>,
     table: &Table,
@@ -64,7 +65,7 @@ pub(crate) fn fill(
     }
 }
 
-/// One batch from a key on; returns where the next one begins.
+/// Adds one batch from a key on; returns the key at which the next one begins.
 fn batch(
     context: &Arc<StateContext>,
     table: &Table,
@@ -99,7 +100,7 @@ fn batch(
     Ok(next)
 }
 
-/// Writes entries, those that writers have not put there already.
+/// Writes the entries that writers have not added already.
 fn put(tx: &Transaction, table: &Table, index: &Index, entries: &[Entry]) -> Result<()> {
     let state = index.state(table.name())?;
     let keys: Vec<&KeyBytes> = entries.iter().map(|entry| &entry.key).collect();

@@ -1,10 +1,10 @@
-//! Dates and timestamps as text: the proleptic Gregorian calendar, UTC.
+//! Dates and timestamps as strings: the proleptic Gregorian calendar, UTC.
 //!
 //! - A date is the number of days since 1970-01-01, a timestamp the number of microseconds since
 //!   1970-01-01T00:00:00Z; both may be negative.
-//! - Text is accepted for the years 1 to 9999 only, so that every parsed value prints back to itself.
+//! - Strings are accepted for the years 1 to 9999 only, so that every parsed value prints back to itself.
 //! - All functions are total: any bit pattern prints as something, no input makes them panic.
-//! - They own no memory and touch no storage: a crash concerns them not.
+//! - They own no memory and touch no storage.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ pub const MICROS_PER_SECOND: i64 = 1_000_000;
 pub const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 /// Seconds of an hour.
 const SECONDS_PER_HOUR: i64 = 3600;
-/// All zones are less than this ahead of UTC, or behind it, in seconds.
+/// Limit of a zone's offset from UTC, in seconds: all are less.
 const AHEAD_MAX: i64 = 16 * SECONDS_PER_HOUR;
-/// The first and the last year that text may name.
+/// First and last year that a string may name.
 const YEARS: std::ops::RangeInclusive<i32> = 1..=9999;
 
 /// Days since 1970-01-01 of a civil date; `None` if there is no such day or the year is out of 1 to 9999.
@@ -58,7 +58,7 @@ fn days_in_month(year: i32, month: u32) -> u32 {
     }
 }
 
-/// An unsigned number of one to `digits_max` ASCII digits.
+/// Parses an unsigned number of one to `digits_max` ASCII digits.
 pub fn parse_digits(text: &str, digits_max: usize) -> Option<u32> {
     if text.is_empty() || text.len() > digits_max.min(9) || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -96,13 +96,13 @@ pub fn parse_time(text: &str) -> Option<i64> {
     Some(i64::from(hour * 3600 + minute * 60 + second) * MICROS_PER_SECOND + i64::from(micros))
 }
 
-/// A timestamp's text without the zone behind its time: `Z`, or `+HH`, `-HH:MM` and the like. A timestamp without a zone
-/// ignores it, as SQL's implementations do.
+/// Strips the zone behind the time of a timestamp: `Z`, or `+HH`, `-HH:MM` and the like. A timestamp without
+/// a zone ignores it, as in other implementations of SQL.
 pub fn without_zone(text: &str) -> &str {
     split_zone(text).0
 }
 
-/// A timestamp's text without its zone, and how many seconds that is ahead of UTC if it is there.
+/// Splits the zone off a timestamp; its offset from UTC in seconds, if there is one.
 fn split_zone(text: &str) -> (&str, Option<i64>) {
     if let Some(rest) = text.strip_suffix('Z') {
         return (rest, Some(0));
@@ -126,14 +126,14 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
     parse_wall(without_zone(text))
 }
 
-/// Parses a timestamp with its zone; without one it is in UTC. The moment, in microseconds.
+/// Parses a TIMESTAMPTZ; without a zone it is in UTC. Returns microseconds since 1970-01-01 UTC.
 pub fn parse_moment(text: &str) -> Option<i64> {
     let (wall, ahead) = parse_zoned(text)?;
     Some(wall - ahead.unwrap_or(0) * MICROS_PER_SECOND)
 }
 
-/// Parses a timestamp with its zone, if it has one: the time on the wall in microseconds, and how many seconds it is
-/// ahead of UTC.
+/// Parses a timestamp with its zone, if it has one: the local time in microseconds, and the zone's offset
+/// from UTC in seconds.
 pub fn parse_zoned(text: &str) -> Option<(i64, Option<i64>)> {
     let (wall, ahead) = split_zone(text);
     if ahead.is_some_and(|ahead| ahead.abs() >= AHEAD_MAX) {
@@ -161,7 +161,7 @@ pub fn format_date(days: i32, out: &mut impl fmt::Write) -> fmt::Result {
     write!(out, "{year:04}-{month:02}-{day:02}")
 }
 
-/// Writes a timestamp as `YYYY-MM-DD HH:MM:SS`, with as many digits more as its fraction of a second has.
+/// Writes a timestamp as `YYYY-MM-DD HH:MM:SS`, with the digits of its fraction of a second behind it.
 pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     let days = micros.div_euclid(MICROS_PER_DAY);
     let of_day = micros.rem_euclid(MICROS_PER_DAY);
@@ -181,7 +181,7 @@ pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     }
 }
 
-/// Writes a moment as a timestamp in a zone that is `ahead` seconds ahead of UTC then, and that: `+02`, `-03:30`.
+/// Writes a TIMESTAMPTZ in local time and the zone's offset from UTC, `ahead` seconds: `+02`, `-03:30`.
 pub fn format_moment(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt::Result {
     format_timestamp(micros.saturating_add(ahead * MICROS_PER_SECOND), out)?;
     let (sign, seconds) = (if ahead < 0 { '-' } else { '+' }, ahead.abs());
@@ -195,12 +195,12 @@ pub fn format_moment(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt:
     Ok(())
 }
 
-/// An interval as PostgreSQL writes it: `1 year 2 mons -3 days +04:05:06.7`.
+/// Writes an interval as PostgreSQL does: `1 year 2 mons -3 days +04:05:06.7`.
 pub fn format_interval(months: i32, days: i32, micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
     let parts = [(months / 12, "year"), (months % 12, "mon"), (days, "day")];
     let (mut space, mut negative) = ("", false);
     for (count, unit) in parts.into_iter().filter(|(count, _)| *count != 0) {
-        // A positive part behind a negative one says so.
+        // A positive part behind a negative one has a sign.
         let sign = if negative && count > 0 { "+" } else { "" };
         let plural = if count == 1 { "" } else { "s" };
         write!(out, "{space}{sign}{count} {unit}{plural}")?;

@@ -1,31 +1,31 @@
-//! The catalog: which tables there are, kept in a transactional state of its own.
+//! Catalog: the tables, views and sequences of a database, in a transactional state of its own.
 //!
-//! # Where it lies
+//! # Storage
 //!
 //! The pool root `entresol.catalog` is an object of four words: format (1), the catalog's state, the default
-//! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key is the
-//! name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`). The fourth word of the root has the CRC-32C of the other three,
-//! plus 2^32 (0: written without one).
+//! group, checksum. The catalog's state (variable keys, in a group of its own) has a row per table: the key
+//! is the name in UTF-8, the value is described in `entry`; views and sequences have rows too (`relations`).
+//! The fourth word of the root has the CRC-32C of the other three, plus 2^32 (0: written without one).
 //!
 //! # Damage
 //!
-//! A table whose row or whose state is damaged is known by its name and says so when it is used; all others work. As
-//! long as a row is damaged, no state is taken for an orphan: it may be that table's. A damaged secondary index can be
-//! dropped; until then its table is read without it and not written.
+//! A table whose row or whose state is damaged is known by its name and reports the damage when it is used;
+//! all others work. As long as a row is damaged, no state is taken for an orphan: it may be that table's. A
+//! damaged secondary index can be dropped; until then its table is read without it and not written.
 //!
 //! # Invariants
 //!
-//! - Between calls, every state of the context is the catalog's, or that of exactly one row, for its table or for one of
-//!   its indexes. The catalog owns the context's states: states made past it are taken for orphans at the next open and
-//!   dropped.
+//! - Between calls, every state of the context is the catalog's, or that of exactly one row, for its table or
+//!   for one of its indexes. The catalog owns the context's states: states created without it are taken for
+//!   orphans at the next open and dropped.
 //! - There is one current [`Table`] object per name as long as the table is not dropped.
 //! - Changes of the catalog are serialised by one lock and durable when they return.
 //!
-//! # What a crash leaves
+//! # Crashes
 //!
-//! A table or an index is made in two steps (states, then row) and dropped in two (row, then states): a crash between
-//! them leaves states without a row, which the next open drops. A crash before the root was set leaves the catalog's
-//! own state likewise. Whatever else changes is one row, written in one transaction.
+//! A table or an index is created in two steps (states, then row) and dropped in two (row, then states): a
+//! crash between them leaves states without a row, which the next open drops. A crash before the root was set
+//! leaves the catalog's own state likewise. Every other change is one row, written in one transaction.
 //!
 //! # Memory
 //!
@@ -63,32 +63,32 @@ pub use named::NewSequence;
 pub use relations::RelationKind;
 use relations::{CatalogRow, Relations};
 
-/// The most tables of a database.
+/// Maximum number of tables of a database.
 pub const TABLES_MAX: usize = 100_000;
-/// The most bytes of a table's name.
+/// Maximum bytes of a table's name.
 pub const TABLE_NAME_BYTES_MAX: usize = 127;
 const _: () = assert!(TABLE_NAME_BYTES_MAX <= KEY_BYTES_MAX);
 
 const ROOT_NAME: &str = "entresol.catalog";
 const ROOT_FORMAT: u64 = 1;
 const ROOT_WORDS: usize = 4;
-/// How a table is made.
+/// Options of creating a table.
 #[derive(Debug, Clone, Default)]
 pub struct TableOptions {
-    /// The group of its state; one of its own if `None`.
+    /// Group of its state; one of its own if `None`.
     pub group: Option<GroupId>,
-    /// Return the table of this name if there is one, whatever its schema, instead of an error.
+    /// Return an existing table of this name, whatever its schema, instead of an error.
     pub if_not_exists: bool,
-    /// Keep what its rows were before; see [`Catalog::keep_history`].
+    /// Retention of its version history; see [`Catalog::keep_history`].
     pub history: Option<Kept>,
 }
 
-/// How long what has ended in a table can still be read.
+/// Retention of the row versions of a table after their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// At least so long after its end.
+    /// At least this long after their end.
     For(Duration),
-    /// As long as the table is there.
+    /// As long as the table exists.
     Forever,
 }
 
@@ -101,25 +101,25 @@ impl Kept {
     }
 }
 
-/// All tables of a database.
+/// Catalog of a database.
 pub struct Catalog {
     context: Arc<StateContext>,
     state: Arc<State>,
     default_group: GroupId,
     groups: TableGroups,
     tables: RwLock<BTreeMap<String, Arc<Table>>>,
-    /// Tables that cannot be used.
+    /// Tables that cannot be used because they are damaged.
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
     /// Views and sequences.
     relations: Relations,
-    /// Held while the catalog changes.
+    /// Lock of changes of the catalog.
     changing: Mutex<()>,
-    /// How often it has changed.
+    /// Number of changes.
     version: AtomicU64,
 }
 
 impl Catalog {
-    /// Opens the catalog of a database, or makes an empty one; drops the states that no table has.
+    /// Opens the catalog of a database, or creates an empty one; drops the states that belong to no table.
     pub fn open_or_create(context: Arc<StateContext>) -> Result<Arc<Catalog>> {
         let (state, default_group) = match context.pool().root(ROOT_NAME) {
             Some(root) => read_root(&context, root)?,
@@ -146,39 +146,40 @@ impl Catalog {
         }))
     }
 
-    /// The state context under the catalog.
+    /// State context of the catalog.
     pub fn context(&self) -> &Arc<StateContext> {
         &self.context
     }
 
-    /// How often a table, an index, a view or a sequence was made, changed or dropped in this run. What was planned at an older version is to be
-    /// planned again; read the version before planning.
+    /// Number of changes of tables, indexes, views and sequences in this run. Plans made at an older version
+    /// have to be made again; read the version before planning.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// After the tables have changed.
+    /// Notes that the tables have changed.
     fn changed(&self) {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The group of tables that earlier releases made without naming one, and of all beyond the most groups possible.
+    /// Group of tables that earlier releases created without naming one, and of all beyond the maximum number
+    /// of groups.
     pub fn default_group(&self) -> GroupId {
         self.default_group
     }
 
-    /// Makes a group for tables that are always written together: their commits cost a little less than those over several
-    /// groups.
+    /// Creates a group for tables that are always written together: their commits cost a little less than
+    /// those over several groups.
     pub fn create_group(&self) -> Result<GroupId> {
         Ok(self.context.create_group()?)
     }
 
-    /// Makes a table; it is durable and visible to all when this returns.
+    /// Creates a table; it is durable and visible to all when this returns.
     pub fn create_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Arc<Table>> {
         self.create_table_as(name, TableDefinition::plain(schema), options)
     }
 
-    /// Makes a table with defaults, checks and indexes; it is durable and visible to all when this returns.
+    /// Creates a table with defaults, checks and indexes; it is durable and visible to all when this returns.
     pub fn create_table_as(
         &self,
         name: &str,
@@ -188,7 +189,7 @@ impl Catalog {
         self.create_table_with(name, definition, options, Vec::new())
     }
 
-    /// Makes a table and the sequences of its columns, in one commit.
+    /// Creates a table and the sequences of its columns, in one commit.
     pub fn create_table_with(
         &self,
         name: &str,
@@ -244,7 +245,7 @@ impl Catalog {
         Ok(table)
     }
 
-    /// Makes the states of a new table; `made` gets all that were made.
+    /// Creates the states of a new table; `made` receives all that were created.
     fn make_states(
         &self,
         name: &str,
@@ -268,7 +269,7 @@ impl Catalog {
         Ok((state, indexes))
     }
 
-    /// Drops states that nothing leads to any more.
+    /// Drops states without a row in the catalog.
     fn drop_states(&self, table: &str, states: Vec<StateId>) {
         for state in states {
             if let Err(error) = self.context.drop_state(state) {
@@ -277,7 +278,7 @@ impl Catalog {
         }
     }
 
-    /// An error if a relation has this name.
+    /// Returns an error if a relation has this name.
     fn check_free(&self, name: &str) -> Result<()> {
         if let Some(table) = self.damaged.read().get(name) {
             return Err(Error::corrupt(format!("table {name}"), table.reason.clone()));
@@ -295,7 +296,7 @@ impl Catalog {
         self.drop_relations(&[(RelationKind::Table, name)], false)
     }
 
-    /// The table of this name.
+    /// Table of this name.
     pub fn table(&self, name: &str) -> Result<Arc<Table>> {
         if let Some(table) = self.tables.read().get(name) {
             return Ok(Arc::clone(table));
@@ -309,34 +310,34 @@ impl Catalog {
         }
     }
 
-    /// The tables that cannot be used because they are damaged, by name, with what is wrong.
+    /// Tables that cannot be used because they are damaged, by name, with the damage.
     pub fn damaged_tables(&self) -> BTreeMap<String, String> {
         self.damaged.read().iter().map(|(name, table)| (name.clone(), table.reason.clone())).collect()
     }
 
-    /// Which damaged states belong to which tables ("table x").
+    /// Tables ("table x") of the damaged states.
     pub(crate) fn damaged_states(&self) -> BTreeMap<StateId, String> {
         let damaged = self.damaged.read();
         let known = damaged.iter().filter_map(|(name, table)| Some((table.state?, format!("table {name}"))));
         known.collect()
     }
 
-    /// The catalog's own state.
+    /// State of the catalog.
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// The catalog's root object, as (offset, bytes).
+    /// Root object of the catalog, as (offset, bytes).
     pub(crate) fn root_object(&self) -> (u64, u64) {
         (self.context.pool().root(ROOT_NAME).unwrap_or(0), ROOT_WORDS as u64 * 8)
     }
 
-    /// From now on the table keeps what its rows were before they were changed or deleted, so that it can be read as of a
-    /// moment ([`Catalog::begin_as_of`]); or, if it does so already, for another time. Durable when this returns. Indexes keep
-    /// nothing: the past is found by the key, or by looking at all rows.
+    /// Makes the table retain row versions that were changed or deleted, so that it can be read as of a point
+    /// in time ([`Catalog::begin_as_of`]); or changes the retention. Durable when this returns. Indexes have
+    /// no version history: time travel uses the key, or scans all rows.
     ///
-    /// Rows are read through the definition that the table has when they are read: what they had in columns that were dropped
-    /// is not seen, and in younger columns they have what all rows had then.
+    /// Versions are read through the present definition of the table: their values in dropped columns are
+    /// invisible, and in younger columns they have the values that all rows had then.
     pub fn keep_history(&self, table: &str, kept: Kept) -> Result<()> {
         let _changing = self.changing.lock();
         self.context.keep_history(self.table(table)?.state().id(), kept.time())?;
@@ -344,7 +345,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The table keeps no history any more; that which it has goes once nobody reads it.
+    /// Ends the version history of a table; it is removed once no transaction reads it.
     pub fn drop_history(&self, table: &str) -> Result<()> {
         let _changing = self.changing.lock();
         self.context.drop_history(self.table(table)?.state().id())?;
@@ -352,12 +353,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// Begins a transaction that reads as of a moment; see [`StateContext::begin_as_of`].
+    /// Begins a transaction that reads as of a point in time; see [`StateContext::begin_as_of`].
     pub fn begin_as_of(&self, at: Timestamp) -> Result<Arc<Transaction>> {
         Ok(self.context.begin_as_of(at)?)
     }
 
-    /// All tables, by name.
+    /// All tables, ordered by name.
     pub fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().values().cloned().collect()
     }
@@ -378,7 +379,7 @@ impl Catalog {
     }
 }
 
-/// The row of a table.
+/// Row of a table.
 fn table_row(table: &Table) -> Result<CatalogRow> {
     Ok((table.name().as_bytes().to_vec(), Some(encode_entry(table)?)))
 }

@@ -1,16 +1,17 @@
-//! Looking a database over: every checksum, every object, every row.
+//! Integrity check of a database: every checksum, every object, every row.
 //!
-//! What is checked, in this order: the checksums of all pages (on `journal`); directories, catalog, indexes and MVCC
-//! objects of every state, each against what is allocated (nothing unallocated or twice in use, and, if all is sound, nothing
-//! allocated that nobody refers to); then every visible row against its table's schema, and every secondary index against its
-//! table, both ways: each row has its entry, and there are no other entries.
+//! Checked are, in this order: the checksums of all pages (on `journal`); directories, catalog, indexes and
+//! MVCC objects of every state, each against the allocation map (nothing unallocated or twice in use, and, if
+//! all is sound, nothing allocated without a reference); then every visible row against its table's schema,
+//! and every secondary index against its table, both ways: each row has its entry, and there are no other
+//! entries.
 //!
-//! What lies in volatile memory, or on the disk beside persistent memory, is checked the same way.
+//! States in volatile memory, or on the disk beside persistent memory, are checked the same way.
 //!
-//! Opening the database has checked before: headers, journal frames, allocation maps. Nobody may write meanwhile. Best done
-//! on files that only look ([`entresol_memory::env::OverlayFiles`]): then nothing is changed at all.
+//! Opening the database has checked headers, journal frames and allocation maps before. No thread may write
+//! meanwhile. Best done on files that are never changed ([`entresol_memory::env::OverlayFiles`]).
 //!
-//! Memory: the allocation map, 17 bytes an object.
+//! Memory: the allocation map, 17 bytes per object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,18 +25,18 @@ use crate::index::Index;
 use crate::range::ScanRange;
 use crate::table::Table;
 
-/// Something wrong.
+/// Problem found by a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Whom it hits: a table, the catalog, free space, all tables.
+    /// Affected object: a table, the catalog, free space, all tables.
     pub whom: String,
-    /// The file, if one is known.
+    /// File, if it is known.
     pub file: Option<String>,
-    /// The byte of the file, if it is one place.
+    /// Byte offset in the file, if it is at one place.
     pub offset: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do.
+    /// Advice to the user.
     pub advice: &'static str,
 }
 
@@ -52,52 +53,52 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What a table consists of.
+/// Statistics of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableReport {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Its state.
+    /// State of its rows.
     pub state: StateId,
-    /// Visible rows.
+    /// Number of visible rows.
     pub rows: u64,
-    /// Keys in the index: with those that are deleted and not removed yet.
+    /// Number of keys in the index, including those that are deleted and not removed yet.
     pub keys: u64,
-    /// Versions of rows.
+    /// Number of row versions.
     pub versions: u64,
     /// Bytes of the index.
     pub index_bytes: u64,
     /// Bytes of the rows' objects.
     pub object_bytes: u64,
-    /// Versions that have ended and are kept, and what they take; None: it keeps no history.
+    /// Version history: retained versions that have ended; none if the table has no version history.
     pub history: Option<HistoryReport>,
-    /// Whether anything is wrong with it.
+    /// True if no problem was found.
     pub sound: bool,
 }
 
-/// The history of a table.
+/// Version history of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryReport {
-    /// Versions.
+    /// Number of versions.
     pub versions: u64,
     /// Bytes of the index and the versions.
     pub bytes: u64,
-    /// The oldest commit that can be read.
+    /// Oldest commit that can be read.
     pub horizon: Timestamp,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The tables that could be looked at, by name.
+    /// Tables that could be read, ordered by name.
     pub tables: Vec<TableReport>,
-    /// Everything that is wrong.
+    /// All problems found.
     pub problems: Vec<Problem>,
-    /// The pages of the pool file, on `journal`.
+    /// Pages of the pool file, on `journal`.
     pub pages: Option<PagesReport>,
-    /// Allocated objects.
+    /// Number of allocated objects.
     pub objects: u64,
-    /// Journal bytes that opening replayed.
+    /// Number of journal bytes replayed at open.
     pub replayed_bytes: u64,
 }
 
@@ -106,7 +107,8 @@ const RESTORE_OR_DROP: &str = "restore a backup, or save what can be read and dr
 const DROP: &str = "drop it and make it again; for a sequence, look at the values that are there first";
 const REPORT: &str = "this is a defect of the database: please report it; space is lost, no data";
 
-/// Looks over all of a database. `progress` is told what is being done. `Err` if it cannot be looked at at all.
+/// Checks a complete database. `progress` is called with the name of each step. `Err` if it cannot be read at
+/// all.
 pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<CheckReport> {
     let context = catalog.context();
     let pool = context.pool();
@@ -212,7 +214,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         sound: [state, history].into_iter().flatten().all(|state| state.problems.is_empty())
             && state.is_some(),
     };
-    // What is known to be damaged is not walked a second time.
+    // A table that is known to be damaged is not read a second time.
     if !report.sound {
         return (report, Vec::new());
     }
@@ -238,7 +240,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
     (report, wrong)
 }
 
-/// Who has which state.
+/// Owners of states, by state.
 struct Holders {
     tables: BTreeMap<StateId, String>,
     catalog: StateId,
@@ -270,7 +272,7 @@ impl Holders {
     }
 }
 
-/// What was claimed, and whose objects lie on damaged pages.
+/// Claimed objects, and owners of objects on damaged pages.
 struct Walk {
     map: AllocationMap,
     damaged_pages: Vec<u64>,

@@ -1,9 +1,9 @@
 //! Cursors: the rows of a range, in key order, a batch at a time.
 //!
-//! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction given to
-//!   [`Cursor::next_batch`] sees. Give it the same transaction each time, or the rows are of several snapshots.
+//! - A cursor holds no lock, guard or transaction between batches; it sees what the transaction of
+//!   [`Cursor::next_batch`] sees. Pass the same transaction each time, or the rows are of several snapshots.
 //! - One batch is one leaf of the index: memory is bounded by a leaf.
-//! - Rows that the transaction writes behind the cursor's place are not seen, those ahead of it are.
+//! - Rows that the transaction writes behind the cursor's position are not seen, those ahead of it are.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::row_view::RowView;
 use crate::table::Table;
 use crate::value::Row;
 
-/// Where a scan stands.
+/// Position of a scan.
 #[derive(Debug)]
 pub struct Cursor {
     table: Arc<Table>,
@@ -36,12 +36,13 @@ impl Cursor {
         Cursor { table, range, place: Place::Start }
     }
 
-    /// The table that is scanned.
+    /// Table of the scan.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Gives the next rows to `f`, perhaps none; false at the end. The first call reports errors in the range.
+    /// Calls `f` with the next rows, perhaps none; false at the end. The first call reports errors in the
+    /// range.
     pub fn next_batch(&mut self, tx: &Transaction, mut f: impl FnMut(RowView<'_>)) -> Result<bool> {
         if let Place::Start = self.place {
             self.place = match self.range.encode(self.table.name(), self.table.schema())? {

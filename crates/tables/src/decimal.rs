@@ -1,18 +1,18 @@
 //! Decimals as unscaled 128-bit integers: `DECIMAL(precision, scale)` holds `unscaled / 10^scale`.
 //!
-//! Rules, kept by every function here:
+//! Rules of every function here:
 //!
 //! - A value fits its type if `|unscaled| < 10^precision`; anything else is refused, never wrapped.
-//! - When digits must go (text or a conversion has more fraction digits than the scale), the value is
+//! - When digits are dropped (a string or a conversion has more fraction digits than the scale), the value is
 //!   rounded half away from zero: 0.125 becomes 0.13 at scale 2, -0.125 becomes -0.13.
 //! - Rounding happens before the precision check: 9.99 does not fit `DECIMAL(2,1)`.
-//! - Nothing here allocates persistently: no crash concerns it.
+//! - Nothing here touches persistent memory.
 
 use std::fmt;
 
-/// The most digits of a decimal: 10^38 - 1 fits in an i128.
+/// Maximum number of digits of a decimal: 10^38 - 1 fits in an i128.
 pub const DECIMAL_PRECISION_MAX: u8 = 38;
-/// Decimals of at most so many digits take 8 bytes in keys and rows, others 16.
+/// Maximum number of digits of decimals that take 8 bytes in keys and rows; others take 16.
 pub const DECIMAL_SHORT_PRECISION_MAX: u8 = 18;
 
 const _: () = assert!(10i128.pow(DECIMAL_PRECISION_MAX as u32) < i128::MAX);
@@ -23,7 +23,7 @@ pub fn fits(unscaled: i128, precision: u8) -> bool {
     precision <= DECIMAL_PRECISION_MAX && unscaled.unsigned_abs() < 10u128.pow(u32::from(precision))
 }
 
-/// The same number at another scale, rounded half away from zero; `None` on overflow of an i128.
+/// Converts a number to another scale, rounded half away from zero; `None` on overflow of an i128.
 pub fn rescale(unscaled: i128, from_scale: u8, to_scale: u8) -> Option<i128> {
     if to_scale >= from_scale {
         return unscaled.checked_mul(10i128.checked_pow(u32::from(to_scale - from_scale))?);
@@ -37,13 +37,13 @@ pub fn rescale(unscaled: i128, from_scale: u8, to_scale: u8) -> Option<i128> {
     Some(quotient + away)
 }
 
-/// Tells whether a text of digits has others than zeros behind `scale` places after the point.
+/// Returns true if a string of digits has digits other than zero behind `scale` places after the point.
 pub fn loses_digits(text: &str, scale: u8) -> bool {
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     fraction.bytes().skip(usize::from(scale)).any(|digit| digit != b'0')
 }
 
-/// Tells whether a number at one scale has digits that another scale has no place for.
+/// Returns true if a number at one scale has digits that another scale cannot represent.
 pub fn rescale_loses(unscaled: i128, from_scale: u8, to_scale: u8) -> bool {
     let dropped = u32::from(from_scale.saturating_sub(to_scale));
     match 10i128.checked_pow(dropped) {
@@ -52,7 +52,8 @@ pub fn rescale_loses(unscaled: i128, from_scale: u8, to_scale: u8) -> bool {
     }
 }
 
-/// Parses `[+-]digits[.digits]` at `scale`; `None` if it is no number or needs more than `precision` digits.
+/// Parses `[+-]digits[.digits]` at `scale`; `None` if it is not a number or needs more than `precision`
+/// digits.
 pub fn parse(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -91,7 +92,7 @@ pub fn format(unscaled: i128, scale: u8, out: &mut impl fmt::Write) -> fmt::Resu
     write!(out, "{sign}{whole}.{fraction}")
 }
 
-/// The nearest double. Beyond 2^53 the last digits are lost.
+/// Nearest double. Beyond 2^53 the last digits are lost.
 pub fn to_double(unscaled: i128, scale: u8) -> f64 {
     unscaled as f64 / 10f64.powi(i32::from(scale))
 }

@@ -1,14 +1,15 @@
-//! The definition of a table: its schema, and what else the catalog knows of it.
+//! Definition of a table: its schema, defaults, constraints, indexes and placement.
 //!
-//! Defaults and checks are SQL text. This floor keeps them and hands them out; whoever knows SQL computes them. Unique
-//! constraints are unique indexes, which are kept up here.
+//! Defaults and checks are SQL expressions as strings. This crate stores them; the query crate evaluates
+//! them. Unique constraints are unique indexes, which are maintained here.
 //!
 //! # Invariants
 //!
 //! - Every default and every index is of columns that the schema has.
 //! - Names of constraints and indexes are different within a table.
 //!
-//! The catalog's bytes are described at [`TableDefinition::to_bytes`]; they are at most [`DEFINITION_BYTES_MAX`].
+//! The format in the catalog is described at [`TableDefinition::to_bytes`]; it has at most
+//! [`DEFINITION_BYTES_MAX`].
 
 use std::sync::Arc;
 
@@ -18,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::history::History;
 use crate::schema::{Schema, invalid};
 
-/// The most bytes of a definition in the catalog.
+/// Maximum bytes of a definition in the catalog.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
-/// The most secondary indexes of a table.
+/// Maximum number of secondary indexes of a table.
 pub const INDEXES_MAX: usize = 32;
-/// The most columns of a secondary index.
+/// Maximum number of columns of a secondary index.
 pub const INDEX_COLUMNS_MAX: usize = 16;
-/// The most checks of a table.
+/// Maximum number of checks of a table.
 pub const CHECKS_MAX: usize = 256;
-/// The most bytes of the name of an index or a constraint.
+/// Maximum bytes of the name of an index or a constraint.
 pub const CONSTRAINT_NAME_BYTES_MAX: usize = 127;
 
 const SECTION_SCHEMA: u8 = 1;
@@ -42,49 +43,49 @@ const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
 const FLAG_PRIMARY: u8 = 4;
 
-/// A condition that every row has to meet, or leave unknown.
+/// Check constraint: a condition that is true or unknown for every row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// The constraint's name.
+    /// Name of the constraint.
     pub name: String,
-    /// The condition, as SQL.
+    /// Condition, as SQL.
     pub expression: String,
 }
 
-/// A secondary index.
+/// Definition of a secondary index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexDefinition {
-    /// Its name, unique in the database.
+    /// Name, unique in the database.
     pub name: String,
-    /// The table's columns that it orders by.
+    /// Indexed columns of the table, in order.
     pub columns: Vec<usize>,
-    /// No two rows have the same values, unless one of them is NULL.
+    /// True if no two rows may have the same values, unless one of them is NULL.
     pub unique: bool,
-    /// It stands for a UNIQUE constraint, or for the PRIMARY KEY.
+    /// True if it implements a UNIQUE constraint, or the PRIMARY KEY.
     pub constraint: bool,
-    /// It stands for a PRIMARY KEY that rows of a hidden key have got.
+    /// True if it implements a PRIMARY KEY that was added to a table with a hidden key.
     pub primary: bool,
 }
 
-/// See the [module](self).
+/// Definition of a table; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {
     /// Columns and key.
     pub schema: Arc<Schema>,
-    /// Of each visible column the default, as SQL.
+    /// Default of each visible column, as SQL.
     pub defaults: Vec<Option<String>>,
-    /// The name of the PRIMARY KEY constraint; the catalog makes one up if it is `None`.
+    /// Name of the PRIMARY KEY constraint; the catalog generates one if it is `None`.
     pub key_name: Option<String>,
-    /// The checks.
+    /// Check constraints.
     pub checks: Vec<Check>,
-    /// The secondary indexes, unique constraints among them.
+    /// Secondary indexes, unique constraints among them.
     pub indexes: Vec<IndexDefinition>,
-    /// Where the table was asked to lie, with its indexes and its history; it stays there.
+    /// Requested placement of the table, with its indexes and its version history; it never changes.
     pub placement: TierChoice,
 }
 
 impl TableDefinition {
-    /// Columns and a key, nothing else.
+    /// Definition of columns and a key only.
     pub fn plain(schema: Schema) -> TableDefinition {
         let defaults = vec![None; schema.visible_columns().len()];
         let schema = Arc::new(schema);
@@ -98,7 +99,7 @@ impl TableDefinition {
         }
     }
 
-    /// The name of the PRIMARY KEY constraint of a table.
+    /// Name of the PRIMARY KEY constraint of a table.
     pub fn key_constraint(&self, table: &str) -> String {
         self.key_name.clone().unwrap_or_else(|| format!("{table}_pkey"))
     }
@@ -110,14 +111,14 @@ impl TableDefinition {
         names.join(", ")
     }
 
-    /// The checks and indexes that have this name.
+    /// Returns true if a check or an index has this name.
     pub(crate) fn has_constraint(&self, table: &str, name: &str) -> bool {
         self.checks.iter().any(|check| check.name == name)
             || self.indexes.iter().any(|index| index.name == name)
             || (!self.schema.hidden_key() && self.key_constraint(table) == name)
     }
 
-    /// Checks the rules; `table` is for the names.
+    /// Validates the definition; `table` is for the names.
     pub(crate) fn check(&self, table: &str) -> Result<()> {
         let visible = self.schema.visible_columns().len();
         if self.defaults.len() != visible {
@@ -150,7 +151,7 @@ impl TableDefinition {
         self.check_primary(table)
     }
 
-    /// A table has one primary key at most, of columns that are NOT NULL.
+    /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
     fn check_primary(&self, table: &str) -> Result<()> {
         let mut primary = self.indexes.iter().filter(|index| index.primary);
         let Some(key) = primary.next() else { return Ok(()) };
@@ -184,19 +185,21 @@ impl TableDefinition {
         Ok(())
     }
 
-    /// As the catalog stores it: sections, each of a tag (1), a length (4) and bytes, little-endian.
+    /// Encodes the definition for the catalog: sections, each of a tag (1), a length (4) and bytes,
+    /// little-endian.
     ///
     /// | tag | bytes |
     /// | --- | --- |
     /// | 1 | the schema, as [`Schema::to_bytes`] gives it |
-    /// | 2 | the shapes of rows; absent if columns were never added or dropped |
+    /// | 2 | the schema versions; absent if columns were never added or dropped |
     /// | 3 | per default: column (2), SQL text |
-    /// | 4 | the name of the PRIMARY KEY constraint; absent if it is made up |
+    /// | 4 | the name of the PRIMARY KEY constraint; absent if it is generated |
     /// | 5 | per check: name, SQL text |
     /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key), state (4), number of columns (1), columns (2 each) |
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     ///
-    /// A text is its length (4) and its UTF-8. Sections without content are absent. `states` are those of the indexes.
+    /// A string is its length (4) and its UTF-8. Sections without content are absent. `states` are those of
+    /// the indexes.
     pub(crate) fn to_bytes(&self, states: &[u32]) -> Result<Vec<u8>> {
         assert_eq!(states.len(), self.indexes.len(), "every index has a state");
         let mut bytes = Vec::with_capacity(128);
@@ -242,7 +245,8 @@ impl TableDefinition {
         Ok(bytes)
     }
 
-    /// Reads what [`TableDefinition::to_bytes`] wrote, and the states of the indexes; anything else is `Corrupt`.
+    /// Decodes the bytes of [`TableDefinition::to_bytes`], and the states of the indexes; others are
+    /// `Corrupt`.
     pub(crate) fn from_bytes(table: &str, bytes: &[u8]) -> Result<(TableDefinition, Vec<u32>)> {
         let corrupt =
             || Error::corrupt(format!("definition of table {table} in the catalog"), "malformed bytes");
@@ -254,7 +258,7 @@ impl TableDefinition {
     }
 }
 
-/// Checks the name of an index or a constraint.
+/// Validates the name of an index or a constraint.
 pub(crate) fn check_constraint_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > CONSTRAINT_NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(Error::InvalidName { name: name.to_owned(), bytes_max: CONSTRAINT_NAME_BYTES_MAX });
@@ -275,7 +279,7 @@ pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// What is left of the bytes.
+/// Rest of the bytes.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {

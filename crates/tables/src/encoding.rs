@@ -1,9 +1,9 @@
-//! The bytes of a row: one key and one value per row in the base table.
+//! Encoding of rows: one key and one value per row in the base table.
 //!
 //! # Keys
 //!
 //! The key columns one after the other, in key order. Bytes compare (memcmp) as the values do, column by
-//! column, which is what makes range scans possible. Key columns are never NULL.
+//! column, which makes range scans possible. Key columns are never NULL.
 //!
 //! | type | bytes | encoding |
 //! | --- | --- | --- |
@@ -20,7 +20,7 @@
 //! # Values
 //!
 //! All other columns. A key column is decoded from the key and takes no room here, with one exception: a
-//! VARCHAR of the key that contains U+0000 could not be lent out of its escaped form, so its text is stored
+//! VARCHAR of the key that contains U+0000 cannot be borrowed from its escaped form, so its string is stored
 //! here once more. Little-endian:
 //!
 //! | bytes | what |
@@ -28,10 +28,10 @@
 //! | 1 | version, 1 |
 //! | (n + 7) / 8 | bitmap of the n value columns in column order, bit set = NULL; unused bits 0 |
 //! | per fixed-width column | 1, 4, 8 or 16 bytes in column order, as above but little-endian and without flips; zeros if NULL |
-//! | 4 each | end of each text, counted from the first text's start: value VARCHARs in column order, then key VARCHARs in key order |
-//! | rest | the texts, UTF-8; that of a key VARCHAR is empty unless it contains U+0000 |
+//! | 4 each | end of each string, counted from the first string's start: value VARCHARs in column order, then key VARCHARs in key order |
+//! | rest | the strings, UTF-8; that of a key VARCHAR is empty unless it contains U+0000 |
 //!
-//! # What holds
+//! # Invariants
 //!
 //! - Decoders never panic, whatever the bytes: they return `Corrupt` with the table's name.
 //! - Encoded keys are at most `KEY_BYTES_MAX`, values at most `ROW_BYTES_MAX` bytes.

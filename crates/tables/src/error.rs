@@ -1,27 +1,27 @@
-//! What can go wrong in tables. Every message names the table, the column and the value concerned.
+//! Errors of tables. Every message names the table, the column and the value concerned.
 
 use entresol_transactions::TierChoice;
 
 use crate::modifier::Modifier;
 use crate::value::DataType;
 
-/// The result of an operation on tables.
+/// Result of an operation on tables.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate or of a floor under it.
+/// Error of this crate or of one below.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no table of this name.
     #[error("there is no table {table}")]
     NoSuchTable {
-        /// The name asked for.
+        /// Requested name.
         table: String,
     },
     /// A table of this name exists already.
     #[error("table {table} exists already")]
     TableExists {
-        /// Its name.
+        /// Name of the table.
         table: String,
     },
     /// The table has no such column.
@@ -29,7 +29,7 @@ pub enum Error {
     NoSuchColumn {
         /// The table.
         table: String,
-        /// The column asked for.
+        /// Requested column.
         column: String,
     },
     /// A value is of another type than its column.
@@ -39,12 +39,12 @@ pub enum Error {
         table: String,
         /// The column.
         column: String,
-        /// The column's type.
+        /// Type of the column.
         expected: DataType,
-        /// The value's type and the value.
+        /// Type of the value, and the value.
         found: String,
     },
-    /// A value is of its column's type, but does not fit it.
+    /// A value has its column's type, but is out of range.
     #[error("table {table}, column {column}: {value} does not fit {expected}")]
     OutOfRange {
         /// The table.
@@ -53,10 +53,10 @@ pub enum Error {
         column: String,
         /// The value.
         value: String,
-        /// The column's type.
+        /// Type of the column.
         expected: DataType,
     },
-    /// A text that is longer than its column allows.
+    /// A string is longer than its column allows.
     #[error("value too long for type {expected} (table {table}, column {column})")]
     TooLong {
         /// The table.
@@ -66,22 +66,22 @@ pub enum Error {
         /// Declared type of the column.
         expected: Modifier,
     },
-    /// A NUMERIC without a scale is never rounded.
+    /// A value has more fraction digits than a column without rounding stores.
     #[error(
         "{value} has more digits after the point than the column keeps ({scale}) (table {table}, column {column}): \
          declare it NUMERIC(p, s), or round the value: round(x, {scale})"
     )]
     DigitsLost {
-        /// The table; empty where it is not known.
+        /// Table; empty where it is not known.
         table: String,
         /// The column.
         column: String,
         /// The value.
         value: String,
-        /// How many digits are kept.
+        /// Number of fraction digits that are stored.
         scale: u8,
     },
-    /// NULL for a column that must have a value.
+    /// NULL in a NOT NULL column.
     #[error("table {table}, column {column}: NULL in a NOT NULL column")]
     NotNull {
         /// The table.
@@ -94,9 +94,9 @@ pub enum Error {
     WrongValueCount {
         /// The table.
         table: String,
-        /// How many were expected.
+        /// Expected number.
         expected: usize,
-        /// How many there were.
+        /// Actual number.
         found: usize,
     },
     /// A row with this key exists already.
@@ -104,7 +104,7 @@ pub enum Error {
     DuplicateKey {
         /// The table.
         table: String,
-        /// The key's values.
+        /// Values of the key.
         key: String,
     },
     /// Another row has the same unique values.
@@ -114,21 +114,21 @@ pub enum Error {
     UniqueViolation {
         /// The table.
         table: String,
-        /// The constraint or unique index.
+        /// Constraint or unique index.
         constraint: String,
-        /// The names of its columns.
+        /// Names of its columns.
         columns: String,
-        /// The values that are there already.
+        /// Values that exist already.
         values: String,
     },
-    /// A row does not meet a check.
+    /// A row violates a check constraint.
     #[error(
         "new row for relation \"{table}\" violates check constraint \"{constraint}\": Failing row contains ({row})."
     )]
     CheckViolation {
         /// The table.
         table: String,
-        /// The check.
+        /// Name of the check constraint.
         constraint: String,
         /// The row.
         row: String,
@@ -138,7 +138,7 @@ pub enum Error {
     ColumnExists {
         /// The table.
         table: String,
-        /// The name.
+        /// Name of the column.
         column: String,
     },
     /// The table has no constraint of this name.
@@ -146,19 +146,19 @@ pub enum Error {
     NoSuchConstraint {
         /// The table.
         table: String,
-        /// The name asked for.
+        /// Requested name.
         constraint: String,
     },
     /// There is no index of this name.
     #[error("index \"{index}\" does not exist")]
     NoSuchIndex {
-        /// The name asked for.
+        /// Requested name.
         index: String,
     },
     /// A table or an index of this name exists already.
     #[error("relation \"{name}\" already exists")]
     RelationExists {
-        /// Its name.
+        /// Name of the relation.
         name: String,
     },
     /// The table has a constraint or index of this name already.
@@ -166,59 +166,60 @@ pub enum Error {
     ConstraintExists {
         /// The table.
         table: String,
-        /// The name.
+        /// Name of the constraint.
         constraint: String,
     },
-    /// Something cannot be dropped or changed because something else needs it.
+    /// Something cannot be dropped or changed because another object needs it.
     #[error("{what} is needed by {by}")]
     Needed {
-        /// What was to be dropped or changed.
+        /// Object to be dropped or changed.
         what: String,
-        /// What needs it.
+        /// Object that needs it.
         by: String,
     },
     /// Something cannot be dropped or renamed because views read it.
     #[error("cannot {verb} {what} because other objects depend on it: {by}")]
     Dependents {
-        /// What was to be done to it.
+        /// Requested action.
         verb: &'static str,
-        /// What was to be dropped or renamed: `table t`, `column c of table t`.
+        /// Object to be dropped or renamed: `table t`, `column c of table t`.
         what: String,
-        /// What depends on it, and on what: `view v depends on table t`.
+        /// Dependency: `view v depends on table t`.
         by: String,
     },
     /// There is no relation of this name.
     #[error("relation \"{name}\" does not exist")]
     NoSuchRelation {
-        /// The name asked for.
+        /// Requested name.
         name: String,
     },
     /// A relation of this name is of another kind.
     #[error("\"{name}\" is not {}", wanted.with_article())]
     WrongKind {
-        /// Its name.
+        /// Name of the relation.
         name: String,
-        /// What it would have to be.
+        /// Requested kind.
         wanted: crate::RelationKind,
     },
     /// A view would read itself.
     #[error("infinite recursion detected in rules for relation \"{view}\"")]
     RecursiveView {
-        /// Its name.
+        /// Name of the view.
         view: String,
     },
-    /// A relation that a view reads was dropped or changed while the view was made: do it again.
+    /// A relation that a view reads was dropped or changed while the view was created; the statement can be
+    /// repeated.
     #[error("relation \"{relation}\" was changed while view {view} was made: do it again")]
     RelationChanged {
-        /// What was changed.
+        /// Changed relation.
         relation: String,
         /// The view.
         view: String,
     },
-    /// The definition of a sequence breaks a rule.
+    /// The definition of a sequence is invalid.
     #[error("{reason}")]
     InvalidSequence {
-        /// The rule and the value.
+        /// Violated rule and value.
         reason: String,
     },
     /// A sequence has no more values.
@@ -228,31 +229,31 @@ pub enum Error {
         sequence: String,
         /// "maximum" or "minimum".
         bound: &'static str,
-        /// Which that is.
+        /// Value of the bound.
         limit: i64,
     },
-    /// The table was redefined: begin again, with the table as the catalog has it now.
+    /// The table was redefined; the transaction has to be repeated, with the table as the catalog has it now.
     #[error("table {table} was changed since the transaction began or the table was looked up: begin again")]
     TableChanged {
         /// The table.
         table: String,
     },
-    /// A table stays where it was placed.
+    /// The placement of a table cannot be changed.
     #[error(
         "table {table} was placed in '{placement}' when it was made: make another one, and move its rows"
     )]
     PlacementFixed {
         /// The table.
         table: String,
-        /// Its placement.
+        /// Placement of the table.
         placement: TierChoice,
     },
-    /// The row to be changed is not there.
+    /// The row to be changed does not exist.
     #[error("table {table}: there is no row with key {key}")]
     NoSuchKey {
         /// The table.
         table: String,
-        /// The key's values.
+        /// Values of the key.
         key: String,
     },
     /// An encoded row is above `ROW_BYTES_MAX`.
@@ -260,9 +261,9 @@ pub enum Error {
     RowTooLarge {
         /// The table.
         table: String,
-        /// The encoded size.
+        /// Encoded size.
         bytes: usize,
-        /// The bound.
+        /// Maximum size.
         bytes_max: usize,
     },
     /// An encoded key is above `KEY_BYTES_MAX`.
@@ -270,15 +271,15 @@ pub enum Error {
     KeyTooLarge {
         /// The table.
         table: String,
-        /// The encoded size.
+        /// Encoded size.
         bytes: usize,
-        /// The bound.
+        /// Maximum size.
         bytes_max: usize,
     },
-    /// A schema breaks a rule.
+    /// A schema is invalid.
     #[error("invalid schema: {reason}")]
     InvalidSchema {
-        /// The rule and the column.
+        /// Violated rule and column.
         reason: String,
     },
     /// A name of a table, an index or a constraint is empty, too long or has control characters.
@@ -286,17 +287,17 @@ pub enum Error {
     InvalidName {
         /// The name.
         name: String,
-        /// The most bytes.
+        /// Maximum bytes of a name.
         bytes_max: usize,
     },
-    /// Text that is no value of the column's type.
+    /// A string is not a value of the column's type.
     #[error("column {column}: '{value}' is not a {expected}")]
     Parse {
         /// The column.
         column: String,
-        /// The text.
+        /// String that was parsed.
         value: String,
-        /// The column's type.
+        /// Type of the column.
         expected: DataType,
     },
     /// All row numbers of a table without primary key are used up.
@@ -305,27 +306,27 @@ pub enum Error {
         /// The table.
         table: String,
     },
-    /// Stored bytes that no encoder wrote.
+    /// Stored bytes are malformed.
     #[error("corrupt {what}: {reason}; restore the database from a backup")]
     Corrupt {
-        /// Which bytes: the table, or the catalog.
+        /// Corrupt object: the table, or the catalog.
         what: String,
-        /// What is wrong with them.
+        /// Description of the damage.
         reason: String,
     },
-    /// From the transactions: conflicts, full disks, closed pools.
+    /// Error of a transaction: a conflict, a full disk, a closed pool.
     #[error(transparent)]
     Transactions(#[from] entresol_transactions::Error),
-    /// From the index structures.
+    /// Error of an index structure.
     #[error(transparent)]
     Structures(#[from] entresol_structures::Error),
-    /// From the pool.
+    /// Error of the pool.
     #[error(transparent)]
     Memory(#[from] entresol_memory::Error),
 }
 
 impl Error {
-    /// The code that PostgreSQL gives to such an error.
+    /// SQLSTATE of the error, as PostgreSQL would report it.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Error::NoSuchTable { .. } => "42P01",
@@ -367,7 +368,7 @@ impl Error {
     }
 }
 
-/// The code that PostgreSQL gives to an error of a transaction.
+/// SQLSTATE of an error of a transaction, as PostgreSQL would report it.
 pub fn transactions_sqlstate(error: &entresol_transactions::Error) -> &'static str {
     use entresol_transactions::Error as E;
     match error {

@@ -1,39 +1,41 @@
-//! The shapes that the rows of a table have had: what makes adding and dropping columns cheap.
+//! Schema versions of a table: they make adding and dropping columns cheap.
 //!
 //! ```text
-//!   CREATE TABLE t (k, a, b)   shape 0: a b       a row says in its first byte which shape it has;
-//!   ADD COLUMN c DEFAULT 7     shape 1: a b c     a row of shape 0 has 7 in c
-//!   DROP COLUMN a              shape 2: b c       rows of shape 0 and 1 have an a that nobody sees
+//!   CREATE TABLE t (k, a, b)   version 0: a b     the first byte of a row names its schema version;
+//!   ADD COLUMN c DEFAULT 7     version 1: a b c   a row of version 0 has 7 in c
+//!   DROP COLUMN a              version 2: b c     rows of version 0 and 1 have an invisible a
 //! ```
 //!
 //! # Invariants
 //!
-//! - Every visible column has an identity, a number that no other column of the table has had. Key columns have one too,
-//!   but lie in the key, so no shape names them.
-//! - A shape is never forgotten as long as the table is there: rows of it may lie anywhere. There are at most
+//! - Every visible column has an identity, a number that no other column of the table has had. Key columns
+//!   have one too, but lie in the key, so no schema version contains them.
+//! - A schema version is retained as long as the table exists: rows of it may lie anywhere. There are at most
 //!   [`SHAPES_MAX`].
-//! - What rows have in a column that is younger is fixed when the column is added, whatever its default later is.
+//! - The value of older rows in a new column is fixed when the column is added, whatever its default later
+//!   is.
 //!
-//! A crash leaves the catalog's old or new entry; both know all shapes of rows that were committed before.
+//! A crash leaves the catalog's old or new entry; both have all schema versions of rows that were committed
+//! before.
 
 use crate::encoding::key;
 use crate::error::{Error, Result};
 use crate::schema::{COLUMNS_MAX, Column, invalid, type_of_tag, type_tag};
 use crate::value::{DataType, Value};
 
-/// The most shapes that the rows of a table can have: so often can columns be added or dropped.
+/// Maximum number of schema versions of a table: so often can columns be added or dropped.
 pub const SHAPES_MAX: usize = 200;
-// The first byte of a row is the shape plus one.
+// The first byte of a row is the schema version plus one.
 const _: () = assert!(SHAPES_MAX < u8::MAX as usize);
 
-/// A column as rows of a shape have it.
+/// Column as rows of a schema version store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) id: u16,
     pub(crate) data_type: DataType,
 }
 
-/// The columns of the values of rows, in their order.
+/// Columns of the values of rows, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape(Vec<Stored>);
 
@@ -43,21 +45,21 @@ impl Shape {
     }
 }
 
-/// See the [module](self).
+/// Schema versions of a table; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct History {
     /// Identity of each visible column.
     ids: Vec<u16>,
-    /// What older rows have in each visible column.
+    /// Value of older rows in each visible column.
     missing: Vec<Value>,
     next_id: u16,
     shapes: Vec<Shape>,
-    /// The shape of rows that are written now.
+    /// Schema version of rows that are written now.
     current: usize,
 }
 
 impl History {
-    /// Of a new table; `key` as declared, empty for a hidden one.
+    /// Versions of a new table; `key` as declared, empty for a hidden one.
     pub(crate) fn new(columns: &[Column], key: &[usize]) -> History {
         let count = columns.len().min(usize::from(u16::MAX)) as u16;
         let value_columns = (0..count).filter(|id| !key.contains(&usize::from(*id)));
@@ -80,21 +82,21 @@ impl History {
     }
 
     pub(crate) fn missing(&self, column: usize) -> &Value {
-        // The hidden key is never missing and never asked for.
+        // The hidden key is never missing and never requested.
         &self.missing[column]
     }
 
-    /// The identity of a visible column.
+    /// Identity of a visible column.
     pub(crate) fn id_of(&self, column: usize) -> Option<u16> {
         self.ids.get(column).copied()
     }
 
-    /// The visible column of an identity; None if it was dropped.
+    /// Visible column of an identity; none if it was dropped.
     pub(crate) fn column_of(&self, id: u16) -> Option<usize> {
         self.ids.iter().position(|&known| known == id)
     }
 
-    /// True if nothing was ever added or dropped.
+    /// Returns true if no column was ever added or dropped.
     pub(crate) fn is_plain(&self) -> bool {
         self.shapes.len() == 1 && usize::from(self.next_id) == self.ids.len()
     }
@@ -136,7 +138,7 @@ impl History {
         Ok(())
     }
 
-    /// Checks a history that was read against the columns and the declared key of its table.
+    /// Validates schema versions that were read against the columns and the declared key of their table.
     pub(crate) fn check(&self, columns: &[Column], key: &[usize]) -> Result<()> {
         let corrupt = |reason: &str| Err(Error::corrupt("schema in the catalog", reason));
         if self.ids.len() != columns.len() || self.missing.len() != columns.len() {
@@ -172,14 +174,14 @@ impl History {
         Ok(())
     }
 
-    /// As the catalog stores it, little-endian:
+    /// Encodes the schema versions for the catalog, little-endian:
     ///
     /// | bytes | what |
     /// | --- | --- |
     /// | 2 | next identity |
-    /// | per visible column | identity (2), length of what older rows have in it (2; 0: NULL), that, encoded as in a key |
-    /// | 1, 1 | number of shapes, the current one |
-    /// | per shape | number of columns (2); per column identity (2), type tag, precision, scale |
+    /// | per visible column | identity (2), length of older rows' value (2; 0: NULL), that value, encoded as in a key |
+    /// | 1, 1 | number of schema versions, the current one |
+    /// | per version | number of columns (2); per column identity (2), type tag, precision, scale |
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.next_id.to_le_bytes().to_vec();
         for (id, missing) in self.ids.iter().zip(&self.missing) {
@@ -200,7 +202,8 @@ impl History {
         bytes
     }
 
-    /// Reads what [`History::to_bytes`] wrote for a table with these columns; `None` if it is malformed.
+    /// Decodes the bytes of [`History::to_bytes`] of a table with these columns; `None` if they are
+    /// malformed.
     pub(crate) fn from_bytes(columns: &[Column], mut bytes: &[u8]) -> Option<History> {
         let mut take = |count: usize| -> Option<&[u8]> {
             let (head, tail) = bytes.split_at_checked(count)?;

@@ -1,7 +1,8 @@
-//! Secondary indexes: states of their own that lead from values of columns to rows.
+//! Secondary indexes: states of their own that map values of columns to rows.
 //!
-//! An index is in the group of its table, and its entries change in the transaction that changes the rows, so both are there
-//! or neither is; nothing of an index is written outside of a commit. An entry is a key and a value of the index's state:
+//! An index is in the group of its table, and its entries change in the transaction that changes the rows, so
+//! both changes are committed or neither is; nothing of an index is written outside of a commit. An entry is
+//! a key and a value of the index's state:
 //!
 //! | index | key | value |
 //! | --- | --- | --- |
@@ -9,13 +10,14 @@
 //! | unique, no column NULL | columns | key of the row |
 //! | unique, a column NULL | columns, key of the row | nothing |
 //!
-//! Each column is a byte 1 and its value as in a key ([`crate::encoding`]), or a byte 2 for NULL, so that NULLs come last.
-//! Because equal values of a unique index are one key, of two transactions that insert them the second gets a conflict.
+//! Each column is a byte 1 and its value as in a key ([`crate::encoding`]), or a byte 2 for NULL, so that
+//! NULLs come last. Because equal values of a unique index are one key, the second of two transactions that
+//! insert them gets a conflict.
 //!
 //! # Invariants
 //!
-//! - For every snapshot from [`Index::readable_from`] on, the index has exactly one entry per row. While an index is built,
-//!   `readable_from` is infinite: writers keep it up already, nobody reads it.
+//! - For every snapshot from [`Index::readable_from`] on, the index has exactly one entry per row. While an
+//!   index is built, `readable_from` is infinite: writers maintain it already, no transaction reads it.
 //! - Entries take at most the structures' `KEY_BYTES_MAX`; [`Error::KeyTooLarge`] before anything is written.
 
 use std::ops::Bound;
@@ -34,22 +36,22 @@ use crate::value::{DataType, Row, Value};
 const PRESENT: u8 = 1;
 const NULL: u8 = 2;
 
-/// A secondary index of a table.
+/// Secondary index of a table.
 #[derive(Debug)]
 pub struct Index {
     definition: IndexDefinition,
     id: StateId,
-    /// Or what is wrong with it.
+    /// State of its entries, or the damage.
     state: Result<Arc<State>, String>,
     readable_from: AtomicU64,
 }
 
-/// An entry of an index.
+/// Entry of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: KeyBytes,
     pub(crate) value: KeyBytes,
-    /// No other row may have the same key.
+    /// True if no other row may have the same key.
     pub(crate) exclusive: bool,
 }
 
@@ -63,44 +65,44 @@ impl Index {
         Arc::new(Index { definition, id, state, readable_from: AtomicU64::new(readable_from) })
     }
 
-    /// The same index with another definition: renamed, or of columns that have moved.
+    /// Same index with another definition: renamed, or of columns that have moved.
     pub(crate) fn redefined(&self, definition: IndexDefinition) -> Arc<Index> {
         Index::new(definition, self.id, self.state.clone(), self.readable_from.load(Ordering::Acquire))
     }
 
-    /// Its name, columns and kind.
+    /// Name, columns and kind.
     pub fn definition(&self) -> &IndexDefinition {
         &self.definition
     }
 
-    /// Its name.
+    /// Name of the index.
     pub fn name(&self) -> &str {
         &self.definition.name
     }
 
-    /// The number of its state.
+    /// Number of its state.
     pub fn state_id(&self) -> StateId {
         self.id
     }
 
-    /// Its state, unless that is damaged.
+    /// State of the index; an error if it is damaged.
     pub(crate) fn state(&self, table: &str) -> Result<&Arc<State>> {
         self.state.as_ref().map_err(|reason| self.corrupt(table, reason))
     }
 
-    /// What is wrong with its state.
+    /// Damage of its state, if there is any.
     pub fn damage(&self) -> Option<&str> {
         self.state.as_ref().err().map(String::as_str)
     }
 
-    /// Snapshots from here on find all rows in the index.
+    /// First timestamp whose snapshots find all rows in the index.
     pub fn readable_from(&self) -> Timestamp {
         self.readable_from.load(Ordering::Acquire)
     }
 
-    /// True if the transaction may look for rows in the index.
+    /// Returns true if the transaction may use the index for reading.
     pub fn is_readable(&self, tx: &Transaction) -> bool {
-        // Indexes keep no history.
+        // Indexes have no version history.
         self.state.is_ok() && tx.sees(self.readable_from()) && tx.as_of().is_none()
     }
 
@@ -108,7 +110,7 @@ impl Index {
         assert_eq!(self.readable_from.swap(from, Ordering::AcqRel), INFINITY, "an index is built once");
     }
 
-    /// The entry of a row, whose columns `value` gives and whose encoded key is `primary`.
+    /// Entry of a row, with columns from `value` and the encoded key `primary`.
     pub(crate) fn entry(
         &self,
         table: &str,
@@ -139,7 +141,7 @@ impl Index {
         Ok(entry)
     }
 
-    /// The key of the row that an entry stands for.
+    /// Key of the row of an entry.
     pub(crate) fn primary<'e>(
         &self,
         table: &str,
@@ -160,7 +162,7 @@ impl Index {
         }
     }
 
-    /// Where the columns end in the key of an entry, and whether one of them is NULL.
+    /// End of the columns in the key of an entry, and true if one of them is NULL.
     fn columns_end(&self, schema: &Schema, bytes: &[u8]) -> Option<(usize, bool)> {
         let (mut at, mut has_null) = (0, false);
         for &column in &self.definition.columns {
@@ -181,7 +183,7 @@ impl Index {
         (at <= bytes.len()).then_some((at, has_null))
     }
 
-    /// The values of the columns of an entry, for messages: `1, a`.
+    /// Formats the values of the columns of an entry, for messages: `1, a`.
     pub(crate) fn display(&self, schema: &Schema, entry_key: &[u8]) -> String {
         let mut at = 0;
         let mut texts = Vec::new();
@@ -203,9 +205,10 @@ impl Index {
         texts.join(", ")
     }
 
-    /// The entries between bounds on leading columns, as a range of keys; `None` if it is empty.
+    /// Range of keys of the entries between bounds on leading columns; `None` if it is empty.
     ///
-    /// Where a bound has fewer columns than the other, the other restricts a further column, which NULL does not pass.
+    /// If a bound has fewer columns than the other, the other restricts a further column, which excludes
+    /// NULL.
     pub(crate) fn range(
         &self,
         table: &str,
@@ -268,7 +271,7 @@ impl Index {
     }
 }
 
-/// The key width of the state of an index.
+/// Key width of the state of an index.
 pub(crate) fn key_width(schema: &Schema, columns: &[usize]) -> KeyWidth {
     let primary = match schema.key_width() {
         KeyWidth::Eight => 8,

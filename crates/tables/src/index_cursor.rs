@@ -1,7 +1,7 @@
 //! Cursors over an index: rows by the values of its columns, in the order of the index, a batch at a time.
 //!
-//! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up together, with
-//!   their cache misses overlapped.
+//! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up in
+//!   one batch, with their cache misses overlapped.
 //! - As with [`crate::Cursor`], a cursor holds no lock between batches and sees what the transaction sees.
 //! - Memory: the entries of one batch.
 
@@ -17,13 +17,13 @@ use crate::row_view::RowView;
 use crate::table::Table;
 use crate::value::Row;
 
-/// How many rows are looked up together, or up to a leaf of entries more.
+/// Number of rows that are looked up in one batch, or up to a leaf of entries more.
 const FETCH_ROWS: usize = 512;
 
 /// Bounds of a range of an index by values of its leading columns.
 pub type IndexBounds = (Bound<Row>, Bound<Row>);
 
-/// Where a scan of an index stands.
+/// Position of a scan of an index.
 #[derive(Debug)]
 pub struct IndexCursor {
     table: Arc<Table>,
@@ -32,7 +32,7 @@ pub struct IndexCursor {
     within: Option<(KeyRange, Option<KeyBytes>)>,
 }
 
-/// An entry, and the key of its row.
+/// Index entry, and the key of its row.
 struct Found {
     entry: KeyBytes,
     primary: KeyBytes,
@@ -43,7 +43,7 @@ impl IndexCursor {
         IndexCursor { table, index, ranges: ranges.into_iter(), within: None }
     }
 
-    /// Gives the next rows to `f`, at most about `rows_max`; false at the end.
+    /// Calls `f` with the next rows, at most about `rows_max`; false at the end.
     pub fn next_batch(
         &mut self,
         tx: &Transaction,
@@ -99,7 +99,7 @@ impl IndexCursor {
         Ok(true)
     }
 
-    /// An entry without a row: fine if the transaction has deleted both meanwhile.
+    /// Handles an entry without a row: valid if the transaction has deleted both meanwhile, else an error.
     #[cold]
     fn explain(&self, tx: &Transaction, found: &Found) -> Result<()> {
         let state = self.index.state(self.table.name())?;

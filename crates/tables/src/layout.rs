@@ -1,18 +1,18 @@
-//! Layouts: where each column of a table lies in the values of rows of one shape.
+//! Row layouts: the position of each column of a table in the values of rows of one schema version.
 //!
-//! A shape says which columns a value has ([`crate::history`]); its layout is computed, never stored. Columns that rows of
-//! the shape don't have are [`Slot::Missing`].
+//! A schema version lists the columns of a value ([`crate::history`]); its layout is computed, never stored.
+//! Columns that rows of the version do not have are [`Slot::Missing`].
 
 use crate::history::{History, Shape};
 use crate::schema::{Column, fixed_bytes};
 use crate::value::DataType;
 
-/// Where a column lies; offsets are in the key or in the value (see [`crate::encoding`]).
+/// Position of a column; offsets are in the key or in the value (see [`crate::encoding`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The `ordinal`-th key column, of fixed width.
     KeyFixed { ordinal: usize },
-    /// The `ordinal`-th key column, a VARCHAR; its text is the value's `variable`-th if that is not empty.
+    /// The `ordinal`-th key column, a VARCHAR; its string is the value's `variable`-th if that is not empty.
     KeyVarchar { ordinal: usize, variable: usize },
     /// A fixed-width column of the value.
     Fixed { null_bit: usize, offset: usize },
@@ -22,21 +22,21 @@ pub(crate) enum Slot {
     Missing,
 }
 
-/// Where the columns lie in rows of one shape.
+/// Positions of the columns in rows of one schema version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// One per column of the table.
     slots: Vec<Slot>,
-    /// Texts, those of key columns included.
+    /// Number of strings, those of key columns included.
     variables: usize,
-    /// Where the ends of the texts begin in the value.
+    /// Offset of the ends of the strings in the value.
     ends_offset: usize,
     /// Value offsets of BOOLEAN columns: the only fixed type with invalid bytes. Dropped columns are among them.
     boolean_offsets: Vec<usize>,
 }
 
 impl Layout {
-    /// Lays out a shape of a table with these columns, the hidden key included.
+    /// Layout of a schema version of a table with these columns, the hidden key included.
     pub(crate) fn new(columns: &[Column], key: &[usize], history: &History, shape: &Shape) -> Layout {
         let mut slots = vec![Slot::Missing; columns.len()];
         let mut boolean_offsets = Vec::new();
@@ -87,7 +87,7 @@ impl Layout {
         &self.boolean_offsets
     }
 
-    /// Bytes of a value whose texts are all empty.
+    /// Bytes of a value whose strings are all empty.
     pub(crate) fn value_bytes_min(&self) -> usize {
         self.ends_offset + 4 * self.variables
     }

@@ -1,8 +1,8 @@
-//! Tables: named, typed rows over the transactional states of the floor below.
+//! Tables: named, typed rows over transactional states.
 //!
-//! A [`Catalog`] knows the tables of a database; a [`Table`] reads and writes rows through a
-//! [`Transaction`](entresol_transactions::Transaction). The layout here is `row`: one key and one value per row
-//! in an ordered base table; [`encoding`] describes the bytes. An [`Index`] leads from other columns to rows.
+//! A [`Catalog`] contains the tables of a database; a [`Table`] reads and writes rows through a
+//! [`Transaction`](entresol_transactions::Transaction). Rows are stored with one key and one value each in an
+//! ordered base table; [`encoding`] describes the format. An [`Index`] maps other columns to rows.
 //!
 //! # Invariants
 //!
@@ -10,7 +10,7 @@
 //! - Every stored row fits its table's [`Schema`]; bytes that do not are reported as [`Error::Corrupt`].
 //! - The catalog and the states agree after every crash (see [`Catalog`]), and so do tables and their indexes.
 //!
-//! # What bounds memory
+//! # Memory
 //!
 //! [`COLUMNS_MAX`], [`KEY_BYTES_MAX`], [`ROW_BYTES_MAX`] and [`TABLES_MAX`]; scans go leaf by leaf. Write sets
 //! are bounded by the transactions.

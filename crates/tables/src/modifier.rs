@@ -6,9 +6,9 @@
 //! | CHAR(n) | VARCHAR | at most n characters, padded with blanks where it is shown |
 //! | NUMERIC, DECIMAL | DECIMAL(38,10) | a value that needs more digits after the point is refused, not rounded |
 //!
-//! - The blanks at the end of a CHAR(n) have no meaning, as in PostgreSQL. They are never stored: equal values are
-//!   equal bytes in keys and indexes. Values are padded where they are shown.
-//! - Every row that is written goes through [`Modifier::fit`], whoever writes it.
+//! - The blanks at the end of a CHAR(n) have no meaning, as in PostgreSQL. They are never stored: equal
+//!   values are equal bytes in keys and indexes. Values are padded for display.
+//! - Every row that is written goes through [`Modifier::fit`], by whatever path.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,29 +17,29 @@ use crate::error::{Error, Result};
 use crate::schema::{Column, invalid};
 use crate::value::{DataType, Value};
 
-/// The longest text that a modifier may allow, in characters, as in PostgreSQL.
+/// Maximum length of a modifier, in characters, as in PostgreSQL.
 pub const LENGTH_MAX: u32 = 10_485_760;
 
-/// See the [module](self).
+/// Type modifier; see the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Modifier {
-    /// Nothing but the type.
+    /// No limit beyond the type's.
     #[default]
     None,
-    /// Characters of a VARCHAR.
+    /// Maximum characters of a VARCHAR.
     Varchar(u32),
     /// Characters of a CHAR.
     Char(u32),
-    /// All digits of a DECIMAL, or an error.
+    /// No rounding: a DECIMAL that would lose digits is an error.
     Exact,
 }
 
-/// A text that is longer than its column allows.
+/// Error of a string that is longer than its column allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Modifier {
-    /// Checks that a column of this type can have the modifier.
+    /// Validates the modifier for a column of this type.
     pub(crate) fn check(self, column: &str, data_type: DataType) -> Result<()> {
         let fits = match self {
             Modifier::None => true,
@@ -56,12 +56,12 @@ impl Modifier {
         if fits { Ok(()) } else { Err(invalid(format!("column {column}: {data_type} with {self}"))) }
     }
 
-    /// Tells whether it limits the length of texts.
+    /// Returns true if it limits the length of strings.
     pub fn limits_text(self) -> bool {
         matches!(self, Modifier::Varchar(_) | Modifier::Char(_))
     }
 
-    /// A text as it is stored. Blanks beyond the length are cut, other characters are not.
+    /// String as it is stored. Blanks beyond the length are removed, other characters are an error.
     pub fn fit(self, text: &str) -> Result<&str, TooLong> {
         let (length, text) = match self {
             Modifier::None | Modifier::Exact => return Ok(text),
@@ -72,7 +72,7 @@ impl Modifier {
         if tail.bytes().all(|byte| byte == b' ') { Ok(head) } else { Err(TooLong) }
     }
 
-    /// A text as an explicit cast gives it: cut at the length.
+    /// String as an explicit cast returns it: truncated to the length.
     pub fn cut(self, text: &str) -> &str {
         match self {
             Modifier::None | Modifier::Exact => text,
@@ -81,7 +81,7 @@ impl Modifier {
         }
     }
 
-    /// A text as it is shown: a CHAR has all its blanks.
+    /// String as it is displayed: a CHAR is padded with blanks.
     pub fn show(self, text: &str) -> Cow<'_, str> {
         let Modifier::Char(length) = self else { return Cow::Borrowed(text) };
         match (length as usize).saturating_sub(text.chars().count()) {
@@ -90,7 +90,8 @@ impl Modifier {
         }
     }
 
-    /// A value to look for: a CHAR has no blanks at its end. Longer values than the column allows are found nowhere.
+    /// Value to search for: a CHAR has no blanks at its end. Longer values than the column allows match no
+    /// row.
     pub fn sought(self, value: &Value) -> Cow<'_, Value> {
         match value {
             Value::Varchar(text) if matches!(self, Modifier::Char(_)) && text.ends_with(' ') => {
@@ -101,7 +102,7 @@ impl Modifier {
     }
 }
 
-/// The first `length` characters, and the rest.
+/// Splits a string behind its first `length` characters.
 fn split(text: &str, length: u32) -> (&str, &str) {
     let length = length as usize;
     if text.len() <= length {
@@ -113,7 +114,7 @@ fn split(text: &str, length: u32) -> (&str, &str) {
     }
 }
 
-/// A value as the column stores it.
+/// Value as the column stores it.
 pub(crate) fn fitted<'v>(table: &str, column: &Column, value: &'v Value) -> Result<Cow<'v, Value>> {
     let Value::Varchar(text) = value else { return Ok(Cow::Borrowed(value)) };
     let fit = column.modifier.fit(text).map_err(|TooLong| Error::TooLong {

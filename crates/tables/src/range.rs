@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::schema::Schema;
 use crate::value::Value;
 
-/// A range of rows, given by values of the first key columns (as many as one likes).
+/// Range of rows, given by values of the first key columns (any number of them).
 ///
-/// A bound that names fewer columns than the key has stands for all keys that begin with it: `Included`
-/// takes them all in, `Excluded` leaves them all out.
+/// A bound with fewer columns than the key applies to all keys that begin with it: `Included` includes them
+/// all, `Excluded` excludes them all.
 #[derive(Debug, Clone)]
 pub struct ScanRange {
     lower: Bound<Vec<Value>>,
@@ -21,27 +21,27 @@ pub struct ScanRange {
 }
 
 impl ScanRange {
-    /// All rows.
+    /// Range of all rows.
     pub fn full() -> ScanRange {
         ScanRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
     }
 
-    /// The row with this key.
+    /// Range of the row with this key.
     pub fn point(key: &[Value]) -> ScanRange {
         ScanRange::prefix(key)
     }
 
-    /// The rows whose first key columns have these values.
+    /// Range of the rows whose first key columns have these values.
     pub fn prefix(values: &[Value]) -> ScanRange {
         ScanRange { lower: Bound::Included(values.to_vec()), upper: Bound::Included(values.to_vec()) }
     }
 
-    /// The rows between two bounds.
+    /// Range of the rows between two bounds.
     pub fn between(lower: Bound<&[Value]>, upper: Bound<&[Value]>) -> ScanRange {
         ScanRange { lower: lower.map(<[Value]>::to_vec), upper: upper.map(<[Value]>::to_vec) }
     }
 
-    /// The range in bytes, always lower-inclusive and upper-exclusive; `None` if it is empty.
+    /// Range in bytes, always lower-inclusive and upper-exclusive; `None` if it is empty.
     pub(crate) fn encode(&self, table: &str, schema: &Schema) -> Result<Option<KeyRange>> {
         let encode = |values: &[Value]| key::encode_prefix(table, schema, values.iter());
         let pad = |mut bytes: KeyBytes| {

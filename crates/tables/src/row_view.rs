@@ -1,8 +1,8 @@
-//! A row as it lies in the base table, decoded column by column on demand.
+//! Row views: rows as the base table stores them, decoded column by column on demand.
 //!
-//! - Making a view checks the bytes once (version, lengths, ends of texts, UTF-8, booleans); after that no
-//!   accessor can fail, and none allocates but [`RowView::value`] and [`RowView::to_row`] for texts.
-//! - Cost of making one: O(texts of the row), no dependence on the fixed-width columns.
+//! - Creating a view checks the bytes once (version, lengths, ends of strings, UTF-8, booleans); after that
+//!   no accessor can fail, and none allocates but [`RowView::value`] and [`RowView::to_row`] for strings.
+//! - Cost of creating one: O(strings of the row), no dependence on the fixed-width columns.
 //! - A view borrows the bytes of the transaction's read; it cannot outlive them.
 
 use crate::encoding::{key, row};
@@ -11,15 +11,15 @@ use crate::layout::{Layout, Slot};
 use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema};
 use crate::value::{DataType, Row, Value};
 
-/// A lazily decoded row.
+/// Lazily decoded row.
 #[derive(Clone, Copy)]
 pub struct RowView<'a> {
     schema: &'a Schema,
-    /// That of the row's shape.
+    /// Layout of the row's schema version.
     layout: &'a Layout,
     key: &'a [u8],
     value: &'a [u8],
-    /// All texts of the value.
+    /// All strings of the value.
     texts: &'a str,
     key_offsets: [u16; KEY_COLUMNS_MAX],
 }
@@ -57,7 +57,7 @@ impl<'a> RowView<'a> {
         Ok(view)
     }
 
-    /// Every key VARCHAR can be lent from the key, or is spelled out in the value.
+    /// Checks that every key VARCHAR can be borrowed from the key, or is stored in the value.
     fn check_key_texts(&self) -> Option<()> {
         if self.schema.key_is_fixed() {
             return Some(());
@@ -101,17 +101,17 @@ impl<'a> RowView<'a> {
         );
     }
 
-    /// The schema of the row.
+    /// Schema of the row.
     pub fn schema(&self) -> &'a Schema {
         self.schema
     }
 
-    /// The encoded key.
+    /// Encoded key.
     pub fn key(&self) -> &'a [u8] {
         self.key
     }
 
-    /// True if the column is NULL. The typed accessors give zero or the empty text for NULL.
+    /// Returns true if the column is NULL. The typed accessors return zero or the empty string for NULL.
     pub fn is_null(&self, column: usize) -> bool {
         match self.layout.slot(column) {
             Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. } => {
@@ -122,7 +122,8 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A BOOLEAN column. Like its siblings it panics if the column is of another width than asked for.
+    /// Value of a BOOLEAN column. Like its siblings it panics if the column is of another width than
+    /// requested.
     pub fn boolean(&self, column: usize) -> bool {
         self.expect_type(column, &[DataType::Boolean]);
         match self.layout.slot(column) {
@@ -133,7 +134,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// An INT or SMALLINT column.
+    /// Value of an INT or SMALLINT column.
     pub fn int(&self, column: usize) -> i32 {
         self.expect_type(column, &[DataType::Int, DataType::SmallInt, DataType::Date]);
         match self.layout.slot(column) {
@@ -147,18 +148,18 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A DATE column, in days.
+    /// Value of a DATE column, in days.
     pub fn date(&self, column: usize) -> i32 {
         self.int(column)
     }
 
-    /// A BIGINT column.
+    /// Value of a BIGINT column.
     pub fn bigint(&self, column: usize) -> i64 {
         self.expect_type(column, &[DataType::BigInt, DataType::Timestamp, DataType::TimestampTz]);
         self.eight(column)
     }
 
-    /// A TIMESTAMP or TIMESTAMPTZ column, in microseconds.
+    /// Value of a TIMESTAMP or TIMESTAMPTZ column, in microseconds.
     pub fn timestamp(&self, column: usize) -> i64 {
         self.bigint(column)
     }
@@ -175,7 +176,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A DOUBLE or REAL column.
+    /// Value of a DOUBLE or REAL column.
     pub fn double(&self, column: usize) -> f64 {
         self.expect_type(column, &[DataType::Double, DataType::Real]);
         match self.layout.slot(column) {
@@ -189,7 +190,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A DECIMAL column, unscaled.
+    /// Value of a DECIMAL column, unscaled.
     pub fn decimal(&self, column: usize) -> i128 {
         let data_type = self.schema.columns()[column].data_type;
         match (crate::schema::fixed_bytes(data_type), self.layout.slot(column)) {
@@ -204,12 +205,13 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A VARCHAR column.
+    /// Value of a VARCHAR column.
     pub fn varchar(&self, column: usize) -> &'a str {
         match self.layout.slot(column) {
             Slot::Varchar { variable, .. } => self.text(variable),
             Slot::KeyVarchar { ordinal, variable } => match self.text(variable) {
-                // Checked when the view was made: an empty text here means that the key lends it.
+                // Checked when the view was created: an empty string here means that it is borrowed from the
+                // key.
                 "" => key::lend_text(self.key_bytes(ordinal)).unwrap_or(""),
                 text => text,
             },
@@ -221,7 +223,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// Any column.
+    /// Value of any column.
     pub fn value(&self, column: usize) -> Value {
         if self.is_null(column) {
             return Value::Null;
@@ -238,7 +240,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// All columns, the hidden key included.
+    /// Values of all columns, the hidden key included.
     pub fn to_row(&self) -> Row {
         (0..self.schema.columns().len()).map(|column| self.value(column)).collect()
     }

@@ -1,13 +1,13 @@
-//! Schemas: the columns of a table, its key, and where each column lies in encoded rows.
+//! Schemas: the columns of a table, its key, and the position of each column in encoded rows.
 //!
 //! Invariants of every `Schema` (checked by [`Schema::new`] and again when read from the catalog):
 //!
 //! - 1 to [`COLUMNS_MAX`] columns with distinct names of 1 to [`COLUMN_NAME_BYTES_MAX`] bytes.
-//! - The key has 1 to [`KEY_COLUMNS_MAX`] distinct columns, all NOT NULL. A schema made without key columns
-//!   gets a last column `rowid_` BIGINT as its hidden key; no other column may have that name.
+//! - The key has 1 to [`KEY_COLUMNS_MAX`] distinct columns, all NOT NULL. A schema created without key
+//!   columns gets a last column `rowid_` BIGINT as its hidden key; no other column may have that name.
 //! - The fixed parts of a row fit [`ROW_BYTES_MAX`], its fixed key columns fit [`KEY_BYTES_MAX`].
 //!
-//! The catalog's bytes of a schema are described at [`Schema::to_bytes`]; they fit a row whatever the schema.
+//! The format in the catalog is described at [`Schema::to_bytes`]; it fits a row whatever the schema.
 
 use entresol_structures::KeyWidth;
 
@@ -18,68 +18,69 @@ use crate::layout::Layout;
 use crate::modifier::{Modifier, fitted};
 use crate::value::{DataType, Value};
 
-/// The most columns of a table, the hidden key included.
+/// Maximum number of columns of a table, the hidden key included.
 pub const COLUMNS_MAX: usize = 256;
-/// The most bytes of a column's name.
+/// Maximum bytes of a column's name.
 pub const COLUMN_NAME_BYTES_MAX: usize = 63;
-/// The most key columns.
+/// Maximum number of key columns.
 pub const KEY_COLUMNS_MAX: usize = 16;
-/// The most bytes of an encoded row without its key.
+/// Maximum bytes of an encoded row without its key.
 pub const ROW_BYTES_MAX: usize = 24 * 1024;
-/// The most bytes of an encoded key.
+/// Maximum bytes of an encoded key.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The name of the hidden key column.
+/// Name of the hidden key column.
 pub const ROWID_COLUMN: &str = "rowid_";
 
 const SCHEMA_VERSION: u8 = 1;
 const FLAG_NULLABLE: u8 = 1;
 const FLAG_MODIFIER: u8 = 2;
 const FLAG_HIDDEN_KEY: u8 = 1;
-/// Bytes of one column in the catalog: name length, name, type tag, precision, scale, flags, modifier.
+/// Maximum bytes of one column in the catalog: name length, name, type tag, precision, scale, flags,
+/// modifier.
 const COLUMN_BYTES_MAX: usize = 1 + COLUMN_NAME_BYTES_MAX + 4 + 5;
-/// The largest schema in the catalog.
+/// Maximum bytes of a schema in the catalog.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 4 + 2 + COLUMNS_MAX * COLUMN_BYTES_MAX + 1 + 2 * KEY_COLUMNS_MAX;
 const _: () = assert!(SCHEMA_BYTES_MAX + 64 < ROW_BYTES_MAX);
 const _: () = assert!(COLUMN_NAME_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(COLUMNS_MAX <= u16::MAX as usize);
 
-/// A column.
+/// Column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, case-sensitive.
+    /// Name, case-sensitive.
     pub name: String,
-    /// Its type.
+    /// Type of its values.
     pub data_type: DataType,
-    /// Whether it may be NULL.
+    /// True if it may be NULL.
     pub nullable: bool,
     /// Limits that its declaration adds to the type.
     pub modifier: Modifier,
 }
 
 impl Column {
-    /// A column that may be NULL.
+    /// Column that may be NULL.
     pub fn new(name: impl Into<String>, data_type: DataType) -> Column {
         Column { name: name.into(), data_type, nullable: true, modifier: Modifier::None }
     }
 
-    /// The same column, NOT NULL.
+    /// Makes the column NOT NULL.
     pub fn not_null(mut self) -> Column {
         self.nullable = false;
         self
     }
 
-    /// The same column with a modifier.
+    /// Sets the modifier of the column.
     pub fn with_modifier(mut self, modifier: Modifier) -> Column {
         self.modifier = modifier;
         self
     }
 
-    /// Parses text as a value of the column, as [`Value::parse`] does; its modifier holds.
+    /// Parses a string as a value of the column, as [`Value::parse`] does, and applies its modifier.
     pub fn parse(&self, text: &str) -> Result<Value> {
         if let (Modifier::Exact, DataType::Decimal { scale, .. }) = (self.modifier, self.data_type)
             && crate::decimal::loses_digits(text.trim(), scale)
         {
-            // What is no number is told as such.
+            // A string that is not a number is reported as such.
             Value::parse(&self.name, text, self.data_type)?;
             return Err(self.digits_lost("", text.trim()));
         }
@@ -87,7 +88,7 @@ impl Column {
         Ok(fitted("", self, &value)?.into_owned())
     }
 
-    /// The error of a value with more digits than are kept.
+    /// Error of a value with more digits than are stored.
     pub fn digits_lost(&self, table: &str, value: &str) -> Error {
         let scale = match self.data_type {
             DataType::Decimal { scale, .. } => scale,
@@ -101,7 +102,7 @@ impl Column {
         }
     }
 
-    /// The type as it was declared.
+    /// Declared type.
     pub fn declared_type(&self) -> String {
         match self.modifier {
             Modifier::None => self.data_type.to_string(),
@@ -112,26 +113,26 @@ impl Column {
     }
 }
 
-/// The columns, the key and the layout of a table.
+/// Columns, key and row layouts of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Vec<Column>,
     key: Vec<usize>,
     hidden_key: bool,
     history: History,
-    /// One for each shape of the history.
+    /// Layouts of the schema versions.
     layouts: Vec<Layout>,
     /// Offsets of the key columns; those behind the first VARCHAR are not used.
     key_offsets: [u16; KEY_COLUMNS_MAX],
     key_width: KeyWidth,
-    /// Encoded bytes of the key without the texts.
+    /// Encoded bytes of the key without the strings.
     key_fixed_bytes: usize,
-    /// Columns whose texts have a length.
+    /// Columns whose strings have a maximum length.
     limited: Vec<usize>,
 }
 
 impl Schema {
-    /// Checks and lays out a schema. Key columns become NOT NULL; without any, `rowid_` is added.
+    /// Validates and lays out a schema. Key columns become NOT NULL; without any, `rowid_` is added.
     pub fn new<K: AsRef<str>>(columns: Vec<Column>, key_columns: &[K]) -> Result<Schema> {
         if columns.iter().any(|column| column.name == ROWID_COLUMN) {
             return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
@@ -148,13 +149,13 @@ impl Schema {
         Schema::build(columns, key)
     }
 
-    /// `key` empty: adds the hidden key.
+    /// Validates and lays out a schema; adds the hidden key if `key` is empty.
     fn build(columns: Vec<Column>, key: Vec<usize>) -> Result<Schema> {
         let history = History::new(&columns, &key);
         Schema::build_with(columns, key, history)
     }
 
-    /// The same, of a table whose columns have changed.
+    /// As [`Schema::build`], for a table with earlier schema versions.
     fn build_with(mut columns: Vec<Column>, mut key: Vec<usize>, history: History) -> Result<Schema> {
         let hidden_key = key.is_empty();
         if hidden_key {
@@ -177,13 +178,13 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The same table with another history, read from the catalog.
+    /// Same table with other schema versions, read from the catalog.
     pub(crate) fn with_history(&self, history: History) -> Result<Schema> {
         history.check(self.visible_columns(), if self.hidden_key { &[] } else { &self.key })?;
         Schema::build_with(self.declared_columns(), self.declared_key(), history)
     }
 
-    /// The table with one more visible column, behind the others. Rows that are there have `missing` in it.
+    /// Adds a visible column behind the others. Existing rows have `missing` in it.
     pub fn with_column(&self, column: Column, missing: Value) -> Result<Schema> {
         if column.name == ROWID_COLUMN {
             return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
@@ -196,7 +197,7 @@ impl Schema {
         Schema::build_with(columns, self.declared_key(), history)
     }
 
-    /// The table without a column that is not of the key.
+    /// Removes a column that is not part of the key.
     pub fn without_column(&self, index: usize) -> Result<Schema> {
         assert!(!self.key.contains(&index), "key columns stay");
         let mut columns = self.declared_columns();
@@ -205,7 +206,7 @@ impl Schema {
         Schema::build_with(columns, key, self.history.without_column(index)?)
     }
 
-    /// The table with another name or nullability of a visible column.
+    /// Changes name or nullability of a visible column.
     pub fn with_changed(&self, index: usize, name: &str, nullable: bool) -> Result<Schema> {
         if name == ROWID_COLUMN {
             return Err(invalid(format!("the column name {ROWID_COLUMN} is reserved")));
@@ -224,22 +225,22 @@ impl Schema {
         if self.hidden_key { Vec::new() } else { self.key.clone() }
     }
 
-    /// The shapes that rows of the table have had.
+    /// Schema versions of the table.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
-    /// The layout of rows that are written now.
+    /// Layout of rows that are written now.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layouts[self.history.current()]
     }
 
-    /// The layout of rows of a shape.
+    /// Layout of rows of a schema version.
     pub(crate) fn layout_of(&self, shape: usize) -> Option<&Layout> {
         self.layouts.get(shape)
     }
 
-    /// What rows have in a column that is younger than they are.
+    /// Value of rows in a column that is younger than they are.
     pub(crate) fn missing(&self, column: usize) -> &Value {
         self.history.missing(column)
     }
@@ -249,12 +250,12 @@ impl Schema {
         &self.columns
     }
 
-    /// The columns that a user declared: all but the hidden key.
+    /// Columns that a user declared: all but the hidden key.
     pub fn visible_columns(&self) -> &[Column] {
         &self.columns[..self.columns.len() - usize::from(self.hidden_key)]
     }
 
-    /// Columns whose texts have a length.
+    /// Columns whose strings have a maximum length.
     pub(crate) fn limited(&self) -> &[usize] {
         &self.limited
     }
@@ -269,17 +270,17 @@ impl Schema {
         self.key.iter().map(|&index| self.columns[index].name.as_str())
     }
 
-    /// True if the key is the hidden column `rowid_`.
+    /// Returns true if the key is the hidden column `rowid_`.
     pub fn hidden_key(&self) -> bool {
         self.hidden_key
     }
 
-    /// The index of a column.
+    /// Index of a column.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// How the index stores the key.
+    /// Width of the keys in the base table.
     pub fn key_width(&self) -> KeyWidth {
         self.key_width
     }
@@ -292,12 +293,12 @@ impl Schema {
         self.key_fixed_bytes
     }
 
-    /// True if all key columns are of fixed width (whatever `key_width`).
+    /// Returns true if all key columns are of fixed width (whatever `key_width`).
     pub(crate) fn key_is_fixed(&self) -> bool {
         self.key.iter().all(|&index| self.columns[index].data_type != DataType::Varchar)
     }
 
-    /// The schema as the catalog stores it, little-endian:
+    /// Encodes the schema for the catalog, little-endian:
     ///
     /// | bytes | what |
     /// | --- | --- |
@@ -335,7 +336,7 @@ impl Schema {
         bytes
     }
 
-    /// Reads what [`Schema::to_bytes`] wrote; anything else is `Corrupt`.
+    /// Decodes the bytes of [`Schema::to_bytes`]; others are `Corrupt`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Schema> {
         read_schema(bytes).ok_or_else(|| Error::corrupt("schema in the catalog", "malformed bytes"))?
     }
@@ -390,7 +391,7 @@ fn check_key(columns: &[Column], key: &[usize]) -> Result<()> {
 pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
-        // The same bytes as an INT's and a DOUBLE's: what reads those reads them too.
+        // The same bytes as an INT's and a DOUBLE's: their decoders read these too.
         DataType::SmallInt | DataType::Int | DataType::Date => Some(4),
         DataType::BigInt
         | DataType::Real

@@ -5,27 +5,29 @@
 //!   in memory   ─ handed out ─▶ 7   ready: 8 … 32
 //! ```
 //!
-//! Drawing is not transactional, as in PostgreSQL: what a transaction drew and did not use is a gap. Values are
-//! reserved in blocks of [`BLOCK_VALUES`] or CACHE, or as many as a statement draws together, by a commit of the
-//! sequence's row, and handed out from memory to all sessions. So a row on the disk is never behind what was handed
-//! out, and a crash costs at most a block.
+//! Sequence functions are not transactional, as in PostgreSQL: a value that a transaction takes and does not
+//! use is a gap. Values are reserved in blocks of [`BLOCK_VALUES`] or CACHE, or of a statement's total, by a
+//! commit of the sequence's row, and handed out from memory to all sessions. So a row on the disk is never
+//! behind the values handed out, and a crash costs at most a block.
 //!
-//! # Why no value comes twice
+//! # Uniqueness of values
 //!
-//! A reservation is committed before any of its values is handed out, and what survives a crash is a prefix of the
-//! commits: on `journal` because they lie in one log in order, on `dax` because each ends with a fence before the
-//! next begins. So wherever a value was committed in a row, its reservation survives with it, *whatever the
-//! durability of the reservation*: [`Durability::None`] is enough for what the database itself remembers.
+//! A reservation is committed before any of its values is handed out, and a crash leaves a prefix of the
+//! commits: on `journal` because they lie in one log in order, on `dax` because each ends with a fence before
+//! the next begins. So wherever a value was committed in a row, its reservation survives with it, *whatever
+//! the durability of the reservation*: [`Durability::None`] is enough for values stored in the database
+//! itself.
 //!
-//! It is not enough for who got a value and wrote it down elsewhere, without a commit that waits for the disk. So a
-//! reservation is as durable as the session that draws asks of its commits; and a session that asks for more than
-//! the one that reserved syncs first. At `sync` no value comes twice for anybody; at `none` a power failure may take
-//! back the draw of a value, together with all else that was committed since.
+//! It is not enough for a client that stores a value elsewhere, without a commit that waits for the disk. So
+//! a reservation has the durability that the session requests of its commits; and a session that requests
+//! more than the one that reserved syncs first. At `sync` no value is handed out twice to any client; at
+//! `none` a power failure may undo the advance of a sequence, together with all later commits.
 //!
 //! # Invariants
 //!
 //! - The row's position is at, or ahead of, the last value handed out, in the order of the sequence.
-//! - All changes of the row are made under the sequence's lock, which a drop takes too: nothing brings a row back.
+//! - All changes of the row are made under the sequence's lock, which a drop takes too: no change writes a
+//!   dropped row again.
 //!
 //! Cost: a commit of one small row per block; at `sync` it waits for the disk. Memory: a few words per sequence.
 
@@ -42,12 +44,12 @@ mod entry;
 
 pub(crate) use entry::{from_bytes, to_bytes};
 
-/// How many values are reserved together, unless CACHE is more.
+/// Number of values that are reserved together, unless CACHE is more.
 pub const BLOCK_VALUES: u64 = 32;
-/// The most values that CACHE makes a block of; more are taken for these.
+/// Maximum number of values that CACHE reserves together; larger values count as this.
 pub const CACHE_VALUES_MAX: u64 = 1 << 16;
 
-/// The type whose values a sequence has.
+/// Type of a sequence's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceType {
     /// 16 bits.
@@ -59,7 +61,7 @@ pub enum SequenceType {
 }
 
 impl SequenceType {
-    /// Its smallest and its greatest value.
+    /// Smallest and greatest value.
     pub fn bounds(self) -> (i64, i64) {
         match self {
             SequenceType::SmallInt => (i16::MIN.into(), i16::MAX.into()),
@@ -68,7 +70,7 @@ impl SequenceType {
         }
     }
 
-    /// Its name in SQL.
+    /// Name in SQL.
     pub fn name(self) -> &'static str {
         match self {
             SequenceType::SmallInt => "smallint",
@@ -78,7 +80,7 @@ impl SequenceType {
     }
 }
 
-/// Whether statements may give values to an identity column.
+/// Kind of an identity column: whether statements may set its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// GENERATED ALWAYS: they may not.
@@ -87,40 +89,40 @@ pub enum Identity {
     ByDefault,
 }
 
-/// The column that a sequence goes with. Tables and columns keep these numbers under other names.
+/// Column that owns a sequence. Tables and columns keep these numbers when they are renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceOwner {
-    /// The state of the table's rows.
+    /// State of the table's rows.
     pub table: StateId,
-    /// The column's identity, a number that no other column of the table has had.
+    /// Identity of the column, a number that no other column of the table has had.
     pub column: u16,
-    /// Set if the sequence is what makes the column an identity column.
+    /// Kind of identity, if the sequence makes the column an identity column.
     pub identity: Option<Identity>,
 }
 
-/// What CREATE SEQUENCE says.
+/// Definition of a sequence, as in CREATE SEQUENCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceDefinition {
-    /// The type that bounds the bounds.
+    /// Type that limits the bounds.
     pub data_type: SequenceType,
-    /// What is added for the next value; not 0.
+    /// Difference of successive values; not 0.
     pub increment: i64,
-    /// The smallest value.
+    /// Smallest value.
     pub min_value: i64,
-    /// The greatest value.
+    /// Greatest value.
     pub max_value: i64,
-    /// The first value.
+    /// First value.
     pub start: i64,
-    /// How many values are reserved together, if they are more than [`BLOCK_VALUES`].
+    /// Number of values reserved together, if it is more than [`BLOCK_VALUES`].
     pub cache: i64,
-    /// Begin again at the other end instead of failing.
+    /// True to begin again at the other end instead of failing.
     pub cycle: bool,
-    /// The column that it goes with.
+    /// Column that owns the sequence.
     pub owner: Option<SequenceOwner>,
 }
 
 impl SequenceDefinition {
-    /// 1, 2, 3 and so on.
+    /// Ascending sequence: 1, 2, 3 and so on.
     pub fn ascending(data_type: SequenceType) -> SequenceDefinition {
         let (_, max_value) = data_type.bounds();
         SequenceDefinition {
@@ -135,7 +137,7 @@ impl SequenceDefinition {
         }
     }
 
-    /// Checks the rules; messages as PostgreSQL's.
+    /// Validates the definition; messages as PostgreSQL's.
     pub fn check(&self) -> Result<()> {
         let SequenceDefinition { increment, min_value: min, max_value: max, start, cache, .. } = *self;
         let (least, greatest) = self.data_type.bounds();
@@ -165,7 +167,7 @@ impl SequenceDefinition {
         Ok(())
     }
 
-    /// The value after a position; `None` at the end of a sequence that does not cycle.
+    /// Value after a position; `None` at the end of a sequence that does not cycle.
     fn after(&self, position: Position) -> Option<i64> {
         if !position.called {
             return Some(position.last);
@@ -179,53 +181,53 @@ impl SequenceDefinition {
         }
     }
 
-    /// How many values are reserved together.
+    /// Number of values that are reserved together.
     fn block(&self) -> u64 {
         u64::try_from(self.cache).unwrap_or(1).clamp(BLOCK_VALUES, CACHE_VALUES_MAX)
     }
 }
 
-/// Where a sequence stands.
+/// Position of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// The value that was handed out last, or will be first.
+    /// Value that was handed out last, or will be first.
     pub last: i64,
-    /// Whether it was handed out.
+    /// True if it was handed out.
     pub called: bool,
 }
 
-/// A sequence of the catalog.
+/// Sequence of the catalog.
 #[derive(Debug)]
 pub struct Sequence {
     name: String,
-    /// No other sequence of this run has had it.
+    /// Number that no other sequence of this run has had.
     id: u64,
     inner: Mutex<Inner>,
 }
 
-/// What the lock of a sequence guards.
+/// State of a sequence under its lock.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) definition: SequenceDefinition,
-    /// What was handed out last.
+    /// Position of the last value handed out.
     position: Position,
-    /// How many values after it can be handed out without another commit.
+    /// Number of values after it that can be handed out without another commit.
     ready: u64,
-    /// The durability of the commit that reserved them.
+    /// Durability of the commit that reserved them.
     reserved: Durability,
     pub(crate) dropped: bool,
 }
 
-/// What a sequence shows of itself.
+/// Status of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequenceStatus {
-    /// Where it stands.
+    /// Position now.
     pub position: Position,
-    /// How many values are reserved behind that.
+    /// Number of values reserved behind that.
     pub ready: u64,
 }
 
-/// Whether what was committed at one durability is known to be as durable as another wants it.
+/// Returns true if a commit of durability `had` is known to be as durable as `wanted`.
 fn suffices(had: Durability, wanted: Durability) -> bool {
     match (had, wanted) {
         (Durability::Sync, _) | (_, Durability::None) => true,
@@ -234,7 +236,7 @@ fn suffices(had: Durability, wanted: Durability) -> bool {
     }
 }
 
-/// What drawing and changing a sequence needs of the catalog.
+/// Access to the catalog's rows of sequences.
 pub(crate) trait Rows {
     /// Commits the row of a sequence.
     fn write(
@@ -249,7 +251,7 @@ pub(crate) trait Rows {
 }
 
 impl Sequence {
-    /// A sequence whose row has this position.
+    /// Sequence whose row has this position.
     pub(crate) fn new(name: String, definition: SequenceDefinition, position: Position) -> Arc<Sequence> {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let inner = Inner { definition, position, ready: 0, reserved: Durability::Sync, dropped: false };
@@ -257,27 +259,27 @@ impl Sequence {
         Arc::new(Sequence { name, id, inner: Mutex::new(inner) })
     }
 
-    /// A sequence that has handed out nothing.
+    /// Sequence that has handed out nothing.
     pub(crate) fn fresh(name: String, definition: SequenceDefinition) -> Arc<Sequence> {
         Sequence::new(name, definition, Position { last: definition.start, called: false })
     }
 
-    /// Its name.
+    /// Name of the sequence.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A number that no other sequence of this run has had, not even one of the same name.
+    /// Number that no other sequence of this run has had, not even one of the same name.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// What it was declared with.
+    /// Definition of the sequence.
     pub fn definition(&self) -> SequenceDefinition {
         self.inner.lock().definition
     }
 
-    /// Where it stands now.
+    /// Status now.
     pub fn status(&self) -> SequenceStatus {
         let inner = self.inner.lock();
         SequenceStatus { position: inner.position, ready: inner.ready }
@@ -295,7 +297,7 @@ impl Sequence {
         }
     }
 
-    /// The next values, in their order.
+    /// Hands out the next values, in their order.
     pub(crate) fn draw(&self, rows: &impl Rows, count: u64, durability: Durability) -> Result<Vec<i64>> {
         let mut inner = self.lock_sound()?;
         if inner.ready < count {
@@ -314,7 +316,7 @@ impl Sequence {
         Ok(values)
     }
 
-    /// Makes it go on from a position; with another definition if there is one.
+    /// Sets the position; with another definition if there is one.
     pub(crate) fn change(
         &self,
         rows: &impl Rows,
@@ -329,7 +331,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Writes what was handed out in the place of what was reserved, so that the next run leaves no gap.
+    /// Writes the position of the last value handed out, releasing reserved ones, so that the next run leaves
+    /// no gap.
     pub(crate) fn give_back(&self, rows: &impl Rows) -> Result<()> {
         let mut inner = self.inner.lock();
         if inner.ready > 0 && !inner.dropped {
@@ -341,7 +344,7 @@ impl Sequence {
 }
 
 impl Inner {
-    /// Reserves so many values, or a block if that is more.
+    /// Reserves `count` values, or a block if that is more.
     fn reserve(&mut self, rows: &impl Rows, name: &str, count: u64, durability: Durability) -> Result<()> {
         let wanted = count.max(self.definition.block());
         let (mut end, mut found) = (self.position, 0);

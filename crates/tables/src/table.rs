@@ -1,17 +1,18 @@
-//! A table: a schema over a transactional state.
+//! Tables: a schema over a transactional state.
 //!
-//! - A `Table` is one definition of its table. When the catalog redefines the table, a new object takes its place, and the
-//!   old one ends ([`crate::validity`]): transactions that began before may go on reading through it; writes through it are
-//!   passed on if only indexes have changed, else they fail with [`Error::TableChanged`].
+//! - A `Table` is one definition of its table. When the catalog redefines the table, a new object replaces
+//!   it, and the old one ends ([`crate::validity`]): transactions that began before may go on reading through
+//!   it; writes through it are forwarded if only indexes have changed, else they fail with
+//!   [`Error::TableChanged`].
 //! - Secondary indexes change with the rows, in the same transaction ([`crate::upkeep`]).
-//! - All reads and writes go through the transaction given; the table itself holds no data but its next
+//! - All reads and writes go through the transaction passed in; the table itself holds no data but its next
 //!   row number. It is `Sync`; there is one current `Table` object per table in a catalog.
 //! - Every written row was checked against the schema: types, NOT NULL, decimal range, sizes.
-//! - Row numbers (`rowid_`) are drawn from one counter, so no two transactions of a run get the same one; they
-//!   grow, and after a restart go on behind the greatest key in the index, committed or not. A number drawn by
-//!   a transaction that aborts is not given again in the same run.
-//! - A crash leaves what the transactions leave: committed rows. The counter is not stored.
-//! - Memory: O(batch) per call, nothing kept.
+//! - Row numbers (`rowid_`) are taken from one counter, so no two transactions of a run get the same one;
+//!   they increase, and after a restart continue behind the greatest key in the index, committed or not. A
+//!   number of a transaction that aborts is not used again in the same run.
+//! - A crash leaves the committed rows. The counter is not stored.
+//! - Memory: O(batch) per call.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,10 +33,10 @@ use crate::schema::Schema;
 use crate::validity::{Lineage, Validity};
 use crate::value::{Row, Value};
 
-/// How many rows are encoded before a statement looks whether it is stopped.
+/// Number of rows that are encoded between two checks for cancellation.
 const ROWS_PER_CHECK: usize = 256;
 
-/// A table of a [`crate::Catalog`].
+/// Table of a [`crate::Catalog`].
 #[derive(Debug)]
 pub struct Table {
     name: String,
@@ -46,21 +47,21 @@ pub struct Table {
     indexes: Vec<Arc<Index>>,
     validity: Validity,
     lineage: Arc<Lineage>,
-    /// For cursors, which keep their table alive.
+    /// Reference to itself, for cursors, which keep their table alive.
     this: std::sync::Weak<Table>,
 }
 
-/// A change in a transaction's write set; see [`Table::changes`].
+/// Change in a transaction's write set; see [`Table::changes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key's values, in key order.
+    /// Values of the key, in key order.
     pub key: Row,
-    /// The new row, `None` if it was deleted.
+    /// New row, `None` if it was deleted.
     pub row: Option<Row>,
 }
 
 impl Table {
-    /// The current definition of a table that was opened or made.
+    /// Current definition of a table that was opened or created.
     pub(crate) fn new(
         name: String,
         definition: TableDefinition,
@@ -73,7 +74,7 @@ impl Table {
         table
     }
 
-    /// The same table with another name, definition or other indexes. It is not current yet.
+    /// Same table with another name, definition or other indexes. It is not current yet.
     pub(crate) fn redefined(
         &self,
         name: &str,
@@ -108,32 +109,32 @@ impl Table {
         })
     }
 
-    /// The table's name.
+    /// Name of the table.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its schema.
+    /// Schema of the table.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Its schema, defaults, checks and indexes.
+    /// Schema, defaults, checks and indexes.
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
     }
 
-    /// Its secondary indexes, as the definition lists them.
+    /// Secondary indexes, in the order of the definition.
     pub fn indexes(&self) -> &[Arc<Index>] {
         &self.indexes
     }
 
-    /// The secondary index of this name.
+    /// Secondary index of this name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.name() == name)
     }
 
-    /// True if the table has neither defaults nor checks: rows can be written as they are.
+    /// Returns true if the table has neither defaults nor checks: rows can be written as they are.
     pub fn is_plain(&self) -> bool {
         self.definition.checks.is_empty() && self.definition.defaults.iter().all(Option::is_none)
     }
@@ -146,22 +147,22 @@ impl Table {
         &self.lineage
     }
 
-    /// The state that holds its rows.
+    /// State of its rows.
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// The group that the state is in.
+    /// Group of the state.
     pub fn group(&self) -> GroupId {
         self.group
     }
 
-    /// The row with this key.
+    /// Row with this key.
     pub fn get(&self, tx: &Transaction, key: &[Value]) -> Result<Option<Row>> {
         self.get_with(tx, key, |view| view.to_row())
     }
 
-    /// What `f` makes of the row with this key, without materialising it.
+    /// Result of `f` for the row with this key, without materialising it.
     pub fn get_with<R>(
         &self,
         tx: &Transaction,
@@ -174,14 +175,14 @@ impl Table {
             .transpose()
     }
 
-    /// The rows with these keys, in their order. Looked up together, with their cache misses overlapped.
+    /// Rows with these keys, in their order. Looked up in one batch, with their cache misses overlapped.
     pub fn get_many(&self, tx: &Transaction, keys: &[Row]) -> Result<Vec<Option<Row>>> {
         let mut rows = vec![None; keys.len()];
         self.get_many_with(tx, keys, |at, view| rows[at] = Some(view.to_row()))?;
         Ok(rows)
     }
 
-    /// Calls `f` with the place of each key that has a row, and the row.
+    /// Calls `f` with the index of each key that has a row, and the row.
     pub fn get_many_with<K: AsRef<[Value]>>(
         &self,
         tx: &Transaction,
@@ -199,7 +200,7 @@ impl Table {
         })
     }
 
-    /// Calls `f` with the place of each encoded key and its row, if it has one.
+    /// Calls `f` with the index of each encoded key and its row, if it has one.
     pub(crate) fn read_encoded<K: AsRef<[u8]>>(
         &self,
         tx: &Transaction,
@@ -222,29 +223,29 @@ impl Table {
         self.validity.check_reader(&self.name, tx)
     }
 
-    /// Where its rows, its indexes and its history lie.
+    /// Tier of its rows, its indexes and its version history.
     pub fn tier(&self) -> Tier {
         self.state.tier()
     }
 
-    /// Whether it is empty when the database is opened again.
+    /// Returns true if it is empty when the database is opened again.
     pub fn is_volatile(&self) -> bool {
         self.state.is_volatile()
     }
 
-    /// What can be asked of its past; None: it keeps no history.
+    /// Bounds of its version history; none if it has none.
     pub fn past(&self) -> Option<HistoryBounds> {
         self.state.past()
     }
 
-    /// A cursor over a range of rows, in key order.
+    /// Cursor over a range of rows, in key order.
     pub fn scan(&self, range: ScanRange) -> Cursor {
         let this = self.this.upgrade().expect("a table lives in an Arc");
         Cursor::new(this, range)
     }
 
-    /// A cursor over the rows that an index finds within bounds on its leading columns, in the order of the index.
-    /// [`Error::TableChanged`] if the transaction is older than the index.
+    /// Cursor over the rows that an index finds within bounds on its leading columns, in the order of the
+    /// index. [`Error::TableChanged`] if the transaction is older than the index.
     pub fn index_scan(
         &self,
         tx: &Transaction,
@@ -259,7 +260,7 @@ impl Table {
         Ok(IndexCursor::new(this, Arc::clone(index), ranges))
     }
 
-    /// The last write of `tx` to each key of this table that it wrote, in key order.
+    /// Last write of `tx` to each key of this table that it wrote, in key order.
     pub fn changes(&self, tx: &Transaction) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         for (key, value) in tx.changes(self.state.id()) {
@@ -272,12 +273,12 @@ impl Table {
         Ok(changes)
     }
 
-    /// The encoded key of key values.
+    /// Encodes the values of a key.
     pub fn encode_key(&self, key: &[Value]) -> Result<KeyBytes> {
         key::encode_key(&self.name, &self.schema, key.iter())
     }
 
-    /// Checks and encodes rows: their keys, their values, and the entries of each in the indexes.
+    /// Validates and encodes rows: their keys, their values, and the entries of each in the indexes.
     pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<Encoded> {
         let mut encoded = Encoded::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
@@ -296,7 +297,7 @@ impl Table {
         Ok(encoded)
     }
 
-    /// The entries of a row, one per index.
+    /// Entries of a row, one per index.
     pub(crate) fn entries(&self, key: &[u8], value: impl Fn(usize) -> Value) -> Result<Vec<Entry>> {
         self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
     }
@@ -308,7 +309,7 @@ impl Table {
         Ok(())
     }
 
-    /// A row as it is stored: texts as their columns have them, and with its row number.
+    /// Row as it is stored: with fitted strings, and with its row number.
     pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
         let mut row = self.numbered(row)?;
         for &index in self.schema.limited() {
@@ -367,11 +368,11 @@ impl Table {
     }
 }
 
-/// Checked and encoded rows.
+/// Validated and encoded rows.
 pub(crate) struct Encoded {
     pub(crate) keys: Vec<KeyBytes>,
     pub(crate) values: Vec<Vec<u8>>,
-    /// Of each row one per index; empty for a table without indexes.
+    /// Entries of each row, one per index; empty for a table without indexes.
     pub(crate) entries: Vec<Vec<Entry>>,
 }
 

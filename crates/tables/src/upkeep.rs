@@ -1,8 +1,8 @@
-//! Keeping secondary indexes up: which entries go and which come when rows change.
+//! Index maintenance: entries of secondary indexes that are removed and added when rows change.
 //!
-//! All entries of a call that go are deleted before the first comes, so that unique values may be swapped. An entry that
-//! goes and comes again is not touched. What goes is always written as a deletion, there or not: that is how a writer
-//! meets the builder of an index ([`crate::build`]).
+//! All removed entries of a call are deleted before the first is added, so that unique values may be swapped.
+//! An entry that is both removed and added is not touched. A removal is always written as a deletion, whether
+//! the entry exists or not: so a writer conflicts with the builder of an index ([`crate::build`]).
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::index::{Entry, Index};
 use crate::row_view::RowView;
 use crate::table::Table;
 
-/// How much of what is wrong with an index is told.
+/// Maximum number of inconsistencies of an index that are reported.
 const WRONG_MAX: usize = 10;
 
 impl Table {
-    /// The entries of the rows with these keys; `None` where there is no row.
+    /// Entries of the rows with these keys; `None` where there is no row.
     pub(crate) fn old_entries(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<Vec<Option<Vec<Entry>>>> {
         let mut old = vec![None; keys.len()];
         if self.indexes().is_empty() {
@@ -37,7 +37,7 @@ impl Table {
         failed.map_or(Ok(old), Err)
     }
 
-    /// Replaces the entries of rows that go by those of rows that come: of each row one per index.
+    /// Replaces the entries of removed rows by those of added ones: of each row one per index.
     pub(crate) fn reindex(&self, tx: &Transaction, gone: &[Vec<Entry>], come: &[Vec<Entry>]) -> Result<()> {
         for (at, index) in self.indexes().iter().enumerate() {
             let state = index.state(self.name())?;
@@ -63,7 +63,7 @@ impl Table {
         Ok(())
     }
 
-    /// No two rows, of these and of those that are there, may have the same unique values.
+    /// Returns an error if two rows, of these and of existing ones, have the same unique values.
     fn check_exclusive(&self, tx: &Transaction, index: &Index, coming: &[&Entry]) -> Result<()> {
         let mut keys: Vec<&KeyBytes> =
             coming.iter().filter(|entry| entry.exclusive).map(|entry| &entry.key).collect();
@@ -80,7 +80,8 @@ impl Table {
         taken.map_or(Ok(()), |at| Err(self.not_unique(index, keys[at])))
     }
 
-    /// What is wrong between the table and an index, as the transaction sees them: at most [`WRONG_MAX`] rows and entries.
+    /// Inconsistencies between the table and an index, as the transaction sees them: at most [`WRONG_MAX`]
+    /// rows and entries.
     pub(crate) fn check_index(&self, tx: &Transaction, index: &Index) -> Result<Vec<String>> {
         let (name, state) = (index.name(), index.state(self.name())?);
         let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! How long a definition of a table holds.
+//! Validity of the definitions of a table.
 //!
 //! ```text
 //!   CREATE TABLE       CREATE INDEX        ADD COLUMN
@@ -7,10 +7,10 @@
 //!                                          ├─── Table 3 ──▶      timestamps of snapshots
 //! ```
 //!
-//! - A transaction writes through the definition that holds at its snapshot and no other: the transactions floor cuts
-//!   off those that began before a change ([`StateContext::cut_off_writers`]), and this module those that come after it with
-//!   an old object.
-//! - Reading through an old definition goes on as long as rows keep their shape.
+//! - A transaction writes through the definition that is valid at its snapshot and no other: the transactions
+//!   crate refuses those that began before a change ([`StateContext::cut_off_writers`]), and this module
+//!   those that come after it with an old object.
+//! - Reading through an old definition goes on as long as rows keep their schema version.
 //!
 //! All of it is volatile: after a restart there is one definition, the catalog's.
 //!
@@ -25,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{Error, Result};
 use crate::table::Table;
 
-/// Which snapshots may use a definition.
+/// Snapshots that may use a definition.
 #[derive(Debug)]
 pub(crate) struct Validity {
     since: AtomicU64,
@@ -44,12 +44,12 @@ impl Default for Validity {
 }
 
 impl Validity {
-    /// The definition holds from this timestamp on.
+    /// Begins the validity of the definition at this timestamp.
     pub(crate) fn begin(&self, at: Timestamp) {
         self.since.store(at, Ordering::Release);
     }
 
-    /// It ends; `for_readers` if rows of another shape will come.
+    /// Ends it; `for_readers` if rows of another schema version will be written.
     pub(crate) fn end(&self, at: Timestamp, for_readers: bool) {
         if for_readers {
             self.read_until.store(at, Ordering::Release);
@@ -64,7 +64,7 @@ impl Validity {
         Err(Error::TableChanged { table: table.to_owned() })
     }
 
-    /// True if the transaction writes through this definition, false if through a later one.
+    /// Returns true if the transaction writes through this definition, false if through a later one.
     fn admits_writer(&self, table: &str, tx: &Transaction) -> Result<bool> {
         // It would get a conflict when it commits: better now.
         if !tx.sees(self.since.load(Ordering::Acquire)) {
@@ -74,11 +74,11 @@ impl Validity {
     }
 }
 
-/// What all definitions of one table share.
+/// State that all definitions of one table share.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
     current: RwLock<Weak<Table>>,
-    /// The next row number, once one was needed.
+    /// Next row number, once one was needed.
     pub(crate) next_rowid: Mutex<Option<i64>>,
 }
 
@@ -89,14 +89,14 @@ impl Lineage {
 }
 
 impl Table {
-    /// The definition through which the transaction has to write: `None` if it is this one.
+    /// Definition through which the transaction has to write: `None` if it is this one.
     pub(crate) fn writer(&self, tx: &Transaction) -> Result<Option<Arc<Table>>> {
         if self.validity().admits_writer(self.name(), tx)? {
             return Ok(None);
         }
         let changed = || Error::TableChanged { table: self.name().to_owned() };
         let current = self.lineage().current.read().upgrade().ok_or_else(changed)?;
-        // Rows mean the same if neither their columns nor what they have to meet has changed.
+        // Rows mean the same if neither their columns nor their constraints have changed.
         let (old, new) = (self.definition(), current.definition());
         let same = old.schema == new.schema && old.defaults == new.defaults && old.checks == new.checks;
         match same && current.validity().admits_writer(self.name(), tx)? {

@@ -5,9 +5,9 @@
 //!   values of different types compare by type (in the order of the enum), never by magnitude.
 //! - This is the order of encoded keys ([`crate::encoding`]), so `a < b` holds for key values exactly
 //!   if it holds for their bytes.
-//! - A decimal does not know its scale, nor a timestamp whether it has a zone; print them through [`Value::display`] with
-//!   their type.
-//! - A `Value` owns at most one heap block, the text of a VARCHAR.
+//! - A decimal does not contain its scale, nor a timestamp whether it has a zone; print them through
+//!   [`Value::display`] with their type.
+//! - A `Value` owns at most one heap block, the string of a VARCHAR.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::hash::{Hash, Hasher};
 use crate::error::{Error, Result};
 use crate::{calendar, decimal};
 
-/// The type of a column.
+/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataType {
     /// True or false.
@@ -27,7 +27,7 @@ pub enum DataType {
     Int,
     /// 64-bit signed integer.
     BigInt,
-    /// IEEE single. Its values are those doubles that a single has.
+    /// IEEE single. Its values are those doubles that a single can represent.
     Real,
     /// IEEE double.
     Double,
@@ -42,9 +42,9 @@ pub enum DataType {
     Date,
     /// Date and time in microseconds, without a zone.
     Timestamp,
-    /// Moment: microseconds since 1970-01-01T00:00:00Z.
+    /// Instant: microseconds since 1970-01-01T00:00:00Z.
     TimestampTz,
-    /// UTF-8 text.
+    /// UTF-8 string.
     Varchar,
 }
 
@@ -66,10 +66,10 @@ impl fmt::Display for DataType {
     }
 }
 
-/// One value of a row.
+/// Value of a column of a row.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// No value.
+    /// NULL.
     Null,
     /// BOOLEAN.
     Boolean(bool),
@@ -83,27 +83,27 @@ pub enum Value {
     Decimal(i128),
     /// DATE, days since 1970-01-01.
     Date(i32),
-    /// TIMESTAMP and TIMESTAMPTZ: microseconds since 1970-01-01 00:00, on the wall or in UTC.
+    /// TIMESTAMP and TIMESTAMPTZ: microseconds since 1970-01-01 00:00, in local time or in UTC.
     Timestamp(i64),
     /// VARCHAR.
     Varchar(Box<str>),
 }
 
-/// The values of one row, in column order.
+/// Values of one row, in column order.
 pub type Row = Vec<Value>;
 
 impl Value {
-    /// A VARCHAR value.
+    /// VARCHAR value.
     pub fn varchar(text: impl Into<Box<str>>) -> Value {
         Value::Varchar(text.into())
     }
 
-    /// True for NULL.
+    /// Returns true for NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// True if the value is of the type, whatever the range and precision. NULL is of every type.
+    /// Returns true if the value is of the type, whatever the range and precision. NULL is of every type.
     pub fn is_of(&self, data_type: DataType) -> bool {
         matches!(
             (self, data_type),
@@ -119,7 +119,7 @@ impl Value {
         )
     }
 
-    /// The name of the value's type, for messages.
+    /// Name of the value's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Null => "NULL",
@@ -134,10 +134,11 @@ impl Value {
         }
     }
 
-    /// Parses text as a value of `data_type`; `column` names the place in the error.
+    /// Parses a string as a value of `data_type`; `column` is for the error.
     ///
-    /// Blanks around numbers, dates and booleans are ignored, in VARCHAR they are kept. There is no text
-    /// for NULL. Decimals round as [`crate::decimal`] says. A TIMESTAMPTZ without a zone is in UTC.
+    /// Blanks around numbers, dates and booleans are ignored, in VARCHAR they are significant. No string
+    /// parses as NULL. Decimals round as [`crate::decimal`] describes. A TIMESTAMPTZ without a zone is in
+    /// UTC.
     pub fn parse(column: &str, text: &str, data_type: DataType) -> Result<Value> {
         let trimmed = text.trim();
         let parsed = match data_type {
@@ -162,7 +163,7 @@ impl Value {
         })
     }
 
-    /// The value as text of its type: decimals with their point, moments in UTC. NULL prints as `NULL`.
+    /// Formats the value in its type: decimals with their point, TIMESTAMPTZ in UTC. NULL prints as `NULL`.
     pub fn display(&self, data_type: DataType) -> impl fmt::Display + '_ {
         let scale = match data_type {
             DataType::Decimal { scale, .. } => scale,
@@ -192,14 +193,14 @@ impl Value {
     }
 }
 
-/// The REAL that is nearest to a double; `None` if it is too large, or too small to be told from 0.
+/// REAL nearest to a double; `None` if it is too large, or too small to be distinguished from 0.
 pub fn single(value: f64) -> Option<f64> {
     let single = value as f32;
     let lost = (single.is_infinite() && value.is_finite()) || (single == 0.0 && value != 0.0);
     (!lost).then_some(f64::from(single))
 }
 
-/// -0.0 becomes 0.0 and every NaN the one positive quiet NaN.
+/// Maps -0.0 to 0.0 and every NaN to the one positive quiet NaN.
 pub fn normalize_double(value: f64) -> f64 {
     if value == 0.0 {
         0.0
@@ -246,7 +247,7 @@ impl fmt::Display for Displayed<'_> {
     }
 }
 
-/// Text as [`Value::display`] gives it, except that a decimal prints unscaled.
+/// As [`Value::display`], except that a decimal prints unscaled.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Displayed { value: self, scale: 0, zoned: false, single: false }.fmt(f)

@@ -1,48 +1,49 @@
-//! Views: queries with a name.
+//! Views: named queries.
 //!
-//! This floor keeps a view's query as SQL text and hands it out; whoever knows SQL plans it when the view is used. What
-//! this floor knows besides is what the query reads, so that nothing is taken away from under it.
+//! This crate stores a view's query as a string; the query crate plans it when the view is used. The
+//! relations that the query reads are stored as well, so that none of them is dropped while the view needs
+//! it.
 //!
-//! Which columns a relation had when the view was made is kept too: `SELECT *` means those, whatever the relation
-//! gains later.
+//! The columns of these relations at the creation of the view are stored too: `SELECT *` means those,
+//! whatever the relation gains later.
 
 use crate::definition::{DEFINITION_BYTES_MAX, Reader, put_text};
 use crate::error::{Error, Result};
 use crate::schema::invalid;
 
-/// A view of the catalog.
+/// View of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     name: String,
     definition: ViewDefinition,
 }
 
-/// What a view shows.
+/// Definition of a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewDefinition {
-    /// The query, as SQL.
+    /// Query, as SQL.
     pub query: String,
-    /// The names of its columns, all different.
+    /// Names of its columns, all different.
     pub columns: Vec<String>,
-    /// The tables, views and sequences that it reads itself. Those under views are theirs.
+    /// Tables, views and sequences that it reads directly, not through other views.
     pub reads: Vec<ViewRead>,
 }
 
-/// A relation that a view reads.
+/// Relation that a view reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewRead {
-    /// Its name.
+    /// Name of the relation.
     pub relation: String,
-    /// The columns that it had when the view was made.
+    /// Columns of the relation when the view was created.
     pub columns: Vec<ReadColumn>,
 }
 
-/// A column of a relation that a view reads.
+/// Column of a relation that a view reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadColumn {
-    /// Its name.
+    /// Name of the column.
     pub name: String,
-    /// Whether the query names it; if not, it can be dropped.
+    /// True if the query uses it; if not, it can be dropped.
     pub used: bool,
 }
 
@@ -51,24 +52,24 @@ impl View {
         View { name, definition }
     }
 
-    /// Its name.
+    /// Name of the view.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it shows.
+    /// Definition of the view.
     pub fn definition(&self) -> &ViewDefinition {
         &self.definition
     }
 }
 
 impl ViewDefinition {
-    /// What it needs of a relation; `None` if it does not read it.
+    /// Read of a relation; `None` if the view does not read it.
     pub(crate) fn read_of(&self, relation: &str) -> Option<&ViewRead> {
         self.reads.iter().find(|read| read.relation == relation)
     }
 
-    /// As the catalog stores it, little-endian; a text is its length (4) and its UTF-8:
+    /// Encodes the definition for the catalog, little-endian; a string is its length (4) and its UTF-8:
     ///
     /// | bytes | what |
     /// | --- | --- |
@@ -104,7 +105,7 @@ impl ViewDefinition {
         Ok(bytes)
     }
 
-    /// Reads what [`ViewDefinition::to_bytes`] wrote; `None` if it did not.
+    /// Decodes the bytes of [`ViewDefinition::to_bytes`]; `None` if they are malformed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ViewDefinition> {
         let mut reader = Reader(bytes);
         let query = reader.text()?;

@@ -1,8 +1,8 @@
-//! Writing rows: every call checks and encodes all of its rows before it writes the first.
+//! Writing rows: every call validates and encodes all of its rows before it writes the first.
 //!
 //! - An error leaves the transaction's writes as they were before the call.
-//! - Keys and unique values only have to be distinct in the end: rows of one call may swap them.
-//! - Whoever writes through a definition that has ended is passed on or refused, see [`crate::validity`].
+//! - Keys and unique values only have to be distinct at the end: rows of one call may swap them.
+//! - Writes through a definition that has ended are forwarded or refused, see [`crate::validity`].
 //! - Cost: one batched look-up of the keys; with secondary indexes the old rows are read, and unique values looked up.
 
 use entresol_structures::KeyBytes;
@@ -14,7 +14,7 @@ use crate::table::{Encoded, Table};
 use crate::value::{Row, Value};
 
 impl Table {
-    /// Adds a row; [`Error::DuplicateKey`] if its key is there.
+    /// Inserts a row; [`Error::DuplicateKey`] if its key exists.
     ///
     /// Rows of tables with a hidden key have the visible columns only, or a row number (or NULL) after them.
     pub fn insert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
@@ -33,7 +33,7 @@ impl Table {
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 
-    /// Adds rows; on an error none of them is written. The keys are checked together.
+    /// Inserts rows; on an error none of them is written. The keys are checked in one batch.
     pub fn insert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
         if let Some(current) = self.writer(tx)? {
             return current.insert_many(tx, rows);
@@ -46,7 +46,7 @@ impl Table {
         })
     }
 
-    /// Adds a row or replaces the one with its key.
+    /// Inserts a row or replaces the one with its key.
     pub fn upsert(&self, tx: &Transaction, row: &[Value]) -> Result<()> {
         if let Some(current) = self.writer(tx)? {
             return current.upsert(tx, row);
@@ -60,7 +60,7 @@ impl Table {
         Ok(tx.write(self.state(), &key, Some(&value))?)
     }
 
-    /// Upserts rows in order; if one breaks the schema none is written.
+    /// Upserts rows in order; if one violates the schema none is written.
     pub fn upsert_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
         if let Some(current) = self.writer(tx)? {
             return current.upsert_many(tx, rows);
@@ -83,8 +83,8 @@ impl Table {
         self.update_many(tx, &[old_key], &[row])
     }
 
-    /// Replaces the rows with these keys, each by the row at its place. Rows that get other keys may take those that other
-    /// rows of the call leave.
+    /// Replaces the rows with these keys, each by the row at the same index. Rows with new keys may take
+    /// those that other rows of the call release.
     pub fn update_many<K: AsRef<[Value]>, R: AsRef<[Value]>>(
         &self,
         tx: &Transaction,
@@ -121,7 +121,7 @@ impl Table {
         Ok(self.delete_many(tx, &[key])? > 0)
     }
 
-    /// Deletes the rows with these keys, those that are there; returns how many. They are looked up together.
+    /// Deletes the rows with these keys that exist; returns their number. They are looked up in one batch.
     pub fn delete_many<K: AsRef<[Value]>>(&self, tx: &Transaction, keys: &[K]) -> Result<usize> {
         if let Some(current) = self.writer(tx)? {
             return current.delete_many(tx, keys);
@@ -148,7 +148,7 @@ impl Table {
         keys.iter().map(|key| self.encode_key(key.as_ref())).collect()
     }
 
-    /// New keys must differ, and no row may have one of them.
+    /// Returns an error if new keys are equal, or a row has one of them.
     fn check_new_keys(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<()> {
         let mut sorted: Vec<&KeyBytes> = keys.iter().collect();
         sorted.sort_unstable();
@@ -164,7 +164,7 @@ impl Table {
         duplicate.map_or(Ok(()), |at| Err(self.duplicate(&keys[at])))
     }
 
-    /// Does all of it or nothing, if some of it may fail after the first write.
+    /// Runs `work` atomically, if it may fail after the first write.
     fn whole(&self, tx: &Transaction, may_fail: bool, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if !may_fail {
             return work();
@@ -173,13 +173,13 @@ impl Table {
         work().inspect_err(|_| tx.rollback_to(mark))
     }
 
-    /// The key of a row, in key order.
+    /// Key of a row, in key order.
     pub fn key_of(&self, row: &[Value]) -> Row {
         self.schema().key().iter().map(|&column| row[column].clone()).collect()
     }
 }
 
-/// Of rows with one key the last counts.
+/// Retains the last of the rows with the same key.
 fn last_of_each_key(rows: Encoded) -> Encoded {
     let mut order: Vec<usize> = (0..rows.keys.len()).collect();
     order.sort_by(|&a, &b| rows.keys[a].cmp(&rows.keys[b]));

@@ -74,7 +74,7 @@ fn states_without_a_table_are_dropped_at_open() {
     let directory = tempfile::TempDir::new().unwrap();
     let (pool, catalog) = open(directory.path());
     catalog.create_table("t", schema("a"), TableOptions::default()).unwrap();
-    // What a crash between the two steps of creating a table leaves.
+    // Left by a crash between the two steps of creating a table.
     catalog.context().create_state(catalog.default_group(), KeyWidth::Eight).unwrap();
     assert_eq!(catalog.context().states().len(), 3);
     pool.sync().unwrap();

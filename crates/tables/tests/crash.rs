@@ -1,5 +1,5 @@
 //! The catalog under power failures: before every fence of a history, every state that may be left opens to a
-//! catalog and rows of one moment, and can be worked with.
+//! catalog and rows of one snapshot, and can be worked with.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -26,7 +26,8 @@ fn add(catalog: &Catalog, tables: &[&Arc<Table>], id: i32) {
     tx.commit(Durability::Sync).unwrap();
 }
 
-/// `a` comes first and stays; `b`, which keeps its history, comes, is written together with `a`, and goes again.
+/// `a` is created first and stays; `b`, with a version history, is created, written together with `a`, and
+/// dropped.
 fn history(pool: &Arc<Pool>) {
     let catalog = open(pool).unwrap();
     let create = |name: &str| catalog.create_table(name, schema(), TableOptions::default()).unwrap();

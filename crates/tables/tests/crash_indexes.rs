@@ -1,5 +1,5 @@
-//! Indexes and changed tables under power failures: whatever is left, every index agrees with its table, no state is left
-//! over, and rows are those of one moment.
+//! Indexes and changed tables under power failures: in every remaining state each index agrees with its
+//! table, no state is orphaned, and rows are those of one snapshot.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn redefine(catalog: &Catalog, change: impl FnOnce(&mut TableDefinition) -> Resu
     catalog.redefine("t", None::<Verify<'_, Error>>, change).unwrap();
 }
 
-/// Rows and indexes come, a column comes and goes, an index goes, the table gets another name.
+/// Rows and indexes are added, a column is added and dropped, an index is dropped, the table is renamed.
 fn history(pool: &Arc<Pool>) {
     let catalog = open(pool).unwrap();
     catalog.create_table_as("t", definition(), TableOptions::default()).unwrap();
@@ -84,7 +84,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         return Err(format!("{} states instead of {states}", catalog.context().states().len()));
     }
     let report = check(&catalog, |_| {}).map_err(text)?;
-    // What was reserved and not published is free again, so nothing is allocated that nobody refers to.
+    // Reserved and unpublished objects are free again, so nothing is allocated without a reference.
     if !report.problems.is_empty() {
         return Err(format!("{:?}", report.problems));
     }

@@ -1,5 +1,5 @@
-//! Sequences and views under power failures: whatever is left, no value that was committed in a row is handed out again,
-//! no view reads what is not there, and what goes with a table goes with it.
+//! Sequences and views under power failures: in every remaining state no value that was committed in a row is
+//! handed out again, no view reads a missing relation, and dependents of a table are dropped with it.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn create(catalog: &Catalog, table: &str) {
     catalog.create_table_with(table, TableDefinition::plain(schema), options, vec![sequence]).unwrap();
 }
 
-/// Draws values and commits them in rows, without waiting for anything.
+/// Takes values and commits them in rows, without waiting for anything.
 fn draw(catalog: &Catalog, count: u64) {
     let (table, sequence) = (catalog.table("t").unwrap(), catalog.sequence("t_id_seq").unwrap());
     let tx = catalog.begin().unwrap();

@@ -1,4 +1,4 @@
-//! Damaged bytes under one table: it is named, the others work, a check finds all of it.
+//! Damaged bytes of one table: it is named, the others work, a check finds all damage.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -41,7 +41,7 @@ fn marker(table: &str, row: i32) -> String {
     format!("row {row:04} of {table}, with a text that is long enough not to be mistaken")
 }
 
-/// Three tables of rows; `beta` has keys of variable length. Closed.
+/// Creates and closes a database with three tables of rows; `beta` has keys of variable length.
 fn database() -> tempfile::TempDir {
     let directory = tempfile::TempDir::new().unwrap();
     let pool = Pool::create(directory.path(), &options(true)).unwrap();
@@ -68,7 +68,7 @@ fn key(table: &str, row: i32) -> Value {
     }
 }
 
-/// All rows of a table, or the error of reading them.
+/// Reads all rows of a table; their number, or the error.
 fn read(catalog: &Catalog, name: &str) -> Result<usize, Error> {
     let table = catalog.table(name)?;
     let tx = catalog.begin()?;
@@ -93,12 +93,12 @@ impl File {
         self.bytes.windows(wanted.len()).position(|window| window == wanted).unwrap()
     }
 
-    /// The offset of the object that holds a row.
+    /// Offset of the object that holds a row.
     fn object(&self, table: &str, row: i32) -> usize {
         self.find(marker(table, row).as_bytes()) / 64 * 64
     }
 
-    /// The offset of the word that refers to the object with a row; searched from the object's start backwards.
+    /// Offset of the word that refers to the object with a row; searched from the object's start backwards.
     fn reference(&self, table: &str, row: i32) -> usize {
         let text = self.find(marker(table, row).as_bytes());
         let refers = |object: usize| {
@@ -185,11 +185,11 @@ fn a_flipped_bit_in_a_row_is_found_by_a_check_with_its_place_and_its_table() {
     assert!(problem.to_string().contains("pool.entresol"), "{problem}");
 }
 
-/// Of a tree's leaf: its size, and where it has the offset of the next one.
+/// Bytes of a tree's leaf, and the offset of its link to the next one.
 const LEAF_BYTES: usize = 1024;
 const NEXT_LEAF: usize = 64;
 
-/// A copy of a database without the checksums of its pages, with a word of the pool file changed.
+/// Copies a database without the checksums of its pages, with a word of the pool file changed.
 fn damaged_copy(of: &tempfile::TempDir, at: usize, word: u64) -> tempfile::TempDir {
     let copy = tempfile::TempDir::new().unwrap();
     for name in ["pool.entresol", "journal.entresol"] {
@@ -209,7 +209,7 @@ fn wild_bytes_that_no_checksum_covers_are_errors_not_panics() {
         let leaf = reference / LEAF_BYTES * LEAF_BYTES;
         let object = u64::from_le_bytes(*file.bytes[reference..].first_chunk().unwrap()) as usize;
         assert!(object <= file.object(name, ROWS - 1));
-        // The object's shape; the word that refers to it; the chain of leaves.
+        // The object's header; the word that refers to it; the chain of leaves.
         let objects = [(object + 8, u64::MAX), (object + 8, 0), (reference, 1 << 41), (reference, 7)];
         let next = leaf + NEXT_LEAF;
         let leaves = [(next, 3), (next, 1 << 41), (next, leaf as u64), (leaf, u64::MAX)];
@@ -230,7 +230,7 @@ fn wild_bytes_that_no_checksum_covers_are_errors_not_panics() {
 fn a_damaged_row_of_the_catalog_costs_no_data() {
     let directory = database();
     let file = File::of(&directory);
-    // Where the schemas are.
+    // The position of the schemas.
     let column = b"\x04text";
     let rows: Vec<usize> =
         file.bytes.windows(5).enumerate().filter(|(_, window)| window == column).map(|(at, _)| at).collect();
@@ -249,7 +249,7 @@ fn a_damaged_row_of_the_catalog_costs_no_data() {
         }
         named.push(name.clone());
         drop(catalog);
-        // Nothing took the state for an orphan: mended, everything is there.
+        // The state was not taken for an orphan: repaired, everything is there.
         File::of(&copy).damage(at + 2, &column[2..3]);
         let catalog = open(copy.path()).unwrap();
         assert!(catalog.damaged_tables().is_empty());
@@ -265,7 +265,7 @@ fn no_damaged_word_makes_a_check_panic() {
     let directory = database();
     let file = File::of(&directory);
     let random = Env::simulated(11);
-    // Words that say something, behind the pool's own header.
+    // Nonzero words, behind the pool's own header.
     let words: Vec<usize> = (4096..file.bytes.len())
         .step_by(8)
         .filter(|at| file.bytes[*at..*at + 8].iter().any(|byte| *byte != 0))

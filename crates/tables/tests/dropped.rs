@@ -1,4 +1,4 @@
-//! Dropped tables whose space comes back over several runs: whatever is left of one, a check finds nothing wrong.
+//! Dropped tables whose space is freed over several runs: a check finds no problem in any intermediate state.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use entresol_memory::{DomainChoice, Durability, JournalOptions, Pool, PoolOption
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value, check};
 use entresol_transactions::StateContext;
 
-/// So many leaves that a dropped table goes in several steps, and what is left has more than one inner node.
+/// Enough rows that a dropped table is freed in several steps, and the rest has more than one inner node.
 const ROWS: i32 = 30_000;
 
 fn options(files: bool) -> PoolOptions {
@@ -30,7 +30,7 @@ fn open(directory: &Path) -> (Arc<Pool>, Arc<Catalog>) {
     (pool, catalog)
 }
 
-/// What is wrong; nothing is changed.
+/// Problems found by a check; changes nothing.
 fn problems(directory: &Path) -> Vec<String> {
     let pool = Pool::open(directory, &options(false)).unwrap();
     let catalog = Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap();
@@ -62,7 +62,7 @@ fn text(row: i32) -> Value {
     Value::from(format!("the key of row {row:06}").as_str())
 }
 
-/// Closes it, or ends as a crash would: with whatever the journal has.
+/// Closes it, or ends as a crash would: with the present content of the journal.
 fn end(pool: &Pool, closed: bool) {
     if closed {
         pool.close().unwrap();

@@ -1,4 +1,4 @@
-//! Secondary indexes: what they find, what they refuse, who may write meanwhile, and that they agree with their table.
+//! Secondary indexes: look-ups, violations, concurrent writers, and agreement with their table.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -116,11 +116,11 @@ fn unique_values_are_refused_with_their_names() {
     assert!(error.to_string().contains("(mail)=(z)"), "{error}");
     assert!(table.upsert(&tx, &person(2, Some("a"), None)).is_err());
     assert!(table.update(&tx, &[Value::Int(2)], &person(9, Some("a"), None)).is_err());
-    // What failed has left nothing: the row is where it was.
+    // The failed call has left nothing: the row is unchanged.
     assert_eq!(table.get(&tx, &[Value::Int(2)]).unwrap(), Some(person(2, None, None)));
     commit(&tx).unwrap();
     assert_sound(&catalog);
-    // The value is free once its row is gone or has another.
+    // The value is free once its row is deleted or has another.
     let tx = catalog.begin().unwrap();
     table.upsert(&tx, &person(1, Some("b"), None)).unwrap();
     table.insert(&tx, &person(4, Some("a"), None)).unwrap();
@@ -157,7 +157,7 @@ fn of_two_writers_of_one_unique_value_one_gets_a_conflict() {
     }
 }
 
-/// Threads insert the same unique values: every value is there once, whoever won.
+/// Threads insert the same unique values: every value exists once, whichever thread inserted it.
 #[test]
 fn concurrent_writers_never_share_a_unique_value() {
     let catalog = catalog();
@@ -260,7 +260,7 @@ fn old_transactions_neither_write_past_an_index_nor_read_it() {
     assert!(new.index_scan(&reader, new.index("i").unwrap(), all()).is_err());
     assert_eq!(old.get(&reader, &[Value::Int(1)]).unwrap(), Some(person(1, Some("a"), Some(1))));
     assert!(matches!(new.insert(&reader, &person(2, None, None)), Err(Error::TableChanged { .. })));
-    // Who holds the old object, as topologies do, writes on through the new one.
+    // A holder of the old object, such as a topology, writes on through the new one.
     let tx = catalog.begin().unwrap();
     old.insert(&tx, &person(2, Some("c"), None)).unwrap();
     assert!(old.delete(&tx, &[Value::Int(1)]).unwrap());
@@ -306,7 +306,7 @@ fn taken(model: &Model, id: i32, mail: Option<u8>) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Against a map: the same rows are refused, and the indexes give the rows in their order.
+    /// Against a map: the same rows are refused, and the indexes return the rows in their order.
     #[test]
     fn indexes_follow_their_table(steps in proptest::collection::vec(step(), 1..60)) {
         let catalog = catalog();

@@ -1,4 +1,4 @@
-//! Tables that are placed in a tier: with their indexes, their history, over restarts and crashes.
+//! Placement of tables in tiers: with their indexes and version history, over restarts and crashes.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -27,7 +27,7 @@ fn index(name: &str, unique: bool) -> IndexDefinition {
     IndexDefinition { name: name.into(), columns: vec![1], unique, constraint: false, primary: false }
 }
 
-/// `id`, `v`, with a unique index on `v`.
+/// Table with `id`, `v` and a unique index on `v`.
 fn placed(name: &str, placement: TierChoice) -> TableDefinition {
     let columns = vec![Column::new("id", DataType::Int), Column::new("v", DataType::Varchar)];
     let mut definition = TableDefinition::plain(Schema::new(columns, &["id"]).unwrap());
@@ -201,7 +201,8 @@ fn open_in(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     Catalog::open_or_create(context).map_err(|error| error.to_string())
 }
 
-/// `kept` and `lost` are written together; `lost`, in DRAM, gets another index, goes, and comes again.
+/// `kept` and `lost` are written together; `lost`, in DRAM, gets another index, is dropped, and created
+/// again.
 fn history(pool: &Arc<Pool>) {
     let catalog = open_in(pool).unwrap();
     let kept = create(&catalog, "kept", TierChoice::Pmem);

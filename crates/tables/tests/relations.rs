@@ -1,4 +1,4 @@
-//! Views and sequences of the catalog: names, what depends on what, opening again, damage.
+//! Views and sequences of the catalog: names, dependencies, reopening, damage.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -35,7 +35,7 @@ fn sequence(name: &str, column: usize) -> NewSequence {
     NewSequence { name: name.into(), definition, column, identity: None }
 }
 
-/// A view that names column `a` of what it reads, and could have named `b`.
+/// View that uses column `a` of the relation, and reads but does not use `b`.
 fn view_of(relation: &str) -> ViewDefinition {
     let column = |name: &str, used| ReadColumn { name: name.into(), used };
     let columns = vec![column("a", true), column("b", false)];
@@ -129,11 +129,11 @@ fn nothing_is_taken_away_from_under_a_view() {
     assert_eq!(message(rename("a")), format!("cannot rename {column} {dependent} {column}"));
     let error = message(catalog.drop_relations(&[(RelationKind::View, "v")], false));
     assert_eq!(error, "cannot drop view v because other objects depend on it: view w depends on view v");
-    // What a view does not name can go.
+    // A column that no view uses can be dropped.
     drop("b", false).unwrap();
     let recursive = message(catalog.create_view("v", view_of("w"), Some(&catalog.view("v").unwrap())));
     assert_eq!(recursive, "infinite recursion detected in rules for relation \"v\"");
-    // A view was made while what it reads was changed.
+    // A view was created while the relation that it reads was changed.
     assert!(message(catalog.create_view("x", view_of("t"), None)).contains("\"t\" was changed"));
     let stale = catalog.view("w").unwrap();
     catalog.create_view("w", view_of("v"), Some(&stale)).unwrap();
@@ -200,7 +200,7 @@ fn what_was_made_is_there_after_opening_again() {
     assert_eq!(catalog.next_values(&s, 2, Durability::Sync).unwrap(), [13, 23]);
     catalog.set_position(&s, Position { last: 5, called: false }, Durability::Sync).unwrap();
     assert_eq!(catalog.next_values(&s, 1, Durability::None).unwrap(), [5]);
-    // Not given back: as after a crash.
+    // Reserved values are not released: as after a crash.
     catalog.context().pool().close().unwrap();
     drop((catalog, s));
 
@@ -243,7 +243,7 @@ fn a_damaged_row_harms_nobody_else() {
     catalog.create_table_with("t", definition(), TableOptions::default(), vec![sequence("s", 0)]).unwrap();
     catalog.create_view("v", view_of("t"), None).unwrap();
     catalog.create_view("w", view_of("t"), None).unwrap();
-    // The catalog's state is the first that was made.
+    // The catalog's state is the first that was created.
     let context = catalog.context();
     let state = context.states().into_iter().min_by_key(|state| state.id()).unwrap();
     for key in ["\u{1}view/v", "\u{1}sequence/s"] {

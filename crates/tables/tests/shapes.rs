@@ -1,4 +1,4 @@
-//! Tables that change: rows of every shape they have had, entries of the catalog of every version, over restarts.
+//! Schema changes: rows of every schema version, entries of the catalog of every version, over restarts.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -94,7 +94,7 @@ fn rows_of_every_shape_are_read_as_the_table_is_now() {
     }
     let catalog = open(directory.path());
     assert_eq!(rows(&catalog), expected);
-    // A column of the middle and one of the first shape go; a new one has the old name.
+    // A column of the middle and one of the first version are dropped; a new one has the old name.
     remove(&catalog, 5).unwrap();
     remove(&catalog, 1).unwrap();
     add(&catalog, Column::new("flag", DataType::BigInt), Value::BigInt(3)).unwrap();
@@ -107,7 +107,7 @@ fn rows_of_every_shape_are_read_as_the_table_is_now() {
     drop(catalog);
     let catalog = open(directory.path());
     assert_eq!(rows(&catalog), expected);
-    // Writing a row gives it the shape of now.
+    // Writing a row stores it in the current schema version.
     let tx = catalog.begin().unwrap();
     let table = catalog.table("t").unwrap();
     expected[0][1] = Value::from("written again");
@@ -129,7 +129,7 @@ fn shapes_are_bounded_and_used_again() {
             Err(error) => break error,
             Ok(()) => added += 1,
         }
-        // Without the column rows have the first shape again.
+        // Without the column rows have the first schema version again.
         remove(&catalog, 3).unwrap();
     };
     assert_eq!(added, entresol_tables::SHAPES_MAX - 1);
@@ -166,7 +166,7 @@ fn old_objects_of_a_table_end_when_its_rows_change_shape() {
     }
     old.insert(&before, &row).unwrap();
     assert!(before.commit(Durability::Sync).is_err_and(|error| error.is_retryable()));
-    // The new one is read by everybody.
+    // Every transaction reads the new one.
     let tx = catalog.begin().unwrap();
     assert_eq!(catalog.table("t").unwrap().get(&tx, &[Value::Int(1)]).unwrap().unwrap()[3], Value::Int(5));
 }
@@ -199,7 +199,7 @@ fn a_rule_that_rows_break_leaves_the_table_as_it_was() {
     assert_eq!(catalog.table("s").unwrap().definition().key_constraint("s"), "t_pkey");
 }
 
-/// The entry of a table as earlier versions wrote it.
+/// Entry of a table as earlier versions wrote it.
 fn old_entry(version: u8, name: &str, state: u32, group: u32, schema: &Schema) -> Vec<u8> {
     let mut bytes = vec![version];
     bytes.extend_from_slice(&state.to_le_bytes());

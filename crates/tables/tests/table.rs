@@ -1,4 +1,4 @@
-//! Tables through transactions: every operation against a model, and what users are told about mistakes.
+//! Tables through transactions: every operation against a model, and the errors of wrong uses.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -266,7 +266,7 @@ fn mistakes_name_table_column_and_value() {
     assert!(Arc::ptr_eq(&catalog.create_table("meters", schema(), existing).unwrap(), &table));
 }
 
-/// Limits of a declaration hold for all writers, and the blanks of a CHAR(n) are no part of keys.
+/// Limits of a declaration hold for all writers, and the blanks of a CHAR(n) are not part of keys.
 #[test]
 fn limits_of_columns_hold_for_every_writer() {
     let catalog = catalog();

@@ -1,16 +1,17 @@
-//! Changing what there is: indexes come and go, tables are redefined and renamed.
+//! Schema changes: indexes are created and dropped, tables are redefined and renamed.
 //!
 //! ```text
-//!   rows get another shape, an index goes    row of the catalog ─▶ cut off writers ─▶ drop states
-//!   rows have to meet something more         cut off writers ─▶ look at all rows ─▶ row of the catalog
+//!   new schema version, dropped index        row of the catalog ─▶ cut off writers ─▶ drop states
+//!   additional constraint on rows            cut off writers ─▶ verify all rows ─▶ row of the catalog
 //! ```
 //!
-//! In the first order a crash finds a catalog that knows all shapes and no state that is gone. In the second nobody writes a
-//! row that breaks the new rule while the others are looked at; if one breaks it, the old definition comes back, for
-//! which all rows are right.
+//! In the first order a crash leaves a catalog that has all schema versions and names no dropped state. In
+//! the second no row that breaks the new constraint is written while the others are verified; if one breaks
+//! it, the old definition is restored, which all rows satisfy.
 //!
-//! Transactions that began before the writers were cut off, and wrote the table, get a conflict when they commit. Only
-//! [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever the table's size.
+//! Transactions that began before the writers were cut off, and wrote the table, get a conflict when they
+//! commit. Only [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever
+//! the table's size.
 
 use std::sync::Arc;
 
@@ -26,28 +27,28 @@ use crate::error::{Error, Result};
 use crate::index::{self, Index};
 use crate::table::Table;
 
-/// Looks whether all rows meet a new definition, in a transaction that sees them all.
+/// Verifies that all rows satisfy a new definition, in a transaction that sees them all.
 pub type Verify<'v, E> = &'v dyn Fn(&Arc<Table>, &Arc<Transaction>) -> Result<(), E>;
 
-/// What changes together with the definition of a table, in the same commit.
+/// Changes made in the same commit as the definition of a table.
 #[derive(Debug, Default)]
 pub struct Alteration {
-    /// Views that read a column which goes are dropped; otherwise they are an error.
+    /// Drop views that read a dropped column; otherwise they are an error.
     pub cascade: bool,
-    /// Sequences of its columns that are made.
+    /// New sequences of its columns.
     pub sequences: Vec<NewSequence>,
 }
 
 impl Catalog {
-    /// Makes an index of a table. Rows are written meanwhile; those that were written by transactions that began
-    /// before are refused with a conflict. It is whole, durable and in use when this returns.
+    /// Creates an index of a table. Rows may be written meanwhile; those written by transactions that began
+    /// before are refused with a conflict. The index is complete, durable and in use when this returns.
     /// [`Error::UniqueViolation`] if rows have the same unique values.
     pub fn create_index(&self, table: &str, definition: IndexDefinition) -> Result<Arc<Index>> {
         self.create_index_for(&Cancellation::default(), table, definition)
     }
 
-    /// As [`Catalog::create_index`], for a statement that may be stopped until all rows have their entries; nothing of the
-    /// index is left then.
+    /// As [`Catalog::create_index`], for a statement that may be cancelled until all rows have their entries;
+    /// nothing of the index remains then.
     pub fn create_index_for(
         &self,
         statement: &Cancellation,
@@ -97,7 +98,7 @@ impl Catalog {
         }
     }
 
-    /// The table that has an index of this name.
+    /// Table with an index of this name.
     pub fn table_of_index(&self, index: &str) -> Result<Arc<Table>> {
         let tables = self.tables.read();
         let table = tables.values().find(|table| table.index(index).is_some());
@@ -120,9 +121,9 @@ impl Catalog {
         Ok(())
     }
 
-    /// Changes the definition of a table: `change` is given a copy of it. `verify` is called if rows that are there may
-    /// not meet the new one. It stays where it was placed. Indexes may be taken away, and their columns may move, but none can be added.
-    /// [`Error::Dependents`] if a view reads a column that goes or gets another name.
+    /// Changes the definition of a table: `change` modifies a copy of it. `verify` is called if existing rows
+    /// may not satisfy the new one. The placement stays. Indexes may be removed, and their columns may move,
+    /// but none can be added. [`Error::Dependents`] if a view reads a column that is dropped or renamed.
     pub fn redefine<E: From<Error>>(
         &self,
         name: &str,
@@ -132,7 +133,8 @@ impl Catalog {
         self.redefine_with(name, verify, Alteration::default(), change)
     }
 
-    /// The same, with what else changes. What is verified makes no sequences.
+    /// As [`Catalog::redefine`], with further changes in the same commit. A change with `verify` creates no
+    /// sequences.
     pub fn redefine_with<E: From<Error>>(
         &self,
         name: &str,
@@ -193,7 +195,7 @@ impl Catalog {
         Ok(new)
     }
 
-    /// Gives a table another name.
+    /// Renames a table.
     pub fn rename_table(&self, name: &str, new_name: &str) -> Result<Arc<Table>> {
         check_name(new_name)?;
         let _changing = self.changing.lock();
@@ -201,7 +203,7 @@ impl Catalog {
         self.check_free(new_name)?;
         self.check_unread(RelationKind::Table, name)?;
         let mut definition = old.definition().clone();
-        // The constraint keeps the name that it had.
+        // The constraint keeps its name.
         definition.key_name = (!old.schema().hidden_key()).then(|| definition.key_constraint(name));
         let new = old.redefined(new_name, definition, old.indexes().to_vec());
         self.write_rows(&[(name.as_bytes().to_vec(), None), table_row(&new)?], Durability::Sync)?;
@@ -209,7 +211,7 @@ impl Catalog {
         Ok(new)
     }
 
-    /// Puts a definition in the place of another: from here on all transactions write through it, and those that wrote
+    /// Replaces a definition: from here on all transactions write through the new one, and those that wrote
     /// through the old one get a conflict.
     fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
         let other_shape = old.schema().history() != new.schema().history();
@@ -226,7 +228,7 @@ impl Catalog {
     }
 }
 
-/// The indexes of a table for another definition of it: the same, by their names.
+/// Indexes of a table for another definition of it: the same, by their names.
 fn indexes_of(table: &Table, definition: &TableDefinition) -> Vec<Arc<Index>> {
     let known = |wanted: &IndexDefinition| {
         let index = table.index(&wanted.name).expect("a redefinition adds no index");
@@ -238,7 +240,7 @@ fn indexes_of(table: &Table, definition: &TableDefinition) -> Vec<Arc<Index>> {
     definition.indexes.iter().map(known).collect()
 }
 
-/// Not while an index is damaged: it would not be kept up.
+/// Returns an error while an index is damaged: it could not be maintained.
 fn check_writable(table: &Table) -> Result<()> {
     table.indexes().iter().try_for_each(|index| index.state(table.name()).map(drop))
 }

@@ -1,7 +1,9 @@
-//! What depends on what: views on what they read, sequences on their columns; and so, what a DROP takes with it.
+//! Dependencies: of views on the relations that they read, of sequences on their columns; and so the objects
+//! that a DROP removes.
 //!
-//! Everything that goes together goes in one commit of the catalog; what a crash leaves is before or after it. States of
-//! tables are dropped behind the commit: those that a crash leaves are orphans of the next open.
+//! Objects that are dropped together are dropped in one commit of the catalog; a crash leaves the state
+//! before or after it. States of tables are dropped behind the commit: those that a crash leaves are orphans
+//! of the next open.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +16,8 @@ use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Relations {
-    /// All views that read one of these, or a view that does, each with what it reads: `view v depends on table t`.
+    /// All views that read one of these, directly or through a view, each with its dependency: `view v
+    /// depends on table t`.
     pub(super) fn readers(&self, of: &BTreeSet<Named>) -> Vec<(String, String)> {
         let views = self.views.read();
         let mut readers = Vec::new();
@@ -32,7 +35,7 @@ impl Relations {
         readers
     }
 
-    /// The sequences that go with a table's columns, or with those that `gone` says.
+    /// Sequences owned by a table's columns, or by those that `gone` selects.
     pub(super) fn owned(&self, table: StateId, gone: impl Fn(u16) -> bool) -> Vec<Named> {
         let sequences = self.sequences.read();
         let owned = sequences.values().filter(|sequence| {
@@ -44,10 +47,10 @@ impl Relations {
 }
 
 impl Catalog {
-    /// Drops tables, views and sequences, all in one commit. What goes with them goes too: a table's indexes, the
-    /// sequences of its columns, and the views that read what is dropped if `cascade`; without it, such views are an error.
-    /// Transactions that have read a table may go on reading; its space comes back after them. A damaged table loses its
-    /// name; its space does not come back.
+    /// Drops tables, views and sequences, all in one commit, with their dependents: a table's indexes, the
+    /// sequences of its columns, and with `cascade` the views that read them; without it, such views are an
+    /// error. Transactions that have read a table may go on reading; its space is freed after them. A damaged
+    /// table loses its name; its space is not freed.
     pub fn drop_relations(&self, names: &[(RelationKind, &str)], cascade: bool) -> Result<()> {
         let _changing = self.changing.lock();
         let mut dropped = BTreeSet::new();
@@ -61,7 +64,7 @@ impl Catalog {
                 if let Some(state) = table.as_ref().map(|table| table.state().id()).or(damaged) {
                     dropped.extend(self.relations.owned(state, |_| true));
                 }
-                // What the states of a damaged table consist of cannot be trusted: they stay allocated.
+                // The objects of a damaged table's states cannot be trusted: they stay allocated.
                 states.extend(table.iter().map(|table| table.state().id()));
                 let indexes = table.iter().flat_map(|table| table.indexes());
                 let sound = indexes.filter(|index| index.damage().is_none());
@@ -95,8 +98,8 @@ impl Catalog {
         }
     }
 
-    /// What goes with the columns that a table loses by another definition: the views that read them if `cascade`, and
-    /// their sequences. An error if there are such views otherwise.
+    /// Dependents of the columns that a table loses by another definition: with `cascade` the views that read
+    /// them, and their sequences. An error if there are such views without it.
     pub(super) fn lost_with(
         &self,
         old: &Table,
@@ -128,7 +131,7 @@ impl Catalog {
         Ok(lost)
     }
 
-    /// [`Error::Dependents`] if a view reads a relation that is to get another name.
+    /// Returns [`Error::Dependents`] if a view reads a relation that is to be renamed.
     pub(super) fn check_unread(&self, kind: RelationKind, name: &str) -> Result<()> {
         let of = BTreeSet::from([(kind, name.to_owned())]);
         match self.relations.readers(&of).into_iter().next() {

@@ -1,4 +1,4 @@
-//! The rows of the catalog, as bytes, and what they stand for.
+//! Rows of the catalog: encoding, and loading of tables.
 //!
 //! The key of a row is the name of a table, the value, little-endian:
 //!
@@ -30,7 +30,7 @@ const VERSION_PLAIN: u8 = 1;
 const HEADER_BYTES: usize = 9;
 const CRC_BYTES: usize = 4;
 
-/// The row of a table.
+/// Encodes the row of a table.
 pub(super) fn encode_entry(table: &Table) -> Result<Vec<u8>> {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&table.state().id().0.to_le_bytes());
@@ -50,16 +50,16 @@ fn checksum(name: &[u8], header: &[u8], rest: &[u8]) -> [u8; CRC_BYTES] {
         .to_le_bytes()
 }
 
-/// What a row stands for.
+/// Table of a row, or its damage.
 enum Decoded {
     Table(Arc<Table>),
-    /// The row is sound, the state is not.
+    /// The row is valid, the state is damaged.
     Damaged(DamagedTable),
 }
 
-/// A table that cannot be used.
+/// Table that cannot be used.
 pub(super) struct DamagedTable {
-    /// None if its row in the catalog is damaged.
+    /// State of its rows; none if its row in the catalog is damaged.
     pub(super) state: Option<StateId>,
     pub(super) reason: String,
 }
@@ -105,18 +105,18 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
     Ok(Decoded::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
 }
 
-/// What the catalog holds.
+/// Content of the catalog.
 pub(super) struct Loaded {
     pub(super) tables: BTreeMap<String, Arc<Table>>,
     pub(super) damaged: BTreeMap<String, DamagedTable>,
     pub(super) relations: Relations,
-    /// It is not known which states belong to some tables.
+    /// True if the states of some tables are unknown.
     pub(super) rows_damaged: bool,
 }
 
-/// Row by row: one that is damaged keeps no other table from being opened.
+/// Loads the catalog row by row: a damaged one does not prevent other tables from being opened.
 pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Loaded> {
-    // Small, and everything hangs on it.
+    // Small, and everything depends on it.
     state.check_index()?;
     let tx = context.begin()?;
     let mut loaded = Loaded {
@@ -127,7 +127,7 @@ pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Lo
     };
     for key in state.keys()? {
         if relations::is_key(&key) {
-            // What this version does not know may have states.
+            // A row of an unknown version may have states.
             loaded.rows_damaged |= !relations::load_row(&loaded.relations, &tx, state, &key)?;
             continue;
         }

@@ -1,10 +1,10 @@
-//! The state groups of tables: each table has one of its own, unless another is named.
+//! State groups of tables: each table has one of its own, unless another is named.
 //!
-//! A large commit to one table therefore holds up no writer of another. Groups are never taken out of the directory of
-//! the context; that of the last table that goes is given to the next one that comes. What a crash leaves unused is
-//! found at open.
+//! A large commit to one table therefore does not delay writers of another. Groups are never removed from the
+//! directory of the context; the group of a dropped last table is reused by the next new one. Groups that a
+//! crash leaves unused are found at open.
 //!
-//! Memory: 24 bytes a group.
+//! Memory: 24 bytes per group.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,20 +14,20 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::table::Table;
 
-/// See the module.
+/// State groups of tables; see the [module](self).
 pub(super) struct TableGroups(Mutex<Groups>);
 
 struct Groups {
-    /// How many tables a group has.
+    /// Number of tables of each group.
     tables: HashMap<GroupId, usize>,
-    /// Groups without a state, which a table may have.
+    /// Groups without a state, available to new tables.
     unused: BTreeSet<GroupId>,
-    /// Group that tables share when no more can be made.
+    /// Group that tables share when no more can be created.
     shared: GroupId,
 }
 
 impl TableGroups {
-    /// The groups of a catalog that has these tables.
+    /// Groups of a catalog with these tables.
     pub(super) fn new<'t>(
         context: &StateContext,
         tables: impl Iterator<Item = &'t Table>,
@@ -46,7 +46,7 @@ impl TableGroups {
         TableGroups(Mutex::new(groups))
     }
 
-    /// A group for a new table: this one, or one of its own.
+    /// Group for a new table: the named one, or one of its own.
     pub(super) fn take(&self, context: &StateContext, named: Option<GroupId>) -> Result<GroupId> {
         let mut groups = self.0.lock();
         let group = match named.or_else(|| groups.unused.first().copied()) {
@@ -61,7 +61,7 @@ impl TableGroups {
         Ok(group)
     }
 
-    /// A table of the group is gone.
+    /// Notes that a table of the group was dropped.
     pub(super) fn give_back(&self, context: &StateContext, group: GroupId) {
         let of_default = context.protocol(group) == Some(context.options().protocol);
         let mut groups = self.0.lock();

@@ -1,4 +1,4 @@
-//! Making, finding and changing views and sequences; [`super::relations`] says how they are kept.
+//! Creating, finding and changing views and sequences; their rows are described in [`super::relations`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::sequence::{Position, Sequence, SequenceDefinition, SequenceOwner};
 use crate::table::Table;
 use crate::view::{View, ViewDefinition};
 
-/// A sequence that is made together with the column it goes with.
+/// New sequence, created together with the column that owns it.
 #[derive(Debug, Clone)]
 pub struct NewSequence {
-    /// Its name.
+    /// Name of the sequence.
     pub name: String,
-    /// What it is declared with; of the owner only the kind of identity counts.
+    /// Definition; of the owner only the kind of identity counts.
     pub definition: SequenceDefinition,
-    /// The visible column, of the new definition of the table.
+    /// Visible column that owns it, of the new definition of the table.
     pub column: usize,
-    /// Set if it makes the column an identity column.
+    /// Kind of identity, if it makes the column an identity column.
     pub identity: Option<crate::sequence::Identity>,
 }
 
 impl Catalog {
-    /// Makes a view; it is durable and visible to all when this returns. `replaced` is the view that it takes the place of,
-    /// as it was when the new one was checked against it. [`Error::RelationChanged`] if that, or what the view reads,
-    /// has changed meanwhile; [`Error::RecursiveView`] if it would read itself.
+    /// Creates a view; it is durable and visible to all when this returns. `replaced` is the view that it
+    /// replaces, as it was when the new one was checked against it. [`Error::RelationChanged`] if that, or a
+    /// relation that the view reads, has changed meanwhile; [`Error::RecursiveView`] if it would read itself.
     pub fn create_view(
         &self,
         name: &str,
@@ -67,7 +67,7 @@ impl Catalog {
         Ok(view)
     }
 
-    /// The names of a relation's columns: `Some(None)` if it is a sequence, whose columns never change.
+    /// Names of a relation's columns: `Some(None)` if it is a sequence, whose columns never change.
     fn columns_of(&self, relation: &str) -> Option<Option<Vec<String>>> {
         if let Some(view) = self.relations.views.read().get(relation) {
             return Some(Some(view.definition().columns.clone()));
@@ -79,7 +79,7 @@ impl Catalog {
         Some(Some(table.schema().visible_columns().iter().map(|column| column.name.clone()).collect()))
     }
 
-    /// Whether a view, as it would be, is under itself.
+    /// Returns an error if a view would read itself, directly or through views.
     fn check_not_recursive(&self, view: &View) -> Result<()> {
         let views = self.relations.views.read();
         let mut seen = BTreeSet::new();
@@ -95,7 +95,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// The view of this name.
+    /// View of this name.
     pub fn view(&self, name: &str) -> Result<Arc<View>> {
         if let Some(view) = self.relations.views.read().get(name) {
             return Ok(Arc::clone(view));
@@ -103,12 +103,12 @@ impl Catalog {
         Err(self.no_relation(RelationKind::View, name))
     }
 
-    /// All views that can be used, by name.
+    /// All usable views, ordered by name.
     pub fn views(&self) -> Vec<Arc<View>> {
         self.relations.views.read().values().cloned().collect()
     }
 
-    /// The sequence of this name.
+    /// Sequence of this name.
     pub fn sequence(&self, name: &str) -> Result<Arc<Sequence>> {
         if let Some(sequence) = self.relations.sequences.read().get(name) {
             return Ok(Arc::clone(sequence));
@@ -116,7 +116,7 @@ impl Catalog {
         Err(self.no_relation(RelationKind::Sequence, name))
     }
 
-    /// All sequences that can be used, by name.
+    /// All usable sequences, ordered by name.
     pub fn sequences(&self) -> Vec<Arc<Sequence>> {
         self.relations.sequences.read().values().cloned().collect()
     }
@@ -130,7 +130,7 @@ impl Catalog {
         }
     }
 
-    /// Makes a sequence; it is durable and visible to all when this returns.
+    /// Creates a sequence; it is durable and visible to all when this returns.
     pub fn create_sequence(&self, name: &str, definition: SequenceDefinition) -> Result<Arc<Sequence>> {
         check_name(name)?;
         definition.check()?;
@@ -144,7 +144,7 @@ impl Catalog {
         Ok(sequence)
     }
 
-    /// Changes what a sequence is declared with, and where it stands; durable when this returns. Not transactional.
+    /// Changes the definition of a sequence, and its position; durable when this returns. Not transactional.
     pub fn alter_sequence(
         &self,
         name: &str,
@@ -161,13 +161,13 @@ impl Catalog {
         Ok(())
     }
 
-    /// The next values of a sequence, which nobody gets again: not after a crash either if a row with one was committed, or
-    /// if `durability` says so. At most one commit, of one row.
+    /// Next values of a sequence, handed out once: not again after a crash either if a row with one was
+    /// committed, or if `durability` requires it. Cost: at most one commit, of one row.
     pub fn next_values(&self, sequence: &Sequence, count: u64, durability: Durability) -> Result<Vec<i64>> {
         sequence.draw(self, count, durability)
     }
 
-    /// Makes a sequence go on from a position: `setval`.
+    /// Sets the position of a sequence: `setval`.
     pub fn set_position(
         &self,
         sequence: &Sequence,
@@ -180,8 +180,8 @@ impl Catalog {
         })
     }
 
-    /// Gives back what was reserved of sequences and not handed out, so that the next run leaves no gap; for closing.
-    /// Whatever fails leaves a gap and nothing else.
+    /// Releases the reserved values of sequences that were not handed out, so that the next run leaves no
+    /// gap; for closing. A failure leaves a gap and nothing else.
     pub fn give_back_values(&self) {
         for sequence in self.sequences() {
             if let Err(error) = sequence.give_back(self) {
@@ -190,7 +190,7 @@ impl Catalog {
         }
     }
 
-    /// The visible column that a sequence goes with, if its table is there.
+    /// Table and visible column that own a sequence, if the table exists.
     pub fn owner_of(&self, definition: &SequenceDefinition) -> Option<(Arc<Table>, usize)> {
         let owner = definition.owner?;
         let tables = self.tables.read();
@@ -198,13 +198,13 @@ impl Catalog {
         Some((Arc::clone(table), table.schema().history().column_of(owner.column)?))
     }
 
-    /// What names a column for a sequence that goes with it.
+    /// Owner record of a column, for a sequence that it owns.
     pub fn owner(table: &Table, column: usize) -> Option<SequenceOwner> {
         let column = table.schema().history().id_of(column)?;
         Some(SequenceOwner { table: table.state().id(), column, identity: None })
     }
 
-    /// The sequences that are made together with the columns of a table.
+    /// Sequences that are created together with the columns of a table.
     pub(super) fn new_sequences(
         &self,
         table: StateId,
@@ -233,14 +233,14 @@ impl Catalog {
         }
     }
 
-    /// Makes sequences known whose rows were committed.
+    /// Adds sequences whose rows were committed.
     pub(super) fn adopt(&self, sequences: Vec<Arc<Sequence>>) {
         let mut known = self.relations.sequences.write();
         known.extend(sequences.into_iter().map(|sequence| (sequence.name().to_owned(), sequence)));
     }
 }
 
-/// The row of a sequence that nobody knows yet.
+/// Row of a new sequence.
 pub(super) fn fresh_row(sequence: &Sequence) -> CatalogRow {
     sequence_row(sequence.name(), &sequence.definition(), sequence.status().position)
 }

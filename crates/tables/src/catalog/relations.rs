@@ -1,4 +1,4 @@
-//! Views and sequences in the catalog: their rows, their names, and what goes with what.
+//! Views and sequences in the catalog: their rows, their names, and their dependencies.
 //!
 //! Their rows lie beside those of tables, under keys that no table's name can have: a control character, the kind, `/`
 //! and the name. The value:
@@ -12,14 +12,14 @@
 //! # Invariants
 //!
 //! - Tables, indexes, views and sequences share one space of names.
-//! - No relation, and no column that is named, is dropped or renamed as long as a view reads it, unless the view goes
-//!   in the same commit.
-//! - A sequence that goes with a column goes in the commit that drops the column.
+//! - No relation, and no column that is named, is dropped or renamed as long as a view reads it, unless the
+//!   view is dropped in the same commit.
+//! - A sequence owned by a column is dropped in the commit that drops the column.
 //!
 //! # Damage
 //!
-//! A damaged row is known by its name: using it says so, dropping it works. What it reads or goes with is not known any
-//! more, so nothing is kept from being dropped by it.
+//! A damaged row is known by its name: using it reports the damage, dropping it works. Its dependencies are
+//! unknown, so it prevents no other object from being dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,14 +34,14 @@ use crate::schema::invalid;
 use crate::sequence::{self, Sequence};
 use crate::view::{View, ViewDefinition};
 
-/// What all keys of this module begin with.
+/// First byte of all keys of this module.
 const KEY_MARK: u8 = 1;
 const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 5;
-/// The most views of a database, and the most sequences.
+/// Maximum number of views of a database, and of sequences.
 const RELATIONS_MAX: usize = TABLES_MAX;
 
-/// The kinds of what has a name in the catalog.
+/// Kind of a relation: an object with a name in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RelationKind {
     /// A table.
@@ -55,7 +55,7 @@ pub enum RelationKind {
 }
 
 impl RelationKind {
-    /// "a view", "an index".
+    /// Returns the kind with its article: "a view", "an index".
     pub fn with_article(self) -> String {
         match self {
             RelationKind::Index => "an index".to_owned(),
@@ -75,21 +75,21 @@ impl std::fmt::Display for RelationKind {
     }
 }
 
-/// A kind and a name.
+/// Kind and name of a relation.
 pub(super) type Named = (RelationKind, String);
-/// A key of the catalog's state, and its new value; `None` deletes it.
+/// Key of the catalog's state, and its new value; `None` deletes it.
 pub(super) type CatalogRow = (Vec<u8>, Option<Vec<u8>>);
 
-/// The views and sequences of a catalog.
+/// Views and sequences of a catalog.
 #[derive(Default)]
 pub(super) struct Relations {
     pub(super) views: RwLock<BTreeMap<String, Arc<View>>>,
     pub(super) sequences: RwLock<BTreeMap<String, Arc<Sequence>>>,
-    /// Those whose rows are damaged, with what is wrong.
+    /// Relations with damaged rows, with the damage.
     pub(super) damaged: RwLock<BTreeMap<Named, String>>,
 }
 
-/// Whether a key of the catalog's state is for this module.
+/// Returns true if a key of the catalog's state belongs to a view or a sequence.
 pub(super) fn is_key(key: &[u8]) -> bool {
     key.first() == Some(&KEY_MARK)
 }
@@ -105,7 +105,7 @@ fn key_of(kind: RelationKind, name: &str) -> Vec<u8> {
     }
 }
 
-/// What a key stands for; `None` if it is of a kind that this version does not know.
+/// Relation of a key; `None` if it is of a kind unknown to this version.
 fn named(key: &[u8]) -> Option<Named> {
     let text = String::from_utf8_lossy(key.get(1..)?).into_owned();
     let (kind, name) = text.split_once('/')?;
@@ -139,7 +139,7 @@ fn checksum(key: &[u8], body: &[u8]) -> [u8; 4] {
 }
 
 impl Relations {
-    /// Takes a row that was read. False if it is of a kind that this version does not know.
+    /// Loads a row. False if it is of a kind unknown to this version.
     pub(super) fn load(&self, key: &[u8], value: Result<Vec<u8>>) -> bool {
         let Some((kind, name)) = named(key) else {
             tracing::warn!(key = %String::from_utf8_lossy(key), "a row of the catalog of an unknown kind");
@@ -177,7 +177,7 @@ impl Relations {
         Ok(())
     }
 
-    /// The view or sequence of this name, damaged or not.
+    /// Kind of the view or sequence of this name, damaged or not.
     pub(super) fn kind(&self, name: &str) -> Option<RelationKind> {
         if self.views.read().contains_key(name) {
             return Some(RelationKind::View);
@@ -189,7 +189,7 @@ impl Relations {
         damaged.keys().find(|(_, known)| known == name).map(|(kind, _)| *kind)
     }
 
-    /// Why there is no such relation to be used.
+    /// Error of a missing, damaged or differently typed relation.
     pub(super) fn missing(&self, wanted: RelationKind, name: &str) -> Option<Error> {
         match self.damaged.read().get(&(wanted, name.to_owned())) {
             Some(reason) => Some(Error::corrupt(format!("{wanted} {name}"), reason.clone())),
@@ -205,7 +205,7 @@ impl Relations {
         }
     }
 
-    /// Forgets what was dropped.
+    /// Removes dropped relations.
     fn forget(&self, dropped: &BTreeSet<Named>) {
         for named in dropped {
             self.damaged.write().remove(named);
@@ -219,7 +219,7 @@ impl Relations {
 }
 
 impl Catalog {
-    /// What a name stands for; `None` if it is free.
+    /// Kind of the relation of this name; `None` if the name is free.
     pub fn relation_kind(&self, name: &str) -> Option<RelationKind> {
         let tables = self.tables.read();
         if tables.contains_key(name) || self.damaged.read().contains_key(name) {
@@ -229,14 +229,14 @@ impl Catalog {
         self.relations.kind(name).or_else(|| is_index().then_some(RelationKind::Index))
     }
 
-    /// The views and sequences that cannot be used because their rows are damaged, with what is wrong.
+    /// Views and sequences that cannot be used because their rows are damaged, with the damage.
     pub fn damaged_relations(&self) -> Vec<(RelationKind, String, String)> {
         let damaged = self.relations.damaged.read();
         damaged.iter().map(|((kind, name), reason)| (*kind, name.clone(), reason.clone())).collect()
     }
 
-    /// Commits rows and deletes those of relations, all at once; then forgets the views and sequences among them.
-    /// Drawing from a sequence waits meanwhile, so that nothing writes its row again.
+    /// Commits rows and deletes those of relations, atomically; then removes the views and sequences among
+    /// them. Sequence functions wait meanwhile, so that none writes such a row again.
     pub(super) fn write_dropping(
         &self,
         rows: Vec<CatalogRow>,
@@ -256,7 +256,7 @@ impl Catalog {
         Ok(cts)
     }
 
-    /// Writes or deletes rows of the catalog, all at once. Returns the timestamp of the commit.
+    /// Writes or deletes rows of the catalog, atomically. Returns the timestamp of the commit.
     pub(super) fn write_rows(&self, rows: &[CatalogRow], durability: Durability) -> Result<Timestamp> {
         let tx = self.context.begin()?;
         for (key, value) in rows {

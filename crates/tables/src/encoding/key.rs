@@ -1,4 +1,4 @@
-//! Keys: encoding, decoding, and the bounds of ranges. See [`crate::encoding`] for the bytes.
+//! Encoding and decoding of keys, and the bounds of ranges. See [`crate::encoding`] for the format.
 
 use entresol_structures::{KeyBytes, KeyWidth};
 
@@ -11,7 +11,7 @@ const SIGN_32: u32 = 1 << 31;
 const SIGN_64: u64 = 1 << 63;
 const SIGN_128: u128 = 1 << 127;
 
-/// Encodes a whole key from the values of its columns, in key order.
+/// Encodes a complete key from the values of its columns, in key order.
 pub(crate) fn encode_key<'v>(
     table: &str,
     schema: &Schema,
@@ -68,7 +68,7 @@ pub(crate) fn pad(key: &mut KeyBytes, width: KeyWidth) {
     }
 }
 
-/// The least byte string above all strings that begin with `prefix`; `None` if there is none.
+/// Least byte string above all strings that begin with `prefix`; `None` if there is none.
 pub(crate) fn successor(prefix: &[u8]) -> Option<KeyBytes> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut bytes = KeyBytes::from_slice(&prefix[..=last]);
@@ -76,7 +76,7 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<KeyBytes> {
     Some(bytes)
 }
 
-/// Checks type, NULL and range of a value for a column.
+/// Validates type, NULL and range of a value for a column.
 pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result<()> {
     match value {
         Value::Null if column.nullable => Ok(()),
@@ -97,7 +97,7 @@ pub(crate) fn check_value(table: &str, column: &Column, value: &Value) -> Result
     }
 }
 
-/// Tells whether a value of the right kind is one of the type.
+/// Returns true if a value of the right kind is in the range of the type.
 fn in_range(value: &Value, data_type: DataType) -> bool {
     match (value, data_type) {
         (Value::Decimal(unscaled), DataType::Decimal { precision, .. }) => {
@@ -109,7 +109,7 @@ fn in_range(value: &Value, data_type: DataType) -> bool {
     }
 }
 
-/// A value by itself, outside of any key; nothing for NULL.
+/// Encodes a value by itself, outside of any key; empty for NULL.
 pub(crate) fn encode_one(value: &Value) -> KeyBytes {
     let mut bytes = KeyBytes::new();
     match value {
@@ -122,7 +122,7 @@ pub(crate) fn encode_one(value: &Value) -> KeyBytes {
     bytes
 }
 
-/// Reads what [`encode_one`] wrote; `None` if it did not.
+/// Decodes the bytes of [`encode_one`]; `None` if they are malformed.
 pub(crate) fn decode_one(data_type: DataType, bytes: &[u8]) -> Option<Value> {
     if bytes.is_empty() {
         return Some(Value::Null);
@@ -140,7 +140,7 @@ pub(crate) fn decode_one(data_type: DataType, bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// Reads one column of a key; `None` if no encoder wrote it.
+/// Decodes one column of a key; `None` if it is malformed.
 pub(crate) fn decode_column(data_type: DataType, bytes: &[u8]) -> Option<Value> {
     match fixed_bytes(data_type) {
         None => Some(Value::Varchar(unescape(bytes)?.into())),
@@ -148,7 +148,7 @@ pub(crate) fn decode_column(data_type: DataType, bytes: &[u8]) -> Option<Value> 
     }
 }
 
-/// Appends a checked, non-NULL value.
+/// Appends a validated, non-NULL value.
 pub(crate) fn encode_value(data_type: DataType, value: &Value, key: &mut KeyBytes) {
     match value {
         Value::Null => unreachable!("key columns are NOT NULL and checked"),
@@ -183,7 +183,7 @@ fn ordered_bits(value: f64) -> u64 {
     if bits & SIGN_64 == 0 { bits ^ SIGN_64 } else { !bits }
 }
 
-/// Where each key column begins, after a check that the whole key is well formed.
+/// Offsets of the key columns, after a check that the complete key is well formed.
 pub(crate) fn locate(table: &str, schema: &Schema, key: &[u8]) -> Result<[u16; KEY_COLUMNS_MAX]> {
     let corrupt = |reason: &str| Error::corrupt(format!("key in table {table}"), reason);
     if key.len() < schema.key_fixed_bytes() || key.len() > KEY_BYTES_MAX {
@@ -218,7 +218,7 @@ pub(crate) fn locate(table: &str, schema: &Schema, key: &[u8]) -> Result<[u16; K
     Ok(offsets)
 }
 
-/// The length of the escaped text at the start of `bytes`, without its end mark.
+/// Length of the escaped string at the start of `bytes`, without its end mark.
 pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -231,16 +231,16 @@ pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The text at the start of `bytes`: `Ok` if it can be lent, `Err` if it contains escapes.
+/// Borrows the string at the start of `bytes`; `Err` if it contains escapes.
 pub(crate) fn lend_text(bytes: &[u8]) -> std::result::Result<&str, EscapedText> {
     let end = text_end(bytes).ok_or(EscapedText)?;
     std::str::from_utf8(&bytes[..end]).ok().filter(|text| !text.contains('\0')).ok_or(EscapedText)
 }
 
-/// A text with escapes, or malformed.
+/// String with escapes, or malformed.
 pub(crate) struct EscapedText;
 
-/// Takes the escapes out of a text; `None` if it is not UTF-8.
+/// Removes the escapes of a string; `None` if it is not UTF-8.
 fn unescape(bytes: &[u8]) -> Option<String> {
     let end = text_end(bytes)?;
     let mut text = Vec::with_capacity(end);
@@ -292,7 +292,7 @@ pub(crate) fn decode_decimal(data_type: DataType, bytes: &[u8]) -> i128 {
     }
 }
 
-/// Decodes a whole key into the values of its columns, in key order.
+/// Decodes a complete key into the values of its columns, in key order.
 pub(crate) fn decode_key(table: &str, schema: &Schema, key: &[u8]) -> Result<Vec<Value>> {
     let offsets = locate(table, schema, key)?;
     let mut values = Vec::with_capacity(schema.key().len());
@@ -311,7 +311,7 @@ pub(crate) fn decode_key(table: &str, schema: &Schema, key: &[u8]) -> Result<Vec
     Ok(values)
 }
 
-/// The key as `(1, 'a')`, for messages.
+/// Formats the key as `(1, 'a')`, for messages.
 pub(crate) fn display_key(table: &str, schema: &Schema, key: &[u8]) -> String {
     let Ok(values) = decode_key(table, schema, key) else { return format!("{key:02x?}") };
     let texts: Vec<String> = schema

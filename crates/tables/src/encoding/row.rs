@@ -1,4 +1,5 @@
-//! Values of rows: encoding. See [`crate::encoding`] for the bytes and [`crate::RowView`] for decoding.
+//! Encoding of the values of rows. See [`crate::encoding`] for the format and [`crate::RowView`] for
+//! decoding.
 
 use entresol_structures::KeyBytes;
 
@@ -8,10 +9,10 @@ use crate::layout::{Layout, Slot};
 use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
 use crate::value::Value;
 
-/// What the first byte of a value is above the number of its shape.
+/// Difference of the first byte of a value and the number of its schema version.
 pub(crate) const SHAPE_BYTE_BASE: u8 = 1;
 
-/// Checks a full row (all columns, hidden key included) and encodes its key; `value` gets its value.
+/// Validates a full row (all columns, hidden key included) and encodes its key; `value` receives its value.
 pub(crate) fn encode_row(
     table: &str,
     schema: &Schema,
@@ -40,14 +41,14 @@ pub(crate) fn encode_row(
     Ok(key)
 }
 
-/// Encodes the value of a checked row.
+/// Encodes the value of a validated row.
 fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
     let layout = schema.layout();
     bytes.clear();
     bytes.resize(layout.value_bytes_min(), 0);
     bytes[0] = SHAPE_BYTE_BASE + schema.history().current() as u8;
     let mut texts = 0;
-    // Texts are appended in the order of their ordinals: value columns first, then key columns.
+    // Strings are appended in the order of their ordinals: value columns first, then key columns.
     for (index, value) in row.iter().enumerate() {
         match (layout.slot(index), value) {
             (Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. }, Value::Null) => {
@@ -91,7 +92,7 @@ fn put_fixed(value: &Value, out: &mut [u8]) {
         Value::Int(value) | Value::Date(value) => out.copy_from_slice(&value.to_le_bytes()),
         Value::BigInt(value) | Value::Timestamp(value) => out.copy_from_slice(&value.to_le_bytes()),
         Value::Double(value) => out.copy_from_slice(&value.to_bits().to_le_bytes()),
-        // The sign of a short decimal survives the cut to 8 bytes: it was checked to fit.
+        // The sign of a short decimal survives the truncation to 8 bytes: it was checked to fit.
         Value::Decimal(value) => out.copy_from_slice(&value.to_le_bytes()[..out.len()]),
         Value::Null | Value::Varchar(_) => unreachable!("checked to be a fixed-width value"),
     }

@@ -60,7 +60,7 @@ fn value_of(data_type: DataType) -> BoxedStrategy<Value> {
     }
 }
 
-/// A schema of random types, its first `keys` columns the key.
+/// Schema of random types, with its first `keys` columns as the key.
 fn schema_strategy() -> impl Strategy<Value = Schema> {
     (proptest::collection::vec(0..TYPES.len(), 1..12), 0usize..4).prop_map(|(types, keys)| {
         let columns: Vec<Column> = types
@@ -205,7 +205,7 @@ fn known_bytes() {
     let mut value = Vec::new();
     let key = row::encode_row("t", &schema, &row, &mut value).unwrap();
     assert_eq!(key.as_slice(), [0x7F, 0xFF, 0xFF, 0xFE, 0, 0, 0, 0]);
-    // version, bitmap (bit 1 = on), on, price, end of the text, text
+    // version, bitmap (bit 1 = on), on, price, end of the string, string
     assert_eq!(value, [1, 0b010, 0, 2, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b']);
     assert_eq!(schema.key_width(), entresol_structures::KeyWidth::Eight);
 }
@@ -262,7 +262,7 @@ fn schemas_are_checked() {
     assert_eq!(Schema::from_bytes(&widest.to_bytes()).unwrap(), widest);
 }
 
-/// A schema without modifiers has the bytes that it had before there were any.
+/// A schema without modifiers has the same bytes as in releases before modifiers.
 #[test]
 fn known_bytes_of_schemas() {
     let schema = |name: Column| Schema::new(vec![Column::new("id", DataType::Int), name], &["id"]).unwrap();

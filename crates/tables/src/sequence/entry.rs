@@ -1,4 +1,4 @@
-//! The body of a sequence's row in the catalog.
+//! Value of a sequence's row in the catalog.
 
 use entresol_transactions::StateId;
 
@@ -11,8 +11,8 @@ const FLAG_OWNED: u8 = 4;
 const FLAG_ALWAYS: u8 = 8;
 const FLAG_BY_DEFAULT: u8 = 16;
 
-/// As the catalog stores it: flags (1), type (1), increment, bounds, start, cache, position (8 each), the owner's table
-/// (4) and column (2); little-endian.
+/// Encodes a sequence for the catalog: flags (1), type (1), increment, bounds, start, cache, position (8
+/// each), the owner's table (4) and column (2); little-endian.
 ///
 /// Flags: 1 cycle, 2 the position was handed out, 4 owned, 8 always and 16 by default an identity.
 pub(crate) fn to_bytes(definition: &SequenceDefinition, position: Position) -> Vec<u8> {
@@ -41,7 +41,7 @@ pub(crate) fn to_bytes(definition: &SequenceDefinition, position: Position) -> V
     bytes
 }
 
-/// Reads what [`to_bytes`] wrote; `None` if it did not.
+/// Decodes the bytes of [`to_bytes`]; `None` if they are malformed.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(SequenceDefinition, Position)> {
     let mut reader = Reader(bytes);
     let flags = reader.byte()?;

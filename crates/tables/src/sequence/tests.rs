@@ -2,7 +2,7 @@ use std::cell::{Cell, RefCell};
 
 use super::*;
 
-/// The row of one sequence, and how often it was written and synced.
+/// Row of one sequence, and the numbers of its writes and syncs.
 #[derive(Default)]
 struct Row {
     at: Cell<Option<Position>>,
