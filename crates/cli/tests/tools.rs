@@ -154,7 +154,7 @@ fn wrong_directories_are_clear_errors() {
     let destinations = [
         (database.path.clone(), "not empty"),
         (file.clone(), "a file of this name"),
-        (database.beside("no/such/place"), "no directory"),
+        (database.beside("no/such/place"), "does not exist"),
     ];
     for (wrong, why) in destinations {
         let output = entresol(&["backup", &database.path, &wrong]);

@@ -193,11 +193,11 @@ impl fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "out of memory: {} need {} more, but of memory_max = {} only {} can be had (in use: ",
+            "out of memory: {} need {} more, but only {} of memory_max = {} are available (in use: ",
             self.consumer,
             Bytes(self.wanted_bytes),
-            Bytes(self.usage.max_bytes),
             Bytes(self.free_bytes),
+            Bytes(self.usage.max_bytes),
         )?;
         let mut lines: Vec<_> = self.usage.consumers.iter().filter(|line| line.used_bytes > 0).collect();
         lines.sort_by_key(|line| std::cmp::Reverse(line.used_bytes));
@@ -205,7 +205,7 @@ impl fmt::Display for MemoryLimit {
             let comma = if at > 0 { ", " } else { "" };
             write!(f, "{comma}{} {}", line.consumer, Bytes(line.used_bytes))?;
         }
-        f.write_str("); end what uses it, or raise memory_max")
+        f.write_str("); run fewer statements at once, or raise memory_max")
     }
 }
 
@@ -422,7 +422,7 @@ impl MemoryBudget {
         if taken { Ok(()) } else { Err(self.limit(consumer, bytes)) }
     }
 
-    fn give_back(&self, consumer: MemoryConsumer, bytes: u64) {
+    fn release(&self, consumer: MemoryConsumer, bytes: u64) {
         self.account(consumer).used.fetch_sub(bytes, Ordering::AcqRel);
         // In one order with the count of waiting callers: one of both sees the other.
         self.firm.fetch_sub(bytes, Ordering::SeqCst);

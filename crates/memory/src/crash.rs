@@ -239,7 +239,7 @@ pub fn check_at<C: Send + Sync + 'static>(
     verify: impl Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync + 'static,
 ) -> Result<CrashReport> {
     let explorer = Arc::new(Explorer::new(options, Arc::new(verify)));
-    if explorer.is_not_asked_for() {
+    if explorer.is_other_seed() {
         return Ok(CrashReport { replayed: true, ..CrashReport::default() });
     }
     let observer: Observer = {

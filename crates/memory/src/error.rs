@@ -52,8 +52,8 @@ pub enum Error {
     },
     /// The files were written by an older release, in a format that is not supported any more.
     #[error(
-        "{} has format version {found}; this release reads version {supported}. Write the tables to CSV with the \
-         release that made it, and load them again",
+        "{} has format version {found}; this release reads version {supported}. Export the tables to CSV with the \
+         release that created it, and import them again",
         file.display()
     )]
     OlderVersion {
@@ -87,7 +87,7 @@ pub enum Error {
     MemoryLimit(#[from] Box<MemoryLimit>),
     /// An earlier write failed; nothing more can be made durable until the database is opened again.
     #[error(
-        "the database is read-only since an earlier failure: {cause}. Close it, mend the cause and open it again"
+        "the database is read-only after a failure: {cause}. Fix the cause, then close the database and open it again"
     )]
     Failed {
         /// First failure.

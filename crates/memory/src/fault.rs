@@ -30,7 +30,7 @@ const WINDOWS_MAX: usize = 64;
 const RETRIES_MAX: u64 = 100_000;
 
 /// Range of addresses; empty if unused.
-struct Slot {
+struct AddressSlot {
     start: AtomicUsize,
     end: AtomicUsize,
     /// Name of the file, for pools.
@@ -41,9 +41,13 @@ struct Name {
     bytes: Box<[u8]>,
 }
 
-impl Slot {
-    const fn empty() -> Slot {
-        Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), name: AtomicPtr::new(ptr::null_mut()) }
+impl AddressSlot {
+    const fn empty() -> AddressSlot {
+        AddressSlot {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            name: AtomicPtr::new(ptr::null_mut()),
+        }
     }
 
     fn holds(&self, address: usize) -> bool {
@@ -51,7 +55,7 @@ impl Slot {
         address < self.end.load(Ordering::SeqCst) && address >= self.start.load(Ordering::SeqCst)
     }
 
-    fn claim(slots: &'static [Slot], range: &Range<usize>) -> Option<&'static Slot> {
+    fn claim(slots: &'static [AddressSlot], range: &Range<usize>) -> Option<&'static AddressSlot> {
         let slot = slots.iter().find(|slot| {
             slot.start.compare_exchange(0, range.start, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         })?;
@@ -65,32 +69,32 @@ impl Slot {
     }
 }
 
-static POOLS: [Slot; POOLS_MAX] = [const { Slot::empty() }; POOLS_MAX];
-static WINDOWS: [Slot; WINDOWS_MAX] = [const { Slot::empty() }; WINDOWS_MAX];
+static POOLS: [AddressSlot; POOLS_MAX] = [const { AddressSlot::empty() }; POOLS_MAX];
+static WINDOWS: [AddressSlot; WINDOWS_MAX] = [const { AddressSlot::empty() }; WINDOWS_MAX];
 static BEFORE_SEGV: OnceLock<libc::sigaction> = OnceLock::new();
 static BEFORE_BUS: OnceLock<libc::sigaction> = OnceLock::new();
 static LAST_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 static RETRIES: AtomicU64 = AtomicU64::new(0);
 
 /// Registration of a pool whose faults are handled, until it is dropped.
-pub(crate) struct Watched {
-    slot: &'static Slot,
+pub(crate) struct WatchedPool {
+    slot: &'static AddressSlot,
 }
 
-impl Watched {
+impl WatchedPool {
     /// Watches the addresses of a pool; `None` if there are too many pools, or the signals cannot be handled.
-    pub(crate) fn new(addresses: &Range<usize>, file: &Path) -> Option<Watched> {
+    pub(crate) fn new(addresses: &Range<usize>, file: &Path) -> Option<WatchedPool> {
         if !install() {
             return None;
         }
-        let slot = Slot::claim(&POOLS, addresses)?;
+        let slot = AddressSlot::claim(&POOLS, addresses)?;
         let name = Box::new(Name { bytes: file.as_os_str().as_bytes().into() });
         slot.name.store(Box::into_raw(name), Ordering::SeqCst);
-        Some(Watched { slot })
+        Some(WatchedPool { slot })
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedPool {
     fn drop(&mut self) {
         let name = self.slot.name.swap(ptr::null_mut(), Ordering::SeqCst);
         self.slot.clear();
@@ -105,13 +109,13 @@ impl Drop for Watched {
 /// Addresses at which accesses wait while this value lives. Its owner closes the pages afterwards, and opens
 /// them again before it is dropped; the owner must not wait for a lock that a storing thread may hold.
 pub(crate) struct Window {
-    slot: &'static Slot,
+    slot: &'static AddressSlot,
 }
 
 impl Window {
     /// Opens a window; `None` if there are too many.
     pub(crate) fn open(addresses: &Range<usize>) -> Option<Window> {
-        Slot::claim(&WINDOWS, addresses).map(|slot| Window { slot })
+        AddressSlot::claim(&WINDOWS, addresses).map(|slot| Window { slot })
     }
 }
 
@@ -207,19 +211,19 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     };
     let mut digits = [0u8; 20];
     let offset = decimal(address - pool.start.load(Ordering::SeqCst), &mut digits);
-    say(b"entresol: the page at byte ");
-    say(offset);
-    say(b" of ");
+    write_stderr(b"entresol: the page at byte ");
+    write_stderr(offset);
+    write_stderr(b" of ");
     let name = pool.name.load(Ordering::SeqCst);
     // SAFETY: set when the pool was watched, and freed only when no thread uses the pool any more.
-    say(unsafe { name.as_ref() }.map_or(b"a pool", |name| &name.bytes));
-    say(b" cannot be read back from the disk; the process ends. Nothing that was committed is lost: see to the disk and \
-          the file, and open the database again.\n");
+    write_stderr(unsafe { name.as_ref() }.map_or(b"a pool", |name| &name.bytes));
+    write_stderr(b" cannot be read back from the disk; the process ends. No committed transaction is lost: repair the disk \
+          or the file, then open the database again.\n");
     // SAFETY: ends the process; allowed in a handler.
     unsafe { libc::abort() };
 }
 
-fn say(bytes: &[u8]) {
+fn write_stderr(bytes: &[u8]) {
     // SAFETY: writes initialised bytes that outlive the call; allowed in a handler.
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
 }

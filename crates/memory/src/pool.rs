@@ -19,7 +19,7 @@ mod space;
 pub use allocation_map::AllocationMap;
 pub use backup::BackupReport;
 pub use inspection::PoolInfo;
-pub(crate) use lifecycle::short_memory_is_asked;
+pub(crate) use lifecycle::is_short_memory_requested;
 
 use crate::allocator::{Allocator, Reservation};
 use crate::budget::{MemoryBudget, MemoryReservation};
@@ -223,7 +223,7 @@ impl Pool {
             Domain::Modelled(modelled) => modelled.set_load(load),
             domain => {
                 return Err(Error::Unsupported(format!(
-                    "a load is for modelled pools; this one is {}",
+                    "only a modelled pool has a device load; the domain of this one is {}",
                     domain.kind()
                 )));
             }
@@ -388,7 +388,7 @@ impl Pool {
     /// Loads the allocation maps that are not loaded yet: ahead of need, or to check them. Cost: about 20 us
     /// for 16 MiB of the pool.
     pub fn read_maps(&self) -> Result<()> {
-        self.allocator.read_all_maps(self)
+        self.allocator.load_all_maps(self)
     }
 
     /// Visits every allocated object, as (offset, bytes); for checks. Not a snapshot if others allocate
@@ -495,7 +495,7 @@ impl Pool {
         }
         self.domain.check_healthy()?;
         // Freed at the very end: the clean mark makes a checkpoint anyway.
-        let free = self.allocator.hold_free_space(self, 0);
+        let free = self.allocator.detach_free_space(self, 0);
         self.fence();
         if let Domain::Journal(journal) = &self.domain {
             journal.close(HEADER_CLEAN)?;
@@ -503,9 +503,9 @@ impl Pool {
             self.set_clean(true);
             self.persist(Durability::Sync)?;
         }
-        if let Err(error) = free.and_then(|free| self.give_back(free)) {
+        if let Err(error) = free.and_then(|free| self.free_blocks(free)) {
             // Only space is lost.
-            tracing::warn!(%error, "free space stays in the pool file");
+            tracing::warn!(%error, "could not release free space of the pool file");
         }
         self.closed.store(true, Ordering::Release);
         Ok(())
@@ -564,7 +564,7 @@ impl Pool {
             journal.make_room(end)?;
         }
         // The memory of the rest of the extent is reserved on use.
-        self.hold(self.allocator.granule_bytes())?;
+        self.reserve_memory(self.allocator.granule_bytes())?;
         if let Some(files) = &self.files {
             files
                 .pool

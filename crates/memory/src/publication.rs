@@ -14,7 +14,7 @@ use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS
 use crate::mapping::Mapping;
 use crate::mutants::{active, intact};
 use crate::pool::{Pool, rounded_out};
-use parts::Held;
+use parts::PartsGuard;
 use std::sync::atomic::Ordering;
 
 /// Maximum number of updates of one publication: those that fit a redo lane.
@@ -60,7 +60,7 @@ impl Update {
 #[must_use = "a publication that is not published changes nothing"]
 pub struct Publication<'p> {
     pool: &'p Pool,
-    parts: Held,
+    parts: PartsGuard,
     /// Error that prevents the publication.
     failure: Option<Error>,
 }
@@ -69,7 +69,7 @@ impl Drop for Publication<'_> {
     #[inline]
     fn drop(&mut self) {
         for &(offset, bytes) in &self.parts.reserved {
-            self.pool.allocator().give_back(offset, bytes);
+            self.pool.allocator().unreserve(offset, bytes);
         }
         if !self.parts.root_claims.is_empty() {
             let mut claims = self.pool.root_claims().lock();
@@ -83,7 +83,7 @@ impl Drop for Publication<'_> {
 impl<'p> Publication<'p> {
     #[inline]
     pub(crate) fn new(pool: &'p Pool) -> Publication<'p> {
-        Publication { pool, parts: Held::take(), failure: None }
+        Publication { pool, parts: PartsGuard::take(), failure: None }
     }
 
     /// Pool that it changes.

@@ -153,8 +153,8 @@ fn wrong_destinations_are_refused_by_name() {
         assert!(error.contains(name) && error.contains(why), "{error}");
     };
     refused("db", "not empty");
-    refused("file", "a file of this name");
-    refused("missing/backup", "no directory");
+    refused("file", "a file of this name exists");
+    refused("missing/backup", "does not exist");
     pool.backup(&dir.path().join("empty")).unwrap();
     refused("empty", "not empty");
     // The files of an interrupted backup do not stay in the way; those of others do.

@@ -207,9 +207,10 @@ fn check_registers(seed: u64, readers_flush: bool) -> Result<CrashReport> {
                         let reads = env.random_u64().is_multiple_of(2);
                         let operation = if reads { OnRegister::Get } else { OnRegister::Swap(value) };
                         recorded.run(thread, register, operation, || {
-                            let before = match reads {
-                                true => pool.word(word).load(Ordering::Acquire),
-                                false => pool.word(word).swap(value, Ordering::AcqRel),
+                            let before = if reads {
+                                pool.word(word).load(Ordering::Acquire)
+                            } else {
+                                pool.word(word).swap(value, Ordering::AcqRel)
                             };
                             if readers_flush || !reads {
                                 pool.flush(word, 8);

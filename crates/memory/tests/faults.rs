@@ -39,12 +39,12 @@ fn scratch() -> TempDir {
 
 /// Progress of a run before it ended.
 #[derive(Default)]
-struct Done {
+struct Progress {
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-impl Done {
+impl Progress {
     fn push(&self, pool: &Pool, bytes: usize) -> Result<(), Error> {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let node = pool.reserve(bytes)?;
@@ -119,10 +119,10 @@ fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailu
         "extend",
         "preallocate",
         "remove",
-        "look at",
+        "get the length of",
         "the header of",
         "rename",
-        "get blocks",
+        "allocate blocks",
     ];
     assert!(OPERATIONS.iter().any(|operation| text.contains(operation)), "{failed:?}: {text}");
     let above = dir.parent().unwrap().display().to_string();
@@ -142,7 +142,7 @@ fn assert_clear(error: &Error, failed: &(FileOperation, PathBuf), how: CallFailu
 fn every_call_fails(how: CallFailure) {
     let calls = {
         let (dir, files) = (scratch(), FailingFiles::new());
-        Done::default().run(&dir.path().join("db"), &options(Arc::new(files.clone()))).unwrap();
+        Progress::default().run(&dir.path().join("db"), &options(Arc::new(files.clone()))).unwrap();
         files.calls()
     };
     assert!(calls > 100, "{calls}");
@@ -152,7 +152,7 @@ fn every_call_fails(how: CallFailure) {
         let dir = scratch.path().join("db");
         let files = FailingFiles::new();
         files.fail(call, how);
-        let done = Done::default();
+        let done = Progress::default();
         let outcome = done.run(&dir, &options(Arc::new(files.clone())));
         if let Err(error) = &outcome {
             errors += 1;
@@ -165,7 +165,7 @@ fn every_call_fails(how: CallFailure) {
         let (begun, acknowledged) = (done.begun.into_inner(), done.acknowledged.into_inner());
         let found = length(&pool);
         assert!((acknowledged..=begun).contains(&found), "call {call}: {found} of {acknowledged}..={begun}");
-        let more = Done { begun: AtomicU64::new(found), ..Done::default() };
+        let more = Progress { begun: AtomicU64::new(found), ..Progress::default() };
         more.push(&pool, 64).unwrap();
         more.sync(&pool).unwrap();
         drop(pool);
@@ -247,11 +247,11 @@ impl StorageFile for PlainFile {
 #[test]
 fn a_file_system_without_the_features_serves_as_well() {
     let scratch = TempDir::new().unwrap();
-    Done::default().run(&scratch.path().join("plain"), &options(Arc::new(PlainFiles))).unwrap();
+    Progress::default().run(&scratch.path().join("plain"), &options(Arc::new(PlainFiles))).unwrap();
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
         let scratch = TempDir::new_in(memory).unwrap();
-        Done::default().run(&scratch.path().join("tmpfs"), &options(Arc::new(RealFiles))).unwrap();
+        Progress::default().run(&scratch.path().join("tmpfs"), &options(Arc::new(RealFiles))).unwrap();
     } else {
         eprintln!("skipped: there is no tmpfs at /dev/shm");
     }
@@ -295,7 +295,7 @@ impl Drop for Mount {
 fn a_disk_that_is_really_full() {
     let Some(mount) = Mount::tmpfs("size=1m") else { return };
     let dir = mount.0.path().join("db");
-    let done = Done::default();
+    let done = Progress::default();
     let options = options(Arc::new(RealFiles));
     let pool = Pool::create(&dir, &options).unwrap();
     done.push(&pool, 64).unwrap();
@@ -321,7 +321,7 @@ fn a_directory_that_is_read_only() {
     let Some(mount) = Mount::tmpfs("size=8m") else { return };
     let dir = mount.0.path().join("db");
     let options = options(Arc::new(RealFiles));
-    let done = Done::default();
+    let done = Progress::default();
     done.run(&dir, &options).unwrap();
     assert!(mount.remount("ro"));
     let error = Pool::open(&dir, &options).unwrap_err().to_string();

@@ -30,7 +30,7 @@ pub(super) fn batch_of(class: usize) -> usize {
 
 /// Freed object that a reader may still hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Retired {
+pub(super) struct RetiredObject {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
@@ -45,15 +45,15 @@ struct Magazine {
 }
 
 /// Objects of one thread.
-pub(super) struct Cache {
+pub(super) struct ThreadCache {
     magazines: [Magazine; CLASSES],
-    retired: Vec<Retired>,
+    retired: Vec<RetiredObject>,
     retired_bytes: u64,
 }
 
-impl Cache {
-    fn new() -> Cache {
-        Cache {
+impl ThreadCache {
+    fn new() -> ThreadCache {
+        ThreadCache {
             magazines: std::array::from_fn(|_| Magazine::default()),
             retired: Vec::new(),
             retired_bytes: 0,
@@ -81,7 +81,7 @@ impl Cache {
     }
 
     /// Takes an unused object back. Returns the objects that exceed the cache's limit.
-    pub(super) fn give_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
+    pub(super) fn put_back(&mut self, class: usize, offset: u64) -> Vec<u64> {
         let offsets = &mut self.magazines[class].offsets;
         offsets.push(offset);
         let batch = batch_of(class);
@@ -100,14 +100,14 @@ impl Cache {
 
     /// Adds a freed object; returns a batch that is to wait for readers once it is full.
     #[inline]
-    pub(super) fn retire(&mut self, retired: Retired) -> Option<Vec<Retired>> {
+    pub(super) fn retire(&mut self, retired: RetiredObject) -> Option<Vec<RetiredObject>> {
         self.retired.push(retired);
         self.retired_bytes += retired.bytes;
         let full = self.retired.len() >= RETIRED_OBJECTS_MAX || self.retired_bytes >= RETIRED_BYTES_MAX;
         full.then(|| self.take_retired())
     }
 
-    pub(super) fn take_retired(&mut self) -> Vec<Retired> {
+    pub(super) fn take_retired(&mut self) -> Vec<RetiredObject> {
         self.retired_bytes = 0;
         std::mem::take(&mut self.retired)
     }
@@ -140,19 +140,19 @@ impl Cache {
     }
 
     /// Freed objects that do not wait in an epoch yet.
-    pub(super) fn retired(&self) -> &[Retired] {
+    pub(super) fn retired(&self) -> &[RetiredObject] {
         &self.retired
     }
 }
 
 /// Caches of a pool, created on first use.
-pub(super) struct Caches {
-    caches: [OnceLock<Box<CachePadded<SpinLock<Cache>>>>; CACHES],
+pub(super) struct ThreadCaches {
+    caches: [OnceLock<Box<CachePadded<SpinLock<ThreadCache>>>>; CACHES],
 }
 
-impl Caches {
-    pub(super) fn new() -> Caches {
-        Caches { caches: std::array::from_fn(|_| OnceLock::new()) }
+impl ThreadCaches {
+    pub(super) fn new() -> ThreadCaches {
+        ThreadCaches { caches: std::array::from_fn(|_| OnceLock::new()) }
     }
 
     /// Number of the calling thread's cache.
@@ -162,18 +162,20 @@ impl Caches {
     }
 
     #[inline]
-    pub(super) fn lock(&self, number: usize) -> SpinGuard<'_, Cache> {
-        self.caches[number].get_or_init(|| Box::new(CachePadded::new(SpinLock::new(Cache::new())))).lock()
+    pub(super) fn lock(&self, number: usize) -> SpinGuard<'_, ThreadCache> {
+        self.caches[number]
+            .get_or_init(|| Box::new(CachePadded::new(SpinLock::new(ThreadCache::new()))))
+            .lock()
     }
 
     /// Cache of the calling thread. The caller must not block while holding the guard.
     #[inline]
-    pub(super) fn own(&self) -> SpinGuard<'_, Cache> {
-        self.lock(Caches::own_number())
+    pub(super) fn own(&self) -> SpinGuard<'_, ThreadCache> {
+        self.lock(ThreadCaches::own_number())
     }
 
     /// Visits all caches that were used.
-    pub(super) fn for_each(&self, mut visit: impl FnMut(usize, &mut Cache)) {
+    pub(super) fn for_each(&self, mut visit: impl FnMut(usize, &mut ThreadCache)) {
         for (number, cache) in self.caches.iter().enumerate() {
             if let Some(cache) = cache.get() {
                 visit(number, &mut cache.lock());
@@ -183,18 +185,18 @@ impl Caches {
 }
 
 /// Numbers without a thread: all from `next` on, and those in the set.
-struct Numbers {
+struct FreeNumbers {
     returned: BTreeSet<usize>,
     next: usize,
 }
 
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { returned: BTreeSet::new(), next: 0 });
+static NUMBERS: Mutex<FreeNumbers> = Mutex::new(FreeNumbers { returned: BTreeSet::new(), next: 0 });
 const NO_NUMBER: usize = usize::MAX;
 
 /// Number of a thread; released when the thread ends.
-struct Held(usize);
+struct ThreadNumber(usize);
 
-impl Drop for Held {
+impl Drop for ThreadNumber {
     fn drop(&mut self) {
         NUMBER.set(NO_NUMBER);
         NUMBERS.lock().returned.insert(self.0);
@@ -203,7 +205,7 @@ impl Drop for Held {
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NO_NUMBER) };
-    static HELD: Held = Held(claim_number());
+    static HELD: ThreadNumber = ThreadNumber(claim_number());
 }
 
 fn claim_number() -> usize {
@@ -264,22 +266,22 @@ mod tests {
 
     #[test]
     fn batches_come_out_in_address_order_and_too_many_go_back() {
-        let mut cache = Cache::new();
+        let mut cache = ThreadCache::new();
         assert_eq!(cache.take(3, 200), None);
         let batch: Vec<u64> = (0..64).map(|i| i * 256).collect();
         assert_eq!(cache.refill(3, 200, &batch), Some(0));
         assert_eq!(cache.take(3, 250), Some(256));
         assert_eq!(cache.counts(3), (62, 2, 450));
-        assert!((0..66).all(|i| cache.give_back(3, 1 << 20 | i << 8).is_empty()));
-        assert_eq!(cache.give_back(3, 2 << 20).len(), 64);
+        assert!((0..66).all(|i| cache.put_back(3, 1 << 20 | i << 8).is_empty()));
+        assert_eq!(cache.put_back(3, 2 << 20).len(), 64);
         assert_eq!(cache.take(3, 256), Some(2 << 20));
         assert!(!cache.top_up(3, 0) || cache.counts(3).0 <= 64);
     }
 
     #[test]
     fn freed_objects_are_handed_over_in_batches_by_number_and_by_size() {
-        let mut cache = Cache::new();
-        let of = |bytes| Retired { offset: 0, bytes };
+        let mut cache = ThreadCache::new();
+        let of = |bytes| RetiredObject { offset: 0, bytes };
         assert!((1..RETIRED_OBJECTS_MAX).all(|_| cache.retire(of(64)).is_none()));
         assert_eq!(cache.retire(of(64)).unwrap().len(), RETIRED_OBJECTS_MAX);
         assert_eq!(cache.retire(of(1 << 20)).unwrap(), [of(1 << 20)]);

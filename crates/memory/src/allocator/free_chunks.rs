@@ -19,7 +19,7 @@ const GRANULES_PER_EXTENT_MIN: u64 = 4;
 
 /// A run of neighbouring chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ChunkRun {
     pub(super) first: u64,
     pub(super) chunks: u64,
 }
@@ -55,7 +55,7 @@ impl FreeChunks {
         (self.free, longest, self.holes.len() as u64 * self.granule)
     }
 
-    fn insert(&mut self, run: Run) {
+    fn insert(&mut self, run: ChunkRun) {
         self.runs.insert(run.first, run.chunks);
         self.by_length.insert((run.chunks, run.first));
         self.free += run.chunks;
@@ -69,11 +69,11 @@ impl FreeChunks {
     }
 
     /// Makes chunks free; neighbours become one run.
-    pub(super) fn give_back(&mut self, run: Run) {
-        let Run { mut first, mut chunks } = run;
+    pub(super) fn free(&mut self, run: ChunkRun) {
+        let ChunkRun { mut first, mut chunks } = run;
         let end = first + chunks;
         if let Some((&before, &length)) = self.runs.range(..first).next_back() {
-            assert!(before + length <= first, "chunk {first} was given back twice");
+            assert!(before + length <= first, "chunk {first} was freed twice");
             if before + length == first && self.geometry.same_extent(before, first) {
                 self.remove(before);
                 first = before;
@@ -81,19 +81,19 @@ impl FreeChunks {
             }
         }
         if let Some((&after, _)) = self.runs.range(run.first..).next() {
-            assert!(after >= end, "chunk {after} was given back twice");
+            assert!(after >= end, "chunk {after} was freed twice");
             if after == end && self.geometry.same_extent(run.first, end) {
                 chunks += self.remove(after).expect("the run was just seen");
             }
         }
-        self.insert(Run { first, chunks });
+        self.insert(ChunkRun { first, chunks });
     }
 
-    /// As [`FreeChunks::give_back`], for a run that may have no blocks.
-    pub(super) fn give_back_unbacked(&mut self, run: Run, is_given_back: bool) {
+    /// As [`FreeChunks::free`], for a run that may have no blocks.
+    pub(super) fn free_unbacked(&mut self, run: ChunkRun, frees_blocks: bool) {
         let granules = self.granules_inside(run);
-        self.holes.extend(granules.map(|granule| (granule, is_given_back)));
-        self.give_back(run);
+        self.holes.extend(granules.map(|granule| (granule, frees_blocks)));
+        self.free(run);
     }
 
     /// Takes the front of the shortest run that is long enough, and of these the lowest; one chunk from the
@@ -103,7 +103,7 @@ impl FreeChunks {
     pub(super) fn take(
         &mut self,
         chunks: u64,
-        mut back: impl FnMut(Run) -> Result<()>,
+        mut back: impl FnMut(ChunkRun) -> Result<()>,
     ) -> Result<Option<u64>> {
         let best = match chunks {
             1 => self.runs.first_key_value().map(|(&first, &length)| (length, first)),
@@ -114,46 +114,46 @@ impl FreeChunks {
         let holes: Vec<u64> = self.holes.range(granules).map(|(granule, _)| *granule).collect();
         for holes in holes.chunk_by(|before, after| before + 1 == *after) {
             let (low, count) = (holes[0], holes.len() as u64);
-            back(Run { first: low * self.granule, chunks: count * self.granule })?;
+            back(ChunkRun { first: low * self.granule, chunks: count * self.granule })?;
             self.forget_holes(low..low + count);
         }
         self.remove(first);
         if length > chunks {
-            self.insert(Run { first: first + chunks, chunks: length - chunks });
+            self.insert(ChunkRun { first: first + chunks, chunks: length - chunks });
         }
         Ok(Some(first))
     }
 
     /// Returns true if a granule of the run is a hole.
-    pub(super) fn has_hole(&self, run: Run) -> bool {
+    pub(super) fn has_hole(&self, run: ChunkRun) -> bool {
         let granules = run.first / self.granule..(run.first + run.chunks).div_ceil(self.granule);
-        self.holes.range(granules).any(|(_, is_given_back)| *is_given_back)
+        self.holes.range(granules).any(|(_, frees_blocks)| *frees_blocks)
     }
 
     /// Takes all free granules whose blocks this process has not freed out of the map, except the lowest ones
     /// with `kept` chunks; neighbours as one run.
-    pub(super) fn take_granules(&mut self, mut kept: u64) -> Vec<Run> {
-        let mut taken: Vec<Run> = Vec::new();
+    pub(super) fn take_granules(&mut self, mut kept: u64) -> Vec<ChunkRun> {
+        let mut taken: Vec<ChunkRun> = Vec::new();
         for (&first, &chunks) in &self.runs {
-            for granule in self.granules_inside(Run { first, chunks }) {
+            for granule in self.granules_inside(ChunkRun { first, chunks }) {
                 let first = granule * self.granule;
                 match (self.holes.get(&granule), taken.last_mut()) {
                     (Some(true), _) => {}
                     _ if kept >= self.granule => kept -= self.granule,
                     (_, Some(run)) if run.first + run.chunks == first => run.chunks += self.granule,
-                    _ => taken.push(Run { first, chunks: self.granule }),
+                    _ => taken.push(ChunkRun { first, chunks: self.granule }),
                 }
             }
         }
         for run in &taken {
-            self.cut_out(*run);
+            self.split_out(*run);
             self.forget_holes(self.granules_inside(*run));
         }
         taken
     }
 
     /// Granules that lie completely in the run.
-    fn granules_inside(&self, run: Run) -> std::ops::Range<u64> {
+    fn granules_inside(&self, run: ChunkRun) -> std::ops::Range<u64> {
         let first = run.first.div_ceil(self.granule);
         first..((run.first + run.chunks) / self.granule).max(first)
     }
@@ -165,16 +165,16 @@ impl FreeChunks {
     }
 
     /// Takes a run out of the free run that contains it.
-    fn cut_out(&mut self, run: Run) {
+    fn split_out(&mut self, run: ChunkRun) {
         let (&first, _) = self.runs.range(..=run.first).next_back().expect("the run is part of a free run");
         let chunks = self.remove(first).expect("the run was just seen");
         let (end, run_end) = (first + chunks, run.first + run.chunks);
         assert!(run_end <= end, "the run is part of a free run");
         if first < run.first {
-            self.insert(Run { first, chunks: run.first - first });
+            self.insert(ChunkRun { first, chunks: run.first - first });
         }
         if run_end < end {
-            self.insert(Run { first: run_end, chunks: end - run_end });
+            self.insert(ChunkRun { first: run_end, chunks: end - run_end });
         }
     }
 }
@@ -188,8 +188,8 @@ mod tests {
         FreeChunks::new(Geometry::new(extent_bytes), 2 << 20)
     }
 
-    fn run(first: u64, chunks: u64) -> Run {
-        Run { first, chunks }
+    fn run(first: u64, chunks: u64) -> ChunkRun {
+        ChunkRun { first, chunks }
     }
 
     fn take(free: &mut FreeChunks, chunks: u64) -> Option<u64> {
@@ -199,27 +199,27 @@ mod tests {
     #[test]
     fn the_best_fit_is_taken_and_neighbours_of_an_extent_grow_together() {
         let mut free = empty(16 << 20);
-        free.give_back(run(1, 100));
-        free.give_back(run(200, 10));
-        free.give_back(run(300, 4));
+        free.free(run(1, 100));
+        free.free(run(200, 10));
+        free.free(run(300, 4));
         assert_eq!(take(&mut free, 5), Some(200));
         assert_eq!(take(&mut free, 4), Some(300));
         assert_eq!(take(&mut free, 4), Some(205));
         assert_eq!(take(&mut free, 101), None);
-        free.give_back(run(205, 4));
-        free.give_back(run(200, 5));
+        free.free(run(205, 4));
+        free.free(run(200, 5));
         assert_eq!(free.counts(), (110, 100, 0));
         // Chunk 255 ends an extent; 257 is the first of the next that can be free.
-        free.give_back(run(255, 1));
-        free.give_back(run(257, 3));
-        free.give_back(run(210, 45));
+        free.free(run(255, 1));
+        free.free(run(257, 3));
+        free.free(run(210, 45));
         assert_eq!(take(&mut free, 56), Some(200));
     }
 
     #[test]
     fn blocks_are_asked_for_once_in_granules() {
         let mut free = empty(16 << 20);
-        free.give_back_unbacked(run(1, 255), false);
+        free.free_unbacked(run(1, 255), false);
         assert_eq!(free.counts(), (255, 255, 224));
         // The first granule holds the chunk that describes the extent: it always has blocks.
         assert_eq!(take(&mut free, 31), Some(1));
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn granules_leave_the_map_and_come_back_as_holes() {
         let mut free = empty(16 << 20);
-        free.give_back(run(20, 80));
-        free.give_back_unbacked(run(128, 64), false);
+        free.free(run(20, 80));
+        free.free_unbacked(run(128, 64), false);
         assert_eq!(free.take_granules(0), [run(32, 64), run(128, 64)]);
         assert_eq!(free.counts(), (16, 12, 0));
-        free.give_back_unbacked(run(128, 64), true);
-        free.give_back_unbacked(run(32, 64), true);
+        free.free_unbacked(run(128, 64), true);
+        free.free_unbacked(run(32, 64), true);
         assert_eq!(free.counts(), (144, 80, 128));
         assert_eq!(free.take_granules(0), []);
     }
@@ -254,10 +254,10 @@ mod tests {
     #[test]
     fn the_lowest_granules_stay() {
         let mut free = FreeChunks::new(Geometry::new(16 << 20), CHUNK_BYTES);
-        free.give_back_unbacked(run(1, 2), true);
-        free.give_back(run(10, 1));
-        free.give_back(run(20, 5));
-        free.give_back(run(30, 1));
+        free.free_unbacked(run(1, 2), true);
+        free.free(run(10, 1));
+        free.free(run(20, 5));
+        free.free(run(30, 1));
         assert_eq!(free.take_granules(3), [run(22, 3), run(30, 1)]);
         assert_eq!(free.counts(), (5, 2, 2));
         assert_eq!(free.take_granules(7), []);
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn blocks_are_asked_for_where_there_are_none_and_nowhere_else() {
         let mut free = empty(16 << 20);
-        free.give_back_unbacked(run(32, 32), true);
-        free.give_back(run(64, 32));
-        free.give_back_unbacked(run(96, 64), true);
+        free.free_unbacked(run(32, 32), true);
+        free.free(run(64, 32));
+        free.free_unbacked(run(96, 64), true);
         let mut asked = Vec::new();
         let note = |granules| {
             asked.push(granules);
@@ -281,17 +281,17 @@ mod tests {
     #[test]
     fn small_extents_have_small_granules() {
         let mut free = empty(256 << 10);
-        free.give_back(run(1, 3));
+        free.free(run(1, 3));
         assert_eq!(free.take_granules(0), [run(1, 3)]);
-        free.give_back_unbacked(run(1, 3), true);
+        free.free_unbacked(run(1, 3), true);
         assert_eq!(free.counts(), (3, 3, 3));
     }
 
     #[test]
-    #[should_panic(expected = "given back twice")]
+    #[should_panic(expected = "freed twice")]
     fn a_chunk_is_not_given_back_twice() {
         let mut free = empty(16 << 20);
-        free.give_back(run(10, 5));
-        free.give_back(run(12, 1));
+        free.free(run(10, 5));
+        free.free(run(12, 1));
     }
 }

@@ -1,11 +1,11 @@
-//! Loading the persistent maps, an extent at a time on demand ([`super::unread`]), and visiting the allocated
+//! Loading the persistent maps, an extent at a time on demand ([`super::unloaded`]), and visiting the allocated
 //! objects.
 //!
 //! Cost: one descriptor word per chunk and, for a slab, its bitmap of 128 bytes, adjacent at the head of each
 //! extent: about 20 us for 16 MiB.
 
 use super::chunk::Chunk;
-use super::free_chunks::Run;
+use super::free_chunks::ChunkRun;
 use super::size_class::{CLASSES, class_bytes};
 use super::slab::object_bits;
 use super::{Allocator, Space};
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 type Damage = (u64, String);
 
 /// Slab and its free objects.
-struct Slab {
+struct LoadedSlab {
     chunk: u64,
     class: usize,
     free: [u64; BITMAP_WORDS],
@@ -29,26 +29,30 @@ impl Allocator {
     /// Loads the persistent maps of an extent into the free maps; changes nothing if they are damaged.
     pub(super) fn load(&self, space: &dyn Space, extent: u64) -> error::Result<()> {
         let (slabs, free) =
-            self.look_at(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
+            self.decode_maps(space, extent).map_err(|(offset, what)| space.damaged(offset, what))?;
         let extent_bytes = self.geometry.chunks_per_extent() * CHUNK_BYTES;
         space.verify(extent * extent_bytes + DESCRIPTORS, (MAPS_END - DESCRIPTORS) as usize)?;
         slabs.into_iter().for_each(|slab| self.classes[slab.class].lock().add(slab.chunk, slab.free));
         let without_memory = space.counts_memory();
-        free.into_iter().for_each(|run| self.free_chunks.lock().give_back_unbacked(run, without_memory));
+        free.into_iter().for_each(|run| self.free_chunks.lock().free_unbacked(run, without_memory));
         Ok(())
     }
 
     /// Slabs and free runs of an extent.
-    fn look_at(&self, space: &dyn Space, extent: u64) -> Result<(Vec<Slab>, Vec<Run>), Damage> {
+    fn decode_maps(
+        &self,
+        space: &dyn Space,
+        extent: u64,
+    ) -> Result<(Vec<LoadedSlab>, Vec<ChunkRun>), Damage> {
         let all: [_; CLASSES] = std::array::from_fn(object_bits);
-        let (mut slabs, mut free) = (Vec::new(), Vec::<Run>::new());
+        let (mut slabs, mut free) = (Vec::new(), Vec::<ChunkRun>::new());
         self.for_each_chunk(space, extent..extent + 1, |chunk, state| {
             match state {
                 Chunk::Free => match free.last_mut() {
                     Some(run) if run.first + run.chunks == chunk => run.chunks += 1,
-                    _ => free.push(Run { first: chunk, chunks: 1 }),
+                    _ => free.push(ChunkRun { first: chunk, chunks: 1 }),
                 },
-                Chunk::Slab { class } => slabs.push(self.look_at_slab(space, chunk, class, &all[class])?),
+                Chunk::Slab { class } => slabs.push(self.decode_slab(space, chunk, class, &all[class])?),
                 Chunk::Large { chunks } => self.check_inside(space, chunk, chunks)?,
             }
             Ok(())
@@ -56,20 +60,20 @@ impl Allocator {
         Ok((slabs, free))
     }
 
-    fn look_at_slab(
+    fn decode_slab(
         &self,
         space: &dyn Space,
         chunk: u64,
         class: usize,
         all: &[u64; BITMAP_WORDS],
-    ) -> Result<Slab, Damage> {
+    ) -> Result<LoadedSlab, Damage> {
         let bitmap = space.words(self.bitmap_offset(chunk), BITMAP_WORDS);
         let mut free = *all;
         for (i, (free, word)) in free.iter_mut().zip(bitmap).enumerate() {
             let allocated = word.load(Ordering::Acquire);
             if allocated & !*free != 0 {
                 let what = format!(
-                    "the bitmap of chunk {chunk}, a slab of objects of {} bytes, has bits {:#x} that stand for none",
+                    "the bitmap of chunk {chunk}, a slab of objects of {} bytes, has bits {:#x} beyond its objects",
                     class_bytes(class),
                     allocated & !*free
                 );
@@ -77,7 +81,7 @@ impl Allocator {
             }
             *free &= !allocated | u64::from(active("slab-map-misread-at-open"));
         }
-        Ok(Slab { chunk, class, free })
+        Ok(LoadedSlab { chunk, class, free })
     }
 
     /// Checks that the chunks inside a large object have empty descriptors.
@@ -111,7 +115,9 @@ impl Allocator {
                     Chunk::Free | Chunk::Slab { .. } => 1,
                     Chunk::Large { chunks } if chunks <= chunks_per_extent - index => chunks,
                     Chunk::Large { chunks } => {
-                        return damage(format!("a large object of {chunks} chunks leaves its extent"));
+                        return damage(format!(
+                            "a large object of {chunks} chunks extends beyond its extent"
+                        ));
                     }
                 };
                 visit(chunk, state)?;

@@ -33,7 +33,7 @@ mod packing;
 mod size_class;
 mod slab;
 mod space;
-mod unread;
+mod unloaded;
 
 pub use space::{ClassSpace, SpaceStats};
 
@@ -41,16 +41,16 @@ use crate::error::{Error, Result};
 use crate::layout::{BITMAP_BYTES, BITMAP_WORDS, CHUNK_BYTES, EXTENT_BYTES_MAX};
 use crate::mutants::intact;
 use crate::publication::{Operation, Update};
-use cache::{Caches, Retired, batch_of};
+use cache::{RetiredObject, ThreadCaches, batch_of};
 use chunk::{Chunk, Geometry};
-use free_chunks::{FreeChunks, Run};
-use packing::Lines;
+use free_chunks::{ChunkRun, FreeChunks};
+use packing::PackingLines;
 use parking_lot::Mutex;
 use size_class::{CLASSES, class_bytes, class_of, object_index};
 use slab::ClassSlabs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use unread::Unread;
+use unloaded::UnloadedExtents;
 
 /// The largest object: the chunks of the largest extent, minus the one that describes it. With smaller
 /// extents the limit is smaller in proportion.
@@ -87,13 +87,13 @@ pub(crate) trait Space {
 /// The DRAM side of allocation; shared with deferred frees.
 pub(crate) struct Allocator {
     geometry: Geometry,
-    caches: Caches,
+    caches: ThreadCaches,
     classes: Vec<Mutex<ClassSlabs>>,
     free_chunks: Mutex<FreeChunks>,
     /// Lock of the one thread that gathers free space and then grows the pool.
     growth: Mutex<()>,
-    unread: Unread,
-    lines: Lines,
+    unloaded: UnloadedExtents,
+    lines: PackingLines,
     /// True if a class has more empty slabs than it retains.
     has_excess: AtomicBool,
     /// Bytes of freed objects that wait for an epoch, by class; the last is for large objects.
@@ -101,7 +101,7 @@ pub(crate) struct Allocator {
 }
 
 /// Object reserved for its owner; it is allocated once a publication includes it. Dropping releases it.
-#[must_use = "a reservation that is dropped is given back"]
+#[must_use = "a dropped reservation is released"]
 pub struct Reservation<'p> {
     allocator: &'p Allocator,
     offset: u64,
@@ -138,25 +138,25 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.allocator.give_back(self.offset, self.bytes as u64);
+        self.allocator.unreserve(self.offset, self.bytes as u64);
     }
 }
 
 /// Free space taken out of the maps until the value is dropped. It returns as space that may have no blocks.
-pub(crate) struct HeldSpace<'p> {
+pub(crate) struct DetachedSpace<'p> {
     allocator: &'p Allocator,
-    granules: Vec<Run>,
-    is_given_back: bool,
+    granules: Vec<ChunkRun>,
+    is_unbacked: bool,
 }
 
-impl HeldSpace<'_> {
+impl DetachedSpace<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.granules.is_empty()
     }
 
     /// Notes that none of the space has blocks any more.
-    pub(crate) fn given_back(&mut self) {
-        self.is_given_back = true;
+    pub(crate) fn set_unbacked(&mut self) {
+        self.is_unbacked = true;
     }
 
     /// Pool offsets and bytes of the space.
@@ -165,11 +165,11 @@ impl HeldSpace<'_> {
     }
 }
 
-impl Drop for HeldSpace<'_> {
+impl Drop for DetachedSpace<'_> {
     fn drop(&mut self) {
         let mut free = self.allocator.free_chunks.lock();
         for granules in &self.granules {
-            free.give_back_unbacked(*granules, self.is_given_back);
+            free.free_unbacked(*granules, self.is_unbacked);
         }
     }
 }
@@ -181,12 +181,12 @@ impl Allocator {
         let geometry = Geometry::new(extent_bytes);
         Allocator {
             geometry,
-            caches: Caches::new(),
+            caches: ThreadCaches::new(),
             classes: (0..CLASSES).map(|class| Mutex::new(ClassSlabs::new(class))).collect(),
             free_chunks: Mutex::new(FreeChunks::new(geometry, granule_bytes)),
             growth: Mutex::default(),
-            unread: Unread::new(extents),
-            lines: Lines::new(),
+            unloaded: UnloadedExtents::new(extents),
+            lines: PackingLines::new(),
             has_excess: AtomicBool::new(false),
             waiting_bytes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -291,13 +291,13 @@ impl Allocator {
         is_served: impl Fn() -> bool,
     ) -> Result<Option<u64>> {
         let take = || {
-            let back = |run: Run| space.back(run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES);
+            let back = |run: ChunkRun| space.back(run.first * CHUNK_BYTES, run.chunks * CHUNK_BYTES);
             self.free_chunks.lock().take(count, back)
         };
         if let Some(chunk) = take()? {
             return Ok(Some(chunk));
         }
-        while self.read_next_maps(space)? {
+        while self.load_next_maps(space)? {
             if is_served() {
                 return Ok(None);
             }
@@ -319,10 +319,11 @@ impl Allocator {
                 Ok(extents) => {
                     let first = (extents - 1) * self.geometry.chunks_per_extent() + 1;
                     let chunks = self.geometry.chunks_per_extent() - 1;
-                    let run = Run { first, chunks };
-                    match space.counts_memory() {
-                        true => self.free_chunks.lock().give_back_unbacked(run, true),
-                        false => self.free_chunks.lock().give_back(run),
+                    let run = ChunkRun { first, chunks };
+                    if space.counts_memory() {
+                        self.free_chunks.lock().free_unbacked(run, true)
+                    } else {
+                        self.free_chunks.lock().free(run)
                     }
                 }
                 // Readers release freed objects within microseconds, most of the time.
@@ -363,21 +364,21 @@ impl Allocator {
 
     /// Takes all free granules whose blocks this process has not freed out of the free map, except the lowest
     /// `kept_bytes`, until the value is dropped.
-    pub(crate) fn hold_free_space(
+    pub(crate) fn detach_free_space(
         self: &Arc<Self>,
         space: &dyn Space,
         kept_bytes: u64,
-    ) -> Result<HeldSpace<'_>> {
-        self.read_all_maps(space)?;
+    ) -> Result<DetachedSpace<'_>> {
+        self.load_all_maps(space)?;
         let _alone = self.growth.lock();
         self.gather(space);
         let granules = self.free_chunks.lock().take_granules(kept_bytes / CHUNK_BYTES);
-        Ok(HeldSpace { allocator: self, granules, is_given_back: false })
+        Ok(DetachedSpace { allocator: self, granules, is_unbacked: false })
     }
 
     /// Returns true if blocks in a range were freed and the space has not been used since.
     pub(crate) fn has_hole(&self, offset: u64, bytes: u64) -> bool {
-        let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+        let run = ChunkRun { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
         self.free_chunks.lock().has_hole(run)
     }
 
@@ -391,16 +392,16 @@ impl Allocator {
             };
             for chunk in empty {
                 self.set_descriptor(space, chunk, Chunk::Free);
-                self.free_chunks.lock().give_back(Run { first: chunk, chunks: 1 });
+                self.free_chunks.lock().free(ChunkRun { first: chunk, chunks: 1 });
             }
         }
     }
 
     /// Takes a reserved, unused object back.
-    pub(crate) fn give_back(&self, offset: u64, bytes: u64) {
+    pub(crate) fn unreserve(&self, offset: u64, bytes: u64) {
         match class_of(bytes as usize) {
             Some(class) => {
-                let too_many = self.caches.own().give_back(class, offset);
+                let too_many = self.caches.own().put_back(class, offset);
                 if !too_many.is_empty() {
                     self.give_to_slabs(class, &too_many);
                 }
@@ -410,13 +411,13 @@ impl Allocator {
     }
 
     fn give_to_chunks(&self, offset: u64, bytes: u64) {
-        let run = Run { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
-        self.free_chunks.lock().give_back(run);
+        let run = ChunkRun { first: offset / CHUNK_BYTES, chunks: bytes / CHUNK_BYTES };
+        self.free_chunks.lock().free(run);
     }
 
     fn give_to_slabs(&self, class: usize, offsets: &[u64]) {
         let mut slabs = self.classes[class].lock();
-        offsets.iter().for_each(|offset| slabs.give_back(*offset));
+        offsets.iter().for_each(|offset| slabs.free_object(*offset));
         if slabs.empty_count() > empty_slabs_kept(slabs.counts().0) {
             self.has_excess.store(true, Ordering::Relaxed);
         }
@@ -449,7 +450,7 @@ impl Allocator {
     /// damaged. Panics if it is not allocated: a double free is a bug that must not reach the medium.
     pub(crate) fn release(&self, space: &dyn Space, offset: u64) -> Result<(Update, u64)> {
         let chunk = offset / CHUNK_BYTES;
-        self.read_maps_of(space, chunk)?;
+        self.load_maps_of(space, chunk)?;
         Ok(match self.chunk(space, chunk) {
             Some(Chunk::Slab { class }) => {
                 let (word, bit) = self.bitmap_bit(offset, chunk, class);
@@ -468,9 +469,9 @@ impl Allocator {
     /// Hands freed objects, as (offset, bytes), out again once all present guards are gone.
     pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(u64, u64)]) {
         for &(offset, bytes) in freed {
-            let full = self.caches.own().retire(Retired { offset, bytes });
+            let full = self.caches.own().retire(RetiredObject { offset, bytes });
             if let Some(batch) = full {
-                self.wait_for_readers(space, Caches::own_number(), batch);
+                self.wait_for_readers(space, ThreadCaches::own_number(), batch);
                 if self.has_excess.swap(false, Ordering::Relaxed) {
                     self.reclaim_empty_slabs(space, empty_slabs_kept);
                 }
@@ -479,7 +480,7 @@ impl Allocator {
     }
 
     /// Takes the objects back once all present guards are gone.
-    fn wait_for_readers(self: &Arc<Self>, space: &dyn Space, cache: usize, batch: Vec<Retired>) {
+    fn wait_for_readers(self: &Arc<Self>, space: &dyn Space, cache: usize, batch: Vec<RetiredObject>) {
         if batch.is_empty() {
             return;
         }
@@ -497,7 +498,7 @@ impl Allocator {
 
     /// Takes back objects that no reader can hold any more: into the cache that freed them, or into their
     /// slabs.
-    fn take_back(&self, cache: usize, mut batch: Vec<Retired>) {
+    fn take_back(&self, cache: usize, mut batch: Vec<RetiredObject>) {
         for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
             waiting.fetch_sub(*bytes, Ordering::Relaxed);
         }
@@ -538,7 +539,7 @@ fn empty_slabs_kept(slabs: u64) -> u64 {
 }
 
 /// Bytes of the objects of each class; the last is for large objects.
-fn bytes_by_class(batch: &[Retired]) -> [u64; CLASSES + 1] {
+fn bytes_by_class(batch: &[RetiredObject]) -> [u64; CLASSES + 1] {
     let mut by_class = [0; CLASSES + 1];
     for object in batch {
         by_class[class_of(object.bytes as usize).unwrap_or(CLASSES)] += object.bytes;

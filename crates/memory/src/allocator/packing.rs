@@ -25,11 +25,11 @@ const UNUSED_SLABS_MAX: u64 = 8;
 const NO_LINE: u64 = u64::MAX;
 
 /// The lines of all classes.
-pub(super) struct Lines([AtomicU64; CLASSES]);
+pub(super) struct PackingLines([AtomicU64; CLASSES]);
 
-impl Lines {
-    pub(super) fn new() -> Lines {
-        Lines(array::from_fn(|_| AtomicU64::new(NO_LINE)))
+impl PackingLines {
+    pub(super) fn new() -> PackingLines {
+        PackingLines(array::from_fn(|_| AtomicU64::new(NO_LINE)))
     }
 
     #[inline]

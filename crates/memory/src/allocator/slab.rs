@@ -46,9 +46,9 @@ impl Slab {
         }
     }
 
-    fn give_back(&mut self, index: u64) {
+    fn free_object(&mut self, index: u64) {
         let (word, bit) = ((index / 64) as usize, 1u64 << (index % 64));
-        assert!(self.free[word] & bit == 0, "object {index} of a slab was given back twice");
+        assert!(self.free[word] & bit == 0, "object {index} of a slab was freed twice");
         self.free[word] |= bit;
         self.free_count += 1;
     }
@@ -133,13 +133,13 @@ impl ClassSlabs {
     }
 
     /// Makes an object free again.
-    pub(super) fn give_back(&mut self, offset: u64) {
+    pub(super) fn free_object(&mut self, offset: u64) {
         let chunk = offset / CHUNK_BYTES;
         let index = offset % CHUNK_BYTES / class_bytes(self.class);
-        assert!(!self.empty.contains(&chunk), "the object at {offset:#x} was given back twice");
+        assert!(!self.empty.contains(&chunk), "the object at {offset:#x} was freed twice");
         let none_free = || Slab { free: [0; BITMAP_WORDS], free_count: 0 };
         let slab = self.partial.entry(chunk).or_insert_with(none_free);
-        slab.give_back(index);
+        slab.free_object(index);
         self.free += 1;
         if slab.free_count == objects_of(self.class) {
             self.partial.remove(&chunk);
@@ -175,7 +175,7 @@ mod tests {
             (0..256).map(|i| 2 * CHUNK_BYTES + i * 256).chain((0..44).map(|i| 9 * CHUNK_BYTES + i * 256));
         assert_eq!(taken, expected.collect::<Vec<_>>());
         assert_eq!((slabs.counts(), slabs.empty_count()), ((2, 212), 0));
-        taken.iter().for_each(|offset| slabs.give_back(*offset));
+        taken.iter().for_each(|offset| slabs.free_object(*offset));
         assert_eq!((slabs.counts(), slabs.empty_count()), ((2, 512), 2));
         assert_eq!(slabs.take_empty(1), [9]);
         assert_eq!(slabs.counts(), (1, 256));
@@ -190,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "given back twice")]
+    #[should_panic(expected = "freed twice")]
     fn an_object_is_not_given_back_twice() {
         let mut slabs = ClassSlabs::new(0);
         slabs.add_empty(1);
         let mut taken = Vec::new();
         slabs.take(&mut taken, 1);
-        slabs.give_back(taken[0]);
-        slabs.give_back(taken[0]);
+        slabs.free_object(taken[0]);
+        slabs.free_object(taken[0]);
     }
 }

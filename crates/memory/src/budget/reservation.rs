@@ -55,8 +55,8 @@ impl MemoryReservation {
 
     /// Releases a part. Panics if that is more than is reserved.
     pub fn shrink(&mut self, bytes: u64) {
-        self.bytes = self.bytes.checked_sub(bytes).expect("more is given back than was reserved");
-        self.budget.give_back(self.consumer, bytes);
+        self.bytes = self.bytes.checked_sub(bytes).expect("more is released than was reserved");
+        self.budget.release(self.consumer, bytes);
     }
 
     /// Resizes the reservation; unchanged if that does not fit.
@@ -94,7 +94,7 @@ impl MemoryReservation {
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.budget.give_back(self.consumer, self.bytes);
+            self.budget.release(self.consumer, self.bytes);
         }
     }
 }

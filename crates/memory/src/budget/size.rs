@@ -34,7 +34,7 @@ impl MemorySize {
 /// Error of a string that is not a memory size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no size of memory: use bytes with a unit (B, kB, MB, GB, TB, or KiB, MiB, GiB, TiB; each is 1024 of \
+    "'{0}' is not a memory size: use bytes with a unit (B, kB, MB, GB, TB, or KiB, MiB, GiB, TiB; each is 1024 of \
          the one before) or a percentage, as in '512MiB' or '25%'"
 )]
 pub struct ParseMemorySizeError(String);

@@ -38,8 +38,8 @@ fn a_limit_names_the_largest_consumers() {
     assert_eq!(sets.bytes(), 20 * MIB, "nothing has changed");
     assert_eq!(
         error.to_string(),
-        "out of memory: write sets need 13MiB more, but of memory_max = 128MiB only 12MiB can be had \
-         (in use: queries 80MiB, write sets 20MiB); end what uses it, or raise memory_max"
+        "out of memory: write sets need 13MiB more, but only 12MiB of memory_max = 128MiB are available \
+         (in use: queries 80MiB, write sets 20MiB); run fewer statements at once, or raise memory_max"
     );
     sets.try_grow(12 * MIB).unwrap();
     assert!(budget.try_reserve(MemoryConsumer::Caches, 1).is_err());

@@ -5,26 +5,26 @@
 //! ones of every density; words and whole cache lines.
 
 use super::CrashOptions;
-use super::point::{CrashPoint, Dice, Survivors, mix};
+use super::point::{CrashPoint, SplitMix, Survivors, mix};
 
 /// Limits on the states of one point.
-pub(super) struct Caps {
+pub(super) struct StateLimits {
     exhaustive: u64,
     adversarial: u32,
     random: u32,
 }
 
-impl Caps {
+impl StateLimits {
     /// Limits for crashes of the history (depth 0) or of a recovery, where the states multiply.
-    pub(super) fn of(options: &CrashOptions, depth: usize) -> Caps {
+    pub(super) fn of(options: &CrashOptions, depth: usize) -> StateLimits {
         if depth == 0 {
-            Caps {
+            StateLimits {
                 exhaustive: options.exhaustive_states_max,
                 adversarial: options.adversarial_states_max,
                 random: options.random_states,
             }
         } else {
-            Caps {
+            StateLimits {
                 exhaustive: options.exhaustive_states_max.min(16),
                 adversarial: 0,
                 random: options.random_states.div_ceil(4),
@@ -34,7 +34,7 @@ impl Caps {
 }
 
 /// Survivors to check, and true if these are all possible ones.
-pub(super) fn survivors(point: &CrashPoint<'_>, caps: &Caps, seed: u64) -> (Vec<Survivors>, bool) {
+pub(super) fn survivors(point: &CrashPoint<'_>, caps: &StateLimits, seed: u64) -> (Vec<Survivors>, bool) {
     let combinations = point.combinations();
     if combinations <= caps.exhaustive {
         return ((0..combinations).map(Survivors::Chosen).collect(), true);
@@ -60,7 +60,7 @@ pub(super) fn survivors(point: &CrashPoint<'_>, caps: &Caps, seed: u64) -> (Vec<
             chosen.extend([Survivors::Oldest(part), Survivors::Newest(part)]);
         }
     }
-    let mut random = Dice::new(seed ^ mix(point.fence()));
+    let mut random = SplitMix::new(seed ^ mix(point.fence()));
     for i in 0..caps.random {
         // Short seeds: they are printed.
         let seed = random.next() >> 32;

@@ -50,12 +50,12 @@ struct Log<K, V, O, R> {
 
 struct KeyLog<V, O, R> {
     /// Operations of each thread, in its order.
-    operations: Vec<Vec<Operation<O, R>>>,
+    operations: Vec<Vec<RecordedOperation<O, R>>>,
     /// Values that the key may have after a crash now, unless it has changed since they were computed.
     legal: Option<Arc<Vec<Option<V>>>>,
 }
 
-struct Operation<O, R> {
+struct RecordedOperation<O, R> {
     operation: O,
     invoked: u64,
     returned: Option<(u64, R)>,
@@ -97,7 +97,7 @@ where
         {
             let log = &mut *self.log.lock();
             log.clock += 1;
-            let operation = Operation { operation, invoked: log.clock, returned: None };
+            let operation = RecordedOperation { operation, invoked: log.clock, returned: None };
             let key = log.keys.entry(key.clone()).or_insert_with(|| KeyLog {
                 operations: (0..self.threads).map(|_| Vec::new()).collect(),
                 legal: None,
@@ -150,7 +150,8 @@ impl<V: Clone + Eq + Hash, O, R: PartialEq> KeyLog<V, O, R> {
                 continue;
             }
             let next = || self.operations.iter().zip(&placed).map(|(operations, at)| operations.get(*at));
-            let returns = |operation: &Operation<O, R>| operation.returned.as_ref().map(|(at, _)| *at);
+            let returns =
+                |operation: &RecordedOperation<O, R>| operation.returned.as_ref().map(|(at, _)| *at);
             // No operation that was invoked after another's response comes before that one.
             let first_return = next().flatten().filter_map(returns).min();
             if first_return.is_none() && !ends.contains(&value) {
@@ -178,15 +179,17 @@ impl<K: Ord + Debug, V: PartialEq + Clone + Debug> LegalValues<K, V> {
     /// Returns an error with the difference if a crash may not leave this content.
     pub fn judge(&self, found: &BTreeMap<K, V>) -> Result<(), String> {
         if let Some((key, value)) = found.iter().find(|(key, _)| !self.keys.contains_key(*key)) {
-            return Err(format!("{key:?} = {value:?}, which nobody wrote"));
+            return Err(format!("{key:?} = {value:?}, which no operation wrote"));
         }
         for (key, legal) in &self.keys {
             let found = found.get(key);
             if legal.is_empty() {
-                return Err(format!("no order of the operations on {key:?} gives what they returned"));
+                return Err(format!("no order of the operations on {key:?} explains their results"));
             }
             if !legal.iter().any(|legal| legal.as_ref() == found) {
-                return Err(format!("{key:?} is {found:?}; no order gives that, but {legal:?}"));
+                return Err(format!(
+                    "{key:?} is {found:?}, which no order of the operations gives; legal: {legal:?}"
+                ));
             }
         }
         Ok(())

@@ -5,7 +5,7 @@
 //! comparing the blocks that it has touched. The image itself follows the fences of the history. The history
 //! stands still while its states are checked, so a verification may read what the history has done.
 
-use super::choice::{Caps, survivors};
+use super::choice::{StateLimits, survivors};
 use super::point::{Changes, CrashPoint, Survivors, mix};
 use super::replay::{Trail, command};
 use super::{CrashOptions, CrashReport, Judge, Observer, pool_options};
@@ -33,12 +33,12 @@ pub(super) struct Explorer<C> {
     lanes: Vec<Vec<Mutex<Option<Replica>>>>,
     failed: AtomicBool,
     /// All words that the history has fenced, in order.
-    log: RwLock<Log>,
+    log: RwLock<FenceLog>,
     findings: Mutex<Findings>,
 }
 
 #[derive(Default)]
-struct Log {
+struct FenceLog {
     fenced: Vec<(u32, u64)>,
     /// Hash of the persisted image: the sum of its words' hashes.
     hash: u64,
@@ -52,7 +52,7 @@ struct Findings {
 }
 
 /// State to check.
-struct State {
+struct CrashState {
     survivors: Survivors,
     changes: Changes,
 }
@@ -64,7 +64,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         Explorer {
             options: options.clone(),
             judge,
-            replay: Trail::asked_for(),
+            replay: Trail::from_environment(),
             test: std::thread::current().name().map(str::to_string),
             lanes,
             failed: AtomicBool::new(false),
@@ -74,7 +74,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
     }
 
     /// Returns true if the environment names a state of another seed.
-    pub(super) fn is_not_asked_for(&self) -> bool {
+    pub(super) fn is_other_seed(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.seed != self.options.seed)
     }
 
@@ -118,7 +118,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
     }
 
     /// States to check, each once; none if [`REPLAY`](super::REPLAY) names another point.
-    fn states(&self, point: &CrashPoint<'_>, trail: &Trail) -> Option<Vec<State>> {
+    fn states(&self, point: &CrashPoint<'_>, trail: &Trail) -> Option<Vec<CrashState>> {
         let depth = trail.crashes.len();
         if self.failed.load(Ordering::Acquire) {
             return None;
@@ -126,11 +126,12 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         if let Some(replay) = &self.replay {
             let crash = replay.crashes.get(depth).filter(|crash| crash.fence == point.fence())?;
             let survivors = crash.survivors;
-            return Some(vec![State { survivors, changes: point.changes(survivors) }]);
+            return Some(vec![CrashState { survivors, changes: point.changes(survivors) }]);
         }
-        let (chosen, exhaustive) = survivors(point, &Caps::of(&self.options, depth), self.options.seed);
+        let (chosen, exhaustive) =
+            survivors(point, &StateLimits::of(&self.options, depth), self.options.seed);
         let mut seen = HashSet::with_capacity(chosen.len());
-        let states = chosen.into_iter().map(|s| State { survivors: s, changes: point.changes(s) });
+        let states = chosen.into_iter().map(|s| CrashState { survivors: s, changes: point.changes(s) });
         let states = states.filter(|state| seen.insert(hash(point.base(), &state.changes))).collect();
         let report = &mut self.findings.lock().report;
         report.points += 1;
@@ -142,7 +143,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         self: &Arc<Self>,
         lane: usize,
         point: &CrashPoint<'_>,
-        states: &[State],
+        states: &[CrashState],
         next: &AtomicUsize,
         trail: &Trail,
         context: &Arc<C>,
@@ -183,7 +184,7 @@ impl<C: Send + Sync + 'static> Explorer<C> {
         lane: usize,
         mapping: &Arc<Mapping>,
         point: &CrashPoint<'_>,
-        state: &State,
+        state: &CrashState,
         trail: &Trail,
         context: &Arc<C>,
     ) -> Result<(), String> {
@@ -314,4 +315,4 @@ impl Replica {
     }
 }
 
-const KEPT: &str = "the verification kept a pool; it must give up all that it opened";
+const KEPT: &str = "the verification retains a pool; it must drop every pool that it opened";

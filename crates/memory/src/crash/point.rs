@@ -229,7 +229,7 @@ impl<'a> CrashPoint<'a> {
             Survivors::WithoutLine(missing) => lines_if(&mut |line| line != missing as usize),
             Survivors::Lines(set) => lines_if(&mut |line| line < 64 && set & (1 << line) != 0),
             Survivors::Random(seed) => {
-                let mut random = Dice::new(seed);
+                let mut random = SplitMix::new(seed);
                 let density = random.below(9);
                 of_words(&mut |_, word| {
                     let lives = random.below(8) < density;
@@ -238,7 +238,7 @@ impl<'a> CrashPoint<'a> {
                 })
             }
             Survivors::RandomLines(seed) => {
-                let mut random = Dice::new(seed);
+                let mut random = SplitMix::new(seed);
                 let density = random.below(9);
                 lines_if(&mut |_| random.below(8) < density)
             }
@@ -267,11 +267,11 @@ impl FreeWord {
 
 /// Random numbers (SplitMix64) from one seed.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SplitMix(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl SplitMix {
+    pub(crate) fn new(seed: u64) -> SplitMix {
+        SplitMix(seed)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -317,7 +317,7 @@ impl FromStr for Survivors {
 
     /// Parses what [`Survivors`] prints.
     fn from_str(text: &str) -> Result<Survivors, String> {
-        let wrong = || format!("'{text}' names no survivors");
+        let wrong = || format!("'{text}' is not a selection of survivors");
         let (name, number) = match text.split_once('-') {
             None => (text, None),
             Some((name, number)) => (name, Some(number.parse::<u64>().map_err(|_| wrong())?)),

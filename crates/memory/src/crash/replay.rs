@@ -26,7 +26,7 @@ pub(super) struct Trail {
 
 impl Trail {
     /// Trail that the environment names. Panics if it cannot be parsed.
-    pub(super) fn asked_for() -> Option<Trail> {
+    pub(super) fn from_environment() -> Option<Trail> {
         let text = std::env::var(REPLAY).ok().filter(|text| !text.is_empty())?;
         Some(text.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}")))
     }
@@ -56,10 +56,10 @@ impl FromStr for Trail {
     fn from_str(text: &str) -> Result<Trail, String> {
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{text}' is not a number"));
         let (seed, crashes) =
-            text.split_once(':').ok_or("it has the form seed:fence:survivors[/fence:survivors]")?;
+            text.split_once(':').ok_or("expected seed:fence:survivors[/fence:survivors]")?;
         let crash = |text: &str| {
             let (fence, survivors) =
-                text.split_once(':').ok_or_else(|| format!("'{text}' has not the form fence:survivors"))?;
+                text.split_once(':').ok_or_else(|| format!("'{text}': expected fence:survivors"))?;
             Ok::<_, String>(Crash { fence: number(fence)?, survivors: survivors.parse()? })
         };
         Ok(Trail { seed: number(seed)?, crashes: crashes.split('/').map(crash).collect::<Result<_, _>>()? })

@@ -102,7 +102,7 @@ fn sound_numbers(pool: &Pool) -> std::result::Result<Vec<u64>, String> {
     let mut at = pool.root(ROOT).unwrap_or(0);
     while at != 0 {
         if reachable.contains(&at) {
-            return Err("the stack is a ring".to_string());
+            return Err("the stack is circular".to_string());
         }
         reachable.push(at);
         numbers.push(pool.word(at + 8).load(Ordering::Relaxed));

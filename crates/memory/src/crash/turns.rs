@@ -5,7 +5,7 @@
 //! one runs. A lock that sleeps reports nothing, so a thread that has waited [`STUCK_AFTER`] without progress
 //! takes the turn; the other then runs beside it until its next flush. Schedules repeat up to that.
 
-use super::point::Dice;
+use super::point::SplitMix;
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Turns {
 }
 
 struct State {
-    dice: Dice,
+    dice: SplitMix,
     turn: usize,
     alive: Vec<bool>,
 }
@@ -46,7 +46,7 @@ thread_local! {
 /// assert_eq!(log.lock().unwrap().len(), 2);
 /// ```
 pub fn take_turns(seed: u64, threads: Vec<Box<dyn FnOnce() + Send + '_>>) {
-    let mut dice = Dice::new(seed);
+    let mut dice = SplitMix::new(seed);
     let turn = dice.below(threads.len() as u64) as usize;
     let state = State { dice, turn, alive: vec![true; threads.len()] };
     let started = std::sync::Barrier::new(threads.len());

@@ -111,8 +111,8 @@ impl StorageFile for FaultyFile {
         self.file.len()
     }
 
-    fn is_what_is_mapped(&self) -> bool {
-        self.file.is_what_is_mapped()
+    fn has_coherent_mapping(&self) -> bool {
+        self.file.has_coherent_mapping()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

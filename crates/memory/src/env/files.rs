@@ -77,7 +77,7 @@ pub trait StorageFile: Send + Sync {
         Ok(self.len()? == 0)
     }
     /// Returns true if a mapping of the descriptor shows later writes to the file.
-    fn is_what_is_mapped(&self) -> bool {
+    fn has_coherent_mapping(&self) -> bool {
         true
     }
     /// File descriptor, for mapping.

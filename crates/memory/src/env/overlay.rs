@@ -17,14 +17,14 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Writes to one file.
 #[derive(Default)]
-struct Written {
+struct FileWrites {
     blocks: BTreeMap<u64, Vec<u8>>,
     bytes: u64,
 }
 
 #[derive(Default)]
 struct State {
-    written: BTreeMap<PathBuf, Arc<Mutex<Written>>>,
+    written: BTreeMap<PathBuf, Arc<Mutex<FileWrites>>>,
     removed: BTreeSet<PathBuf>,
 }
 
@@ -94,12 +94,12 @@ impl Files for OverlayFiles {
 
 struct OverlayFile {
     file: Box<dyn StorageFile>,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<FileWrites>>,
 }
 
 impl OverlayFile {
     /// Content of a block with the changes applied.
-    fn block(&self, written: &Written, block: u64) -> io::Result<Vec<u8>> {
+    fn block(&self, written: &FileWrites, block: u64) -> io::Result<Vec<u8>> {
         if let Some(bytes) = written.blocks.get(&block) {
             return Ok(bytes.clone());
         }
@@ -166,7 +166,7 @@ impl StorageFile for OverlayFile {
         Ok(self.written.lock().bytes)
     }
 
-    fn is_what_is_mapped(&self) -> bool {
+    fn has_coherent_mapping(&self) -> bool {
         false
     }
 

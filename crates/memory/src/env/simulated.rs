@@ -190,7 +190,7 @@ impl SimulatedFiles {
     /// are durable.
     pub fn synced_image(&self) -> FilesImage {
         let state = self.state.lock();
-        assert!(state.keeps_synced, "nobody asked to keep what is synced");
+        assert!(state.keeps_synced, "keep_synced was not called");
         state.names.iter().map(|(path, file)| (path.clone(), state.files[*file].synced.clone())).collect()
     }
 

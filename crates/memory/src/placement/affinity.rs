@@ -24,7 +24,7 @@ pub fn allowed_cpus() -> Result<Vec<usize>> {
     // SAFETY: the mask is as long as said, and lives during the call.
     let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut mask) };
     if result != 0 {
-        return Err(failed("ask for the processors of", &io::Error::last_os_error()));
+        return Err(failed("get the processors of", &io::Error::last_os_error()));
     }
     // SAFETY: the index is below what the mask holds.
     Ok((0..CPUS_MAX).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &mask) }).collect())
@@ -53,7 +53,7 @@ pub fn pin_thread(cpus: &[usize]) -> Result<()> {
 /// Mask with one node, for the kernel.
 fn node_mask(node: usize) -> Result<[u64; NODES_MAX / 64]> {
     if node >= NODES_MAX {
-        return Err(Error::Invalid(format!("memory node {node}; the highest is {}", NODES_MAX - 1)));
+        return Err(Error::Invalid(format!("memory node {node}; the maximum is {}", NODES_MAX - 1)));
     }
     let mut mask = [0; NODES_MAX / 64];
     mask[node / 64] = 1 << (node % 64);
@@ -94,7 +94,7 @@ pub(super) fn prefers_some_node() -> Result<bool> {
         unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nowhere, 0usize, nowhere, flags) };
     match result {
         0 => Ok(mode != libc::MPOL_DEFAULT),
-        _ => Err(failed("ask for the memory policy of", &io::Error::last_os_error())),
+        _ => Err(failed("get the memory policy of", &io::Error::last_os_error())),
     }
 }
 

@@ -82,7 +82,7 @@ mod tests {
         say(&root, "pci0000:80/0000:80:01.1", "1\n");
         assert_eq!(node_in_sysfs(root.path(), 259, 0), Some(3));
         assert_eq!(node_in_sysfs(root.path(), 259, 1), Some(1), "a partition lies where its drive does");
-        assert_eq!(node_in_sysfs(root.path(), 8, 0), None, "nobody says anything");
+        assert_eq!(node_in_sysfs(root.path(), 8, 0), None, "nothing is reported");
         assert_eq!(node_in_sysfs(root.path(), 0, 47), None, "no block device");
         assert_eq!(node_in_sysfs(&root.path().join("hidden"), 259, 0), None);
     }

@@ -25,7 +25,7 @@ impl ThreadPlacement {
         match found {
             Ok((topology, allowed)) => ThreadPlacement::near_node(&topology, &allowed, node),
             Err(error) => {
-                tracing::debug!(%error, "background threads run anywhere: the machine's nodes are not known");
+                tracing::debug!(%error, "background threads are not placed: the machine's memory nodes are unknown");
                 None
             }
         }
@@ -55,12 +55,12 @@ impl ThreadPlacement {
     /// work anywhere. A memory policy that was set for the process (`numactl`) stays.
     pub fn apply(&self) {
         if let Err(error) = pin_thread(&self.cpus) {
-            tracing::debug!(%error, "a background thread runs anywhere");
+            tracing::debug!(%error, "could not pin a background thread");
         }
         let preferred =
             prefers_some_node().and_then(|chosen| if chosen { Ok(()) } else { prefer(self.node) });
         if let Err(error) = preferred {
-            tracing::debug!(%error, "a background thread takes memory anywhere");
+            tracing::debug!(%error, "could not set the memory node of a background thread");
         }
     }
 }

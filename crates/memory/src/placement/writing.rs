@@ -42,7 +42,7 @@ impl Writing {
         let transfer_bytes = profile.medium.transfer_bytes;
         if transfer_bytes < DISK_TRANSFER_BYTES_MIN {
             return Err(Error::Invalid(format!(
-                "'{}' is a memory (medium.transfer_bytes is {transfer_bytes}); the profile of a disk is expected, \
+                "'{}' is the profile of a memory (medium.transfer_bytes is {transfer_bytes}); expected that of a disk, \
                  with at least {DISK_TRANSFER_BYTES_MIN}",
                 profile.name
             )));

@@ -36,7 +36,7 @@ impl AllocationMap {
             return Err(format!("{bytes} bytes are in use at {offset:#x}, but {allocated} are allocated"));
         }
         if std::mem::replace(&mut self.claimed[index], true) {
-            return Err(format!("the object at {offset:#x} is referred to twice"));
+            return Err(format!("the object at {offset:#x} has two references"));
         }
         Ok(())
     }

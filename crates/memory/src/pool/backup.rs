@@ -10,7 +10,7 @@
 
 use super::Pool;
 use crate::domain::Domain;
-use crate::domain::journal::copy::{Copied, Target, Targets};
+use crate::domain::journal::copy::{CopySummary, Target, Targets};
 use crate::env::OpenMode;
 use crate::error::{Error, Result};
 use crate::layout::{CHECKSUMS_FILE, JOURNAL_FILE, POOL_FILE};
@@ -55,21 +55,21 @@ impl Pool {
             Ok(copied)
         });
         match copied {
-            Ok(Copied { pool_bytes, journal_bytes }) => {
+            Ok(CopySummary { pool_bytes, journal_bytes }) => {
                 let duration_ns = self.env.now_ns().saturating_sub(started_ns);
                 Ok(BackupReport { pool_bytes, journal_bytes, duration_ns })
             }
             Err(error) => {
                 if let Err(second) = discard(&unfinished) {
-                    tracing::warn!(error = %second, "the unfinished backup {} is left", unfinished.display());
+                    tracing::warn!(error = %second, "could not remove the unfinished backup {}", unfinished.display());
                 }
                 Err(error)
             }
         }
     }
 
-    fn copy_files(&self, directory: &Path) -> Result<Copied> {
-        let Domain::Journal(journal) = &self.domain else { unreachable!("looked at by the caller") };
+    fn copy_files(&self, directory: &Path) -> Result<CopySummary> {
+        let Domain::Journal(journal) = &self.domain else { unreachable!("checked by the caller") };
         let files = self.env.files();
         let paths = FILES.map(|name| directory.join(name));
         let open = |path| {
@@ -107,23 +107,23 @@ fn directory_above(path: &Path) -> PathBuf {
 fn prepare(destination: &Path) -> Result<PathBuf> {
     let invalid = |what: String| Err(Error::Invalid(format!("backup to {}: {what}", destination.display())));
     let Some(name) = destination.file_name() else {
-        return invalid("the name of a new directory is needed".to_string());
+        return invalid("expected the name of a new directory".to_string());
     };
     match std::fs::read_dir(destination) {
         Ok(mut entries) => {
             if entries.next().is_some() {
-                return invalid("the directory is not empty; name one that is not there".to_string());
+                return invalid("the directory is not empty; choose a new one".to_string());
             }
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-            return invalid("there is a file of this name".to_string());
+            return invalid("a file of this name exists".to_string());
         }
-        Err(e) => return Err(Error::io("look at", destination, &e)),
+        Err(e) => return Err(Error::io("read directory", destination, &e)),
     }
     let above = directory_above(destination);
     if !above.is_dir() {
-        return invalid(format!("there is no directory {}", above.display()));
+        return invalid(format!("directory {} does not exist", above.display()));
     }
     let mut unfinished_name = name.to_os_string();
     unfinished_name.push(UNFINISHED);

@@ -38,12 +38,9 @@ impl Pool {
         }
         let file = RealFiles.open_to_read(&path).map_err(|e| Error::io("open", &path, &e))?;
         let Header { uuid, extent_bytes, extents, clean, .. } = read_header(&*file, &path)?;
-        let pool_file_bytes = file.len().map_err(|e| Error::io("look at", &path, &e))?;
+        let pool_file_bytes = file.len().map_err(|e| Error::io("get the length of", &path, &e))?;
         let journal_path = directory.join(JOURNAL_FILE);
-        let journal = match journal_path.exists() {
-            true => Some(JournalInfo::read(&journal_path)?),
-            false => None,
-        };
+        let journal = if journal_path.exists() { Some(JournalInfo::read(&journal_path)?) } else { None };
         Ok(PoolInfo {
             format_version: FORMAT_VERSION,
             uuid,

@@ -90,7 +90,7 @@ impl Header {
         }
         let (stored, computed) = (word(HEADER_CRC), u64::from(crc32c::crc32c(&bytes[..HEADER_CRC_BYTES])));
         if stored != computed {
-            let what = format!("the header's checksum is {stored:#x}, its content gives {computed:#x}");
+            let what = format!("checksum mismatch in the header: stored {stored:#x}, computed {computed:#x}");
             return Err(Error::corrupt(path, HEADER_CRC, what));
         }
         if version < FORMAT_VERSION {
@@ -242,7 +242,7 @@ impl Pool {
         let journal = dir.join(JOURNAL_FILE);
         let files = options.env.files();
         if files.exists(&journal) {
-            let what = format!("{} is missing, but its journal is there; put it back", path.display());
+            let what = format!("{} is missing, but its journal exists; restore the file", path.display());
             return Err(Error::corrupt(&journal, 0, what));
         }
         match files.remove(&unfinished) {
@@ -273,7 +273,7 @@ impl Pool {
         let file =
             options.env.files().open(&path, OpenMode::Open).map_err(|e| Error::io("open", &path, &e))?;
         let header = read_header(&*file, &path)?;
-        let file_bytes = file.len().map_err(|e| Error::io("look at", &path, &e))?;
+        let file_bytes = file.len().map_err(|e| Error::io("get the length of", &path, &e))?;
         // A truncated file is detected here; an extent beyond the count is left by a crash during growth.
         let whole_bytes = file_bytes / header.extent_bytes * header.extent_bytes;
         check_length(&path, header.extents, header.extent_bytes, whole_bytes)?;
@@ -319,7 +319,7 @@ impl Pool {
             memory: options.memory.clone(),
             small_pages: SmallPages::default(),
         });
-        pool.hold(extents * pool.allocator.granule_bytes())?;
+        pool.reserve_memory(extents * pool.allocator.granule_bytes())?;
         pool.verify(0, DESCRIPTORS as usize)?;
         // The maps of a small pool are verified at open. The crash checker's are loaded lazily as those of
         // large ones.
@@ -366,12 +366,12 @@ fn check_length(path: &Path, extents: u64, extent_bytes: u64, have_bytes: u64) -
 
 /// Returns true if every pool without a budget is to have one in which nothing fits: so all tests show that
 /// pages may be evicted at any time. Only in builds for tests.
-pub(crate) fn short_memory_is_asked() -> bool {
+pub(crate) fn is_short_memory_requested() -> bool {
     cfg!(debug_assertions) && std::env::var_os("ENTRESOL_SHORT_MEMORY").is_some()
 }
 
 fn short_memory() -> Option<Arc<MemoryBudget>> {
-    short_memory_is_asked().then(|| MemoryBudget::tiny(1 << 20))
+    is_short_memory_requested().then(|| MemoryBudget::tiny(1 << 20))
 }
 
 /// Maps the file and starts the requested domain, or the best available one.
@@ -388,7 +388,7 @@ fn open_domain(
     // A journal beside the pool may hold changes that the pool file lacks: it is always read.
     let has_journal = options.env.files().exists(&journal_path);
     if header.has_journal && !has_journal {
-        let what = "the pool needs its journal, but the file is missing; put it back or restore a backup";
+        let what = "the pool needs its journal, but the file is missing; restore the file or a backup";
         return Err(Error::corrupt(&journal_path, 0, what));
     }
     let may_dax = matches!(options.domain, DomainChoice::Auto | DomainChoice::Dax) && !has_journal;

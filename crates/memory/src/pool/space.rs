@@ -15,7 +15,7 @@
 //! of extents would have to be ordered with the length of the file and with everything in the journal.
 
 use super::{Files, Pool};
-use crate::allocator::{HeldSpace, Space, SpaceStats};
+use crate::allocator::{DetachedSpace, Space, SpaceStats};
 use crate::domain::Domain;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ impl Pool {
     /// [`Pool::read_maps`] does. An extent with damaged maps counts as full.
     pub fn space(&self) -> SpaceStats {
         if let Err(error) = self.read_maps() {
-            tracing::error!(%error, "the space of a pool is not known whole");
+            tracing::error!(%error, "the space statistics of a pool are incomplete");
         }
         self.allocator.space_stats(self.extents())
     }
@@ -46,7 +46,7 @@ impl Pool {
     /// allocations meanwhile, which would otherwise grow the pool.
     pub fn return_space_beyond(&self, kept_bytes: u64) -> Result<u64> {
         self.check_healthy()?;
-        let free = self.allocator.hold_free_space(self, kept_bytes)?;
+        let free = self.allocator.detach_free_space(self, kept_bytes)?;
         if let (Some(files), false) = (&self.files, free.is_empty()) {
             if active("released-before-freed") {
                 self.release(files, &free)?;
@@ -54,7 +54,7 @@ impl Pool {
             self.persist(Durability::Sync)?;
             self.checkpoint()?;
         }
-        self.give_back(free)
+        self.free_blocks(free)
     }
 
     /// Returns true if free space can be returned to a file or a budget.
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// Reserves memory of a volatile pool in the budget, before it is used.
-    pub(super) fn hold(&self, bytes: u64) -> Result<()> {
+    pub(super) fn reserve_memory(&self, bytes: u64) -> Result<()> {
         self.held.as_ref().map_or(Ok(()), |held| Ok(held.lock().try_grow(bytes)?))
     }
 
@@ -72,20 +72,20 @@ impl Pool {
     }
 
     /// Releases the memory of free space.
-    fn forget(&self, mut free: HeldSpace<'_>) -> u64 {
+    fn forget(&self, mut free: DetachedSpace<'_>) -> u64 {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
             self.mapping.forget(offset, bytes);
             returned += bytes;
         }
-        free.given_back();
+        free.set_unbacked();
         self.release_held(returned);
         returned
     }
 
     /// Frees the blocks of free space that a checkpoint has made durable as free; returns the number of
     /// bytes.
-    pub(super) fn give_back(&self, mut free: HeldSpace<'_>) -> Result<u64> {
+    pub(super) fn free_blocks(&self, mut free: DetachedSpace<'_>) -> Result<u64> {
         if self.held.is_some() {
             return Ok(self.forget(free));
         }
@@ -96,13 +96,13 @@ impl Pool {
             journal.forget_checksums(free.ranges())?;
         }
         let returned = self.release(files, &free)?;
-        free.given_back();
+        free.set_unbacked();
         drop(free);
         self.small_pages.forget_used(&self.mapping, &self.allocator);
         Ok(returned)
     }
 
-    fn release(&self, files: &Files, free: &HeldSpace<'_>) -> Result<u64> {
+    fn release(&self, files: &Files, free: &DetachedSpace<'_>) -> Result<u64> {
         let mut returned = 0;
         for (offset, bytes) in free.ranges() {
             // The content changes in the file, without a store.
@@ -113,7 +113,7 @@ impl Pool {
             files
                 .pool
                 .release(offset, bytes)
-                .map_err(|e| Error::io("give back blocks of", &files.pool_path, &e))?;
+                .map_err(|e| Error::io("free blocks of", &files.pool_path, &e))?;
             if matches!(self.domain, Domain::Journal(_)) {
                 self.small_pages.note_given_back(&self.mapping, offset, bytes);
             }
@@ -146,11 +146,8 @@ impl Space for Pool {
     }
 
     fn back(&self, offset: u64, bytes: u64) -> Result<()> {
-        let Some(files) = &self.files else { return self.hold(bytes) };
-        files
-            .pool
-            .allocate(offset, bytes)
-            .map_err(|e| Error::io("get blocks for free space of", &files.pool_path, &e))
+        let Some(files) = &self.files else { return self.reserve_memory(bytes) };
+        files.pool.allocate(offset, bytes).map_err(|e| Error::io("allocate blocks of", &files.pool_path, &e))
     }
 
     fn counts_memory(&self) -> bool {

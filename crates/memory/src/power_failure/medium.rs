@@ -47,7 +47,7 @@ enum NameChange {
 
 /// Medium under the files of a record; events are applied in order.
 #[derive(Debug, Default)]
-pub(super) struct Medium {
+pub(super) struct SimulatedMedium {
     files: Vec<MediumFile>,
     names: BTreeMap<PathBuf, usize>,
     pending_names: Vec<NameChange>,
@@ -58,7 +58,7 @@ pub(super) struct Medium {
 
 /// Selection of the pending units that survive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct SurvivorChoice {
     /// Survival of each pending unit, by file.
     kept: Vec<Vec<bool>>,
     /// File whose last write is torn, and the length of the prefix that is present.
@@ -67,16 +67,16 @@ pub(super) struct Choice {
     names: usize,
 }
 
-impl Choice {
+impl SurvivorChoice {
     pub(super) fn is_torn(&self) -> bool {
         self.torn.is_some()
     }
 }
 
-impl Medium {
+impl SimulatedMedium {
     /// Medium on which all of an image is durable.
-    pub(super) fn holding(image: &FilesImage, numbers: &BTreeMap<PathBuf, usize>) -> Medium {
-        let mut medium = Medium { names: numbers.clone(), ..Medium::default() };
+    pub(super) fn holding(image: &FilesImage, numbers: &BTreeMap<PathBuf, usize>) -> SimulatedMedium {
+        let mut medium = SimulatedMedium { names: numbers.clone(), ..SimulatedMedium::default() };
         for (path, file) in numbers {
             let bytes = &image[path];
             let file = medium.file(*file);
@@ -158,14 +158,14 @@ impl Medium {
 
     /// States to check: the extreme ones, each unit alone present and alone missing, the last write torn at
     /// every byte (`torn`), and random subsets.
-    pub(super) fn choices(&self, random_states: u32, torn: bool, random: &Env) -> Vec<Choice> {
+    pub(super) fn choices(&self, random_states: u32, torn: bool, random: &Env) -> Vec<SurvivorChoice> {
         let all_names = self.pending_names.len();
-        let whole = |keep: bool, names: usize| Choice {
+        let whole = |keep: bool, names: usize| SurvivorChoice {
             kept: self.files.iter().map(|file| vec![keep; file.pending.len()]).collect(),
             torn: None,
             names,
         };
-        let mut choices: Vec<Choice> =
+        let mut choices: Vec<SurvivorChoice> =
             (0..=all_names).flat_map(|names| [whole(true, names), whole(false, names)]).collect();
         for (number, file) in self.files.iter().enumerate().filter(|(_, file)| !file.pending.is_empty()) {
             for keep in [true, false] {
@@ -216,7 +216,7 @@ impl Medium {
     }
 
     /// Number that identifies a state.
-    pub(super) fn fingerprint(&self, choice: &Choice) -> u64 {
+    pub(super) fn fingerprint(&self, choice: &SurvivorChoice) -> u64 {
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
         let mut hash = mix(1, (self.names.len() * 64 + choice.names) as u64);
         for (number, (file, kept)) in self.files.iter().zip(&choice.kept).enumerate() {
@@ -230,7 +230,7 @@ impl Medium {
     }
 
     /// Fills an image with the files of a state.
-    pub(super) fn image(&self, choice: &Choice, image: &mut FilesImage) {
+    pub(super) fn image(&self, choice: &SurvivorChoice, image: &mut FilesImage) {
         let names = self.names_with(choice.names);
         image.retain(|path, _| names.contains_key(path));
         for (path, number) in names {
@@ -357,7 +357,7 @@ mod tests {
     use std::path::Path;
 
     /// Every content of the one file that the choices leave.
-    fn contents(medium: &Medium, torn: bool) -> BTreeSet<Vec<u8>> {
+    fn contents(medium: &SimulatedMedium, torn: bool) -> BTreeSet<Vec<u8>> {
         let mut image = FilesImage::new();
         let choices = medium.choices(400, torn, &Env::simulated(1));
         choices
@@ -379,7 +379,7 @@ mod tests {
         file.sync_data().unwrap();
         files.sync_directory(Path::new("")).unwrap();
         file.write_at(&[2; 1536], 0).unwrap();
-        let mut medium = Medium::default();
+        let mut medium = SimulatedMedium::default();
         for event in files.take_record() {
             medium.apply(&event);
         }
@@ -406,11 +406,11 @@ mod tests {
         let mut read = vec![9; 3 * BLOCK_BYTES];
         file.read_at(&mut read, 0).unwrap();
         assert_eq!(read, [vec![0; 2 * BLOCK_BYTES], vec![1; BLOCK_BYTES]].concat());
-        let mut medium = Medium::default();
+        let mut medium = SimulatedMedium::default();
         for event in files.take_record() {
             medium.apply(&event);
         }
-        let blocks = |medium: &Medium| -> BTreeSet<Vec<u8>> {
+        let blocks = |medium: &SimulatedMedium| -> BTreeSet<Vec<u8>> {
             let whole = |block: &[u8]| block.iter().all(|byte| *byte == block[0]);
             let of = |content: &Vec<u8>| {
                 assert!(content.chunks(BLOCK_BYTES).all(whole));
@@ -433,7 +433,7 @@ mod tests {
         file.sync_data().unwrap();
         file.allocate(100, 100).unwrap();
         files.rename(Path::new("a"), Path::new("b")).unwrap();
-        let mut medium = Medium::default();
+        let mut medium = SimulatedMedium::default();
         for event in files.take_record() {
             medium.apply(&event);
         }

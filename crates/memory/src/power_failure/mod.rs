@@ -18,7 +18,7 @@ mod medium;
 use crate::env::{Env, FileEvent, FilesImage, SimulatedFiles};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolOptions};
-use medium::Medium;
+use medium::SimulatedMedium;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ pub fn check(
         for thread in 0..options.threads.max(1) {
             let (shared, events, findings, directory) = (&shared, &events, &findings, &scratch.0);
             scope.spawn(move || {
-                let mut explorer = Explorer::new(shared, directory.join(thread.to_string()), thread);
+                let mut explorer = StateExplorer::new(shared, directory.join(thread.to_string()), thread);
                 let outcome = explorer.explore(events);
                 let mut findings = findings.lock();
                 findings.report.states += explorer.report.states;
@@ -203,7 +203,7 @@ impl Progress {
 }
 
 /// Worker for one thread's share of the states.
-struct Explorer<'s> {
+struct StateExplorer<'s> {
     shared: &'s Shared<'s>,
     run: Run,
     thread: usize,
@@ -212,12 +212,12 @@ struct Explorer<'s> {
     image: FilesImage,
 }
 
-impl<'s> Explorer<'s> {
-    fn new(shared: &'s Shared<'s>, directory: PathBuf, thread: usize) -> Explorer<'s> {
+impl<'s> StateExplorer<'s> {
+    fn new(shared: &'s Shared<'s>, directory: PathBuf, thread: usize) -> StateExplorer<'s> {
         let seed = shared.options.seed;
         let run = Run::new(directory, SimulatedFiles::new(), shared.pool_options, seed);
         let random = Env::simulated(seed ^ (thread as u64) << 48);
-        Explorer {
+        StateExplorer {
             shared,
             run,
             thread,
@@ -240,7 +240,7 @@ impl<'s> Explorer<'s> {
 
     fn explore(&mut self, events: &[FileEvent]) -> std::result::Result<(), String> {
         std::fs::create_dir_all(&self.run.directory).map_err(|e| e.to_string())?;
-        let mut medium = Medium::default();
+        let mut medium = SimulatedMedium::default();
         let mut progress = Progress::default();
         let mut seen = HashSet::new();
         for (index, event) in events.iter().enumerate() {
@@ -291,7 +291,7 @@ impl<'s> Explorer<'s> {
         self.shared
             .scenario
             .resume(&self.run, &pool, found)
-            .map_err(|e| format!("going on after a recovery that found {found}: {e}"))?;
+            .map_err(|e| format!("continuing after a recovery that found {found}: {e}"))?;
         drop(pool);
         let events = self.run.files.take_record();
         let mut after = Progress { begun: found, acknowledged: found };
@@ -323,7 +323,7 @@ impl<'s> Explorer<'s> {
         events: &[FileEvent],
         found: u64,
     ) -> std::result::Result<(), String> {
-        let mut medium = Medium::holding(image, numbers);
+        let mut medium = SimulatedMedium::holding(image, numbers);
         let mut progress = Progress { begun: found, acknowledged: found };
         let mut seen = HashSet::new();
         for (index, event) in events.iter().enumerate() {

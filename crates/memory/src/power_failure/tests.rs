@@ -328,7 +328,7 @@ impl Scenario for Holes {
             }
             at = pool.word(at + 8).load(Ordering::Relaxed);
         }
-        if allocated.is_empty() { Ok(number) } else { Err(format!("nobody has {allocated:x?}")) }
+        if allocated.is_empty() { Ok(number) } else { Err(format!("no list has {allocated:x?}")) }
     }
 
     fn resume(&self, run: &Run, pool: &Arc<Pool>, found: u64) -> Result<()> {

@@ -41,7 +41,7 @@ fn power_of_two(field: &str, value: u64, max: u64) -> Checked {
 
 fn growing(field: &str, values: &[u64]) -> Checked {
     if values.is_empty() || values[0] == 0 || !values.is_sorted_by(|a, b| a < b) {
-        return Err(format!("{field} is {values:?}; it must have figures above 0 that grow"));
+        return Err(format!("{field} is {values:?}; it must have ascending figures above 0"));
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ impl Profile {
     fn check_sockets(&self) -> Checked {
         if self.far.is_some() != self.sockets.is_some() {
             let (has, lacks) = if self.far.is_some() { ("far", "sockets") } else { ("sockets", "far") };
-            return Err(format!("{has} is there, but {lacks} is missing; a profile has both or none"));
+            return Err(format!("{has} is present, but {lacks} is missing; a profile has both or neither"));
         }
         if let Some(far) = &self.far {
             at_least("far.latency_factor", far.latency_factor, ("that of near access", 1.0))?;

@@ -121,7 +121,7 @@ impl Profile {
         let found = EMBEDDED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| {
             let known = Profile::embedded_names().collect::<Vec<_>>().join(", ");
-            Error::Invalid(format!("no device profile '{name}'; there are: {known}"))
+            Error::Invalid(format!("unknown device profile '{name}'; known are: {known}"))
         })?;
         Profile::parse(text, Path::new(&format!("{name}.toml")))
     }

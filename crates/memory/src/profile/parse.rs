@@ -56,7 +56,7 @@ fn whole(field: &str, value: &DeValue<'_>) -> Parsed<u64> {
 fn text(field: &str, value: &DeValue<'_>) -> Parsed<String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
-        other => refuse(field, other, "a text"),
+        other => refuse(field, other, "a string"),
     }
 }
 

@@ -38,23 +38,23 @@ impl Parts {
 }
 
 /// Parts that return to their thread on drop.
-pub(super) struct Held(Option<Box<Parts>>);
+pub(super) struct PartsGuard(Option<Box<Parts>>);
 
 thread_local! {
     static SPARE: Cell<Option<Box<Parts>>> = const { Cell::new(None) };
 }
 
-impl Held {
+impl PartsGuard {
     /// Takes empty parts.
     #[inline]
-    pub(super) fn take() -> Held {
+    pub(super) fn take() -> PartsGuard {
         // An ending thread has no parts any more.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
-        Held(Some(spare.unwrap_or_default()))
+        PartsGuard(Some(spare.unwrap_or_default()))
     }
 }
 
-impl Drop for Held {
+impl Drop for PartsGuard {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut parts) = self.0.take()
@@ -67,7 +67,7 @@ impl Drop for Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for PartsGuard {
     type Target = Parts;
 
     #[inline]
@@ -76,7 +76,7 @@ impl Deref for Held {
     }
 }
 
-impl DerefMut for Held {
+impl DerefMut for PartsGuard {
     #[inline]
     fn deref_mut(&mut self) -> &mut Parts {
         self.0.as_deref_mut().expect("parts are held until they are dropped")
@@ -89,18 +89,18 @@ mod tests {
 
     #[test]
     fn parts_come_back_empty_and_two_at_once_are_two() {
-        let (mut first, mut second) = (Held::take(), Held::take());
+        let (mut first, mut second) = (PartsGuard::take(), PartsGuard::take());
         first.writes.extend((0..100).map(|i| (i, i)));
         second.frees.push((1, 1));
         let at = std::ptr::from_ref::<Parts>(&second);
         drop(first);
         drop(second);
-        let again = Held::take();
+        let again = PartsGuard::take();
         assert!(std::ptr::eq(at, &raw const *again), "the last that was dropped is kept");
         assert!(again.writes.is_empty() && again.frees.is_empty());
-        let mut large = Held::take();
+        let mut large = PartsGuard::take();
         large.writes.extend((0..10_000).map(|i| (i, i)));
         drop((again, large));
-        assert!(Held::take().writes.capacity() <= WRITES_KEPT_MAX);
+        assert!(PartsGuard::take().writes.capacity() <= WRITES_KEPT_MAX);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A locked instruction costs as much as the flush that it counts, and orders stores as a fence does: it
 //! would hide a forgotten fence on every machine until the counter is removed. Each thread therefore counts
-//! in a slot of its own. Threads beyond [`PLACES`] share one and pay for it.
+//! in a slot of its own. Threads beyond [`SLOTS_MAX`] share one and pay for it.
 //!
 //! Memory: 8 KiB a counter group.
 
@@ -10,37 +10,37 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const PLACES: usize = 127;
+const SLOTS_MAX: usize = 127;
 
 /// Slots of threads that have ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// First slot that was never used.
 static UNUSED: Mutex<usize> = Mutex::new(0);
 
-struct Place(usize);
+struct CounterSlot(usize);
 
-impl Place {
-    fn take() -> Place {
+impl CounterSlot {
+    fn take() -> CounterSlot {
         if let Some(place) = FREE.lock().pop() {
-            return Place(place);
+            return CounterSlot(place);
         }
         let mut unused = UNUSED.lock();
-        let place = (*unused).min(PLACES);
+        let place = (*unused).min(SLOTS_MAX);
         *unused = place + 1;
-        Place(place)
+        CounterSlot(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for CounterSlot {
     fn drop(&mut self) {
-        if self.0 < PLACES {
+        if self.0 < SLOTS_MAX {
             FREE.lock().push(self.0);
         }
     }
 }
 
 thread_local! {
-    static PLACE: Place = Place::take();
+    static SLOT: CounterSlot = CounterSlot::take();
 }
 
 /// Two counters: of flushes and of fences.
@@ -50,7 +50,7 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn new() -> Counters {
-        Counters { places: (0..=PLACES).map(|_| CachePadded::default()).collect() }
+        Counters { places: (0..=SLOTS_MAX).map(|_| CachePadded::default()).collect() }
     }
 
     #[inline]
@@ -66,9 +66,9 @@ impl Counters {
     #[inline]
     fn add(&self, which: usize, count: u64) {
         // An ending thread that has released its slot counts in the shared one.
-        let place = PLACE.try_with(|place| place.0).unwrap_or(PLACES);
+        let place = SLOT.try_with(|place| place.0).unwrap_or(SLOTS_MAX);
         let counter = &self.places[place][which];
-        if place < PLACES {
+        if place < SLOTS_MAX {
             // The slot is this thread's alone, so no increment is lost in between.
             counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         } else {
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn nothing_is_lost_with_more_threads_than_places() {
         let counters = Counters::new();
-        let barrier = std::sync::Barrier::new(2 * PLACES);
+        let barrier = std::sync::Barrier::new(2 * SLOTS_MAX);
         std::thread::scope(|scope| {
-            for _ in 0..2 * PLACES {
+            for _ in 0..2 * SLOTS_MAX {
                 scope.spawn(|| {
                     barrier.wait();
                     (0..1000).for_each(|_| counters.add_flushes(2));
@@ -100,7 +100,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(counters.sums(), (2 * 2000 * PLACES as u64, 20 * PLACES as u64));
-        assert!(*UNUSED.lock() <= PLACES + 1);
+        assert_eq!(counters.sums(), (2 * 2000 * SLOTS_MAX as u64, 20 * SLOTS_MAX as u64));
+        assert!(*UNUSED.lock() <= SLOTS_MAX + 1);
     }
 }

@@ -9,8 +9,8 @@
 
 use super::buffer::AlignedBuffer;
 use super::frame::{FRAME_HEADER_WORDS, record_head};
-use super::hook::{self, Place};
-use super::stage::{self, Noted};
+use super::hook::{self, HookPoint};
+use super::stage::{self, NoteResult};
 use super::{Gate, Shared};
 use crate::error::Result;
 use crate::mutants::{active, intact};
@@ -29,7 +29,7 @@ pub(super) const BUFFERS_MAX: usize = 8;
 pub(super) const BUFFERS_WITH_RESERVE: usize = 24;
 
 /// Full buffer with the payload of one frame.
-pub(super) struct Filled {
+pub(super) struct FullBuffer {
     pub(super) buffer: AlignedBuffer,
     pub(super) payload_words: usize,
 }
@@ -63,7 +63,7 @@ struct Buffers {
     active: AlignedBuffer,
     payload_words_max: usize,
     /// Full buffers, oldest first.
-    full: VecDeque<Filled>,
+    full: VecDeque<FullBuffer>,
     /// Empty buffers, the one used last on top: it is in the processor's caches.
     free: Vec<AlignedBuffer>,
     /// Number of buffers, in any state.
@@ -96,13 +96,13 @@ impl Active {
         let Buffers { active, full, free, .. } = &mut **self.buffers;
         let Some(next) = free.pop() else { return false };
         let buffer = std::mem::replace(active, next);
-        full.push_back(Filled { buffer, payload_words: std::mem::take(&mut self.payload_words) });
+        full.push_back(FullBuffer { buffer, payload_words: std::mem::take(&mut self.payload_words) });
         true
     }
 
     /// Oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
     /// buffer at a time and returns it with [`Active::give_back`].
-    pub(super) fn take_oldest(&mut self) -> Option<Filled> {
+    pub(super) fn take_oldest(&mut self) -> Option<FullBuffer> {
         if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
         }
@@ -147,7 +147,7 @@ impl Shared {
         // Panics here on an offset outside the pool, not under the lock.
         ranges.iter().for_each(|(offset, bytes)| self.mapping.assert_mapped(*offset, bytes / 8));
         let words = words_of(ranges);
-        if stage::note(&self.id, ranges, words) != Noted::Yes {
+        if stage::note(&self.id, ranges, words) != NoteResult::Yes {
             self.flush_unnoted(ranges, words);
         }
     }
@@ -155,7 +155,7 @@ impl Shared {
     #[cold]
     fn flush_unnoted(&self, ranges: &[(u64, usize)], words: usize) {
         self.append_noted();
-        if stage::note(&self.id, ranges, words) != Noted::Yes {
+        if stage::note(&self.id, ranges, words) != NoteResult::Yes {
             self.flush_at_once(ranges);
         }
     }
@@ -313,7 +313,7 @@ impl Shared {
             if intact("publication-not-marked") {
                 self.dirty.mark(update.offset, 8);
             }
-            hook::pass(Place::Marked);
+            hook::pass(HookPoint::Marked);
             let word = &self.mapping.words(update.offset, 1)[0];
             let value = match update.operation {
                 Operation::Set => update.value,
@@ -323,7 +323,7 @@ impl Shared {
             record[0] = record_head(update.offset, 1);
             record[1] = value;
             word.store(value, Ordering::Release);
-            hook::pass(Place::HalfStored);
+            hook::pass(HookPoint::HalfStored);
         }
     }
 
@@ -367,7 +367,7 @@ impl Shared {
             if much_to_write {
                 self.background.request_write();
             }
-            if before >> self.policy.look_shift != after >> self.policy.look_shift {
+            if before >> self.policy.check_shift != after >> self.policy.check_shift {
                 self.consider_checkpoint();
             }
             return true;

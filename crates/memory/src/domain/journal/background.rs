@@ -30,7 +30,7 @@ pub(super) struct Background {
     write_now: AtomicBool,
     checkpoint_now: AtomicBool,
     slot_now: AtomicBool,
-    due: Mutex<Due>,
+    due: Mutex<DeadlineState>,
     flusher: Worker,
     checkpointer: Worker,
     supplier: Worker,
@@ -61,7 +61,7 @@ impl Worker {
         if let Some(start) = self.to_start.lock().take()
             && let Some(shared) = start.shared.upgrade()
         {
-            self.start(&start, shared).expect("who simulates a world has a thread for it");
+            self.start(&start, shared).expect("a simulated environment can start a thread");
         }
     }
 
@@ -69,7 +69,7 @@ impl Worker {
         let Start { name, work, .. } = *start;
         let path = shared.pool_path.clone();
         let started = start.env.spawn(name, move || {
-            let _latch = LatchOnPanic { shared: &shared, who: name };
+            let _latch = PoisonOnPanic { shared: &shared, who: name };
             work(&shared);
         });
         *self.thread.lock() = Some(started.map_err(|e| Error::io("start a journal thread for", &path, &e))?);
@@ -86,7 +86,7 @@ impl Worker {
 }
 
 #[derive(Default)]
-struct Due {
+struct DeadlineState {
     sync_at: Option<Instant>,
     write_at: Option<Instant>,
     stop: bool,
@@ -170,7 +170,7 @@ impl Background {
     }
 
     /// Returns true if the threads are about to end.
-    pub(super) fn stops(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.due.lock().stop
     }
 
@@ -252,15 +252,15 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
 }
 
 /// Guard that poisons the journal if its holder panics: the work in flight is lost.
-pub(super) struct LatchOnPanic<'s> {
+pub(super) struct PoisonOnPanic<'s> {
     pub(super) shared: &'s Shared,
     pub(super) who: &'static str,
 }
 
-impl Drop for LatchOnPanic<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let cause = format!("{} panicked while it worked on the journal", self.who);
+            let cause = format!("{} panicked during work on the journal", self.who);
             self.shared.fail(Error::Failed { cause });
         }
     }
@@ -296,7 +296,7 @@ fn supplier(shared: &Shared) {
         if let Err(error) = shared.supply.make_ahead() {
             // Not needed yet: a checkpoint may free a slot. If it is needed, the writer tries again, and
             // poisons.
-            tracing::warn!(%error, "no journal slot could be made ahead");
+            tracing::warn!(%error, "could not prepare a journal slot ahead");
         }
         background.slot_now.store(false, Ordering::SeqCst);
     }

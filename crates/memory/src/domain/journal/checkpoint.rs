@@ -22,7 +22,7 @@
 use super::Shared;
 use super::buffer::AlignedBuffer;
 use super::dirty::PAGE_BYTES;
-use super::hook::{self, Place};
+use super::hook::{self, HookPoint};
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
 use crate::mutants::intact;
@@ -90,7 +90,7 @@ impl Shared {
             let groups = pages.chunk_by(|page, next| page / 64 == next / 64).count();
             self.pages_taken.fetch_add(pages.len() as u64, Ordering::Relaxed);
             self.groups_taken.fetch_add(groups as u64, Ordering::Relaxed);
-            hook::pass(Place::MarksTaken);
+            hook::pass(HookPoint::MarksTaken);
             if buffer.bytes().len() < pages.len() * PAGE_BYTES as usize {
                 buffer = AlignedBuffer::new(
                     pages.len().next_power_of_two().min(BATCH_PAGES_MAX) * PAGE_BYTES as usize,
@@ -111,7 +111,7 @@ impl Shared {
             self.checksums.before_write(&pages)?;
             self.write_runs(&pages, buffer.bytes())?;
             self.checksums.note(&pages, buffer.bytes())?;
-            hook::pass(Place::PagesWritten);
+            hook::pass(HookPoint::PagesWritten);
         }
     }
 

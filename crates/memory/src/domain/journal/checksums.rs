@@ -73,7 +73,7 @@ fn entry_of(page: &[u8]) -> u32 {
 
 /// Result of comparing a content with what the last checkpoint wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum ContentMatch {
     Same,
     Other,
     /// No checkpoint has written the page, or its blocks were given back.
@@ -144,7 +144,7 @@ impl Checksums {
         let fresh = Header { position: parts.position, before: parts.position, ..Header::default() };
         let known = if is_there { read(&*file, path, parts.uuid, parts.position)? } else { None };
         let forgotten = known.is_none() && parts.position > 0;
-        let old_bytes = file.len().map_err(io("look at"))?.saturating_sub(ENTRIES_START) as usize;
+        let old_bytes = file.len().map_err(io("get the length of"))?.saturating_sub(ENTRIES_START) as usize;
         // Stale content of the file is overwritten by the first checkpoint.
         let (in_file, stale_blocks) = match known {
             Some(_) => (old_bytes / BLOCK_BYTES, 0),
@@ -164,8 +164,10 @@ impl Checksums {
             settled,
             forgotten,
         };
-        let pool_bytes =
-            checksums.pool_file.len().map_err(|e| Error::io("look at", &checksums.pool_path, &e))?;
+        let pool_bytes = checksums
+            .pool_file
+            .len()
+            .map_err(|e| Error::io("get the length of", &checksums.pool_path, &e))?;
         checksums.make_room(pool_bytes)?;
         let mut entries = checksums.entries.lock();
         let interrupted = std::mem::take(&mut entries.header.forgotten);
@@ -183,7 +185,7 @@ impl Checksums {
     pub(super) fn make_room(&self, pool_bytes: u64) -> Result<()> {
         let entries_bytes = pool_bytes.div_ceil(PAGE_BYTES) * ENTRY_BYTES as u64;
         let bytes = ENTRIES_START + entries_bytes.next_multiple_of(BLOCK_BYTES as u64);
-        let have = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
+        let have = self.file.len().map_err(|e| Error::io("get the length of", &self.path, &e))?;
         if have >= bytes {
             return Ok(());
         }
@@ -208,7 +210,7 @@ impl Checksums {
             Err(Error::corrupt(
                 &self.pool_path,
                 page * PAGE_BYTES,
-                "the page is not what was written there (its checksum differs); restore a backup",
+                "checksum mismatch: the page differs from what was written there; restore a backup",
             ))
         })
     }
@@ -307,15 +309,15 @@ impl Checksums {
     }
 
     /// Calls `look` with a function that compares a content with what the last checkpoint wrote to a page.
-    /// Does not wait: while the entries are locked, it returns [`Written::NotKnown`].
-    pub(super) fn try_compare(&self, look: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> Written)) {
+    /// Does not wait: while the entries are locked, it returns [`ContentMatch::NotKnown`].
+    pub(super) fn try_compare(&self, look: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> ContentMatch)) {
         let mut entries = self.entries.try_lock();
         look(&mut |page, content| {
-            let Some(entries) = &mut entries else { return Written::NotKnown };
+            let Some(entries) = &mut entries else { return ContentMatch::NotKnown };
             match self.entry(entries, page) {
-                Ok(UNKNOWN) => Written::Never,
-                Ok(entry) if entry == entry_of(content) => Written::Same,
-                _ => Written::Other,
+                Ok(UNKNOWN) => ContentMatch::Never,
+                Ok(entry) if entry == entry_of(content) => ContentMatch::Same,
+                _ => ContentMatch::Other,
             }
         });
     }
@@ -376,13 +378,13 @@ impl Checksums {
     }
 
     fn entry(&self, entries: &mut Entries, page: u64) -> Result<u32> {
-        entries.table.get(&*self.file, page).map_err(|e| self.unread(&e))
+        entries.table.get(&*self.file, page).map_err(|e| self.read_error(&e))
     }
 
     fn set(&self, entries: &mut Entries, page: u64, entry: u32) -> Result<()> {
         // Once found damaged, later content of the page may rest on damage.
         if self.entry(entries, page)? != DAMAGED {
-            let changed = entries.table.put(&*self.file, page, entry).map_err(|e| self.unread(&e))?;
+            let changed = entries.table.put(&*self.file, page, entry).map_err(|e| self.read_error(&e))?;
             entries.changed.extend(changed);
         }
         Ok(())
@@ -391,20 +393,21 @@ impl Checksums {
     fn forget_entries(&self, entries: &mut Entries, runs: &[Range<u32>]) -> Result<()> {
         for page in runs.iter().cloned().flatten().map(u64::from) {
             if self.entry(entries, page)? != UNKNOWN {
-                let changed = entries.table.put(&*self.file, page, UNKNOWN).map_err(|e| self.unread(&e))?;
+                let changed =
+                    entries.table.put(&*self.file, page, UNKNOWN).map_err(|e| self.read_error(&e))?;
                 entries.changed.extend(changed);
             }
         }
         Ok(())
     }
 
-    fn unread(&self, error: &std::io::Error) -> Error {
+    fn read_error(&self, error: &std::io::Error) -> Error {
         Error::io("read", &self.path, error)
     }
 
     fn write_entries(&self, entries: &mut Entries) -> Result<()> {
         while let Some(&block) = entries.changed.first() {
-            let bytes = entries.table.encode(&*self.file, block).map_err(|e| self.unread(&e))?;
+            let bytes = entries.table.encode(&*self.file, block).map_err(|e| self.read_error(&e))?;
             self.write(&bytes, ENTRIES_START + (block * BLOCK_BYTES) as u64)?;
             // Removed only now: a failed write is tried again.
             entries.changed.pop_first();
@@ -429,7 +432,7 @@ impl Checksums {
     /// Verifies all pages of the pool file that are not replayed into, including those verified before. No
     /// checkpoint may run meanwhile. `progress` is called with the number of bytes done.
     pub(super) fn verify_all(&self, mut progress: impl FnMut(u64)) -> Result<PagesReport> {
-        let bytes = self.pool_file.len().map_err(|e| Error::io("look at", &self.pool_path, &e))?;
+        let bytes = self.pool_file.len().map_err(|e| Error::io("get the length of", &self.pool_path, &e))?;
         let mut report = PagesReport { forgotten: self.forgotten, ..PagesReport::default() };
         let mut content = [0; PAGE_BYTES as usize];
         for page in 0..bytes / PAGE_BYTES {

@@ -19,7 +19,7 @@
 //! Syncs of the file are made one at a time, and a failed one poisons the journal before the next begins: a
 //! file system reports a lost write only once, and the next caller would be told that all is well.
 
-use super::background::LatchOnPanic;
+use super::background::PoisonOnPanic;
 use super::frame;
 use super::{Shared, Writer};
 use crate::error::{Error, Result};
@@ -63,15 +63,15 @@ const GATHER_NS_MAX: u64 = 500_000;
 const HURRIED_MAX: u32 = 256;
 
 /// Role of a committer in a round.
-enum Part {
+enum Role {
     Leads,
     /// Waits until the count of this parity changes.
-    Waits(Wait),
+    Waits(RoundWait),
 }
 
 /// Waiting committer, counted among those of its round.
 #[derive(Debug, Clone, Copy)]
-struct Wait {
+struct RoundWait {
     parity: usize,
     /// Count of this parity when it began.
     seen: u32,
@@ -80,23 +80,23 @@ struct Wait {
 }
 
 impl Rounds {
-    fn join(&self, lsn: u64) -> Part {
+    fn join(&self, lsn: u64) -> Role {
         let mut round = self.state.lock();
         if !round.led {
             round.led = true;
             round.covers = u64::MAX;
-            return Part::Leads;
+            return Role::Leads;
         }
         let next = usize::from(lsn > round.covers);
         let parity = (round.number + next) % 2;
         round.waiting[parity] += 1;
         // Read under the lock: the end of the round changes it afterwards.
         let seen = self.ended[parity].load(Ordering::Acquire);
-        Part::Waits(Wait { parity, seen, ends_after: 1 + next as u32 })
+        Role::Waits(RoundWait { parity, seen, ends_after: 1 + next as u32 })
     }
 
     /// Returns true if the round has ended: then its end has discounted the committer.
-    fn is_over(&self, wait: Wait) -> bool {
+    fn is_over(&self, wait: RoundWait) -> bool {
         self.ended[wait.parity].load(Ordering::Acquire).wrapping_sub(wait.seen) >= wait.ends_after
     }
 
@@ -136,7 +136,7 @@ impl Rounds {
 
     /// Ends a committer's wait. If its round has no leader yet, it may have been called to lead it: it calls
     /// another in its place, unless it joins again.
-    fn leave(&self, wait: Wait, joins_again: bool) {
+    fn leave(&self, wait: RoundWait, joins_again: bool) {
         let mut round = self.state.lock();
         // Under the lock, where rounds end.
         if self.is_over(wait) {
@@ -209,7 +209,7 @@ impl Shared {
     fn write_one(&self, writer: &mut Writer) -> Result<()> {
         self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))?;
         // The records would be missing from the stream.
-        let _latch = LatchOnPanic { shared: self, who: "a writer" };
+        let _latch = PoisonOnPanic { shared: self, who: "a writer" };
         let Some(mut filled) = self.appender.active.lock().take_oldest() else { return Ok(()) };
         let start = self.written.load(Ordering::Relaxed);
         let durable = self.durable.load(Ordering::Acquire);
@@ -248,14 +248,14 @@ impl Shared {
             }
             self.check_not_failed()?;
             match self.rounds.join(lsn) {
-                Part::Leads => {
+                Role::Leads => {
                     let ends = EndOfRound(self);
-                    let _latch = LatchOnPanic { shared: self, who: "a commit" };
+                    let _latch = PoisonOnPanic { shared: self, who: "a commit" };
                     let outcome = self.lead();
                     drop(ends);
                     outcome?;
                 }
-                Part::Waits(wait) => {
+                Role::Waits(wait) => {
                     atomic_wait::wait(&self.rounds.ended[wait.parity], wait.seen);
                     if !self.rounds.is_over(wait) {
                         let joins_again = self.durable.load(Ordering::Acquire) < lsn;
@@ -307,17 +307,17 @@ impl Drop for EndOfRound<'_> {
 mod tests {
     use super::*;
 
-    fn waits(rounds: &Rounds, lsn: u64) -> Wait {
+    fn waits(rounds: &Rounds, lsn: u64) -> RoundWait {
         match rounds.join(lsn) {
-            Part::Waits(wait) => wait,
-            Part::Leads => panic!("there is a leader"),
+            Role::Waits(wait) => wait,
+            Role::Leads => panic!("there is a leader"),
         }
     }
 
     #[test]
     fn whoever_comes_before_the_capture_waits_for_this_round_and_others_for_the_next() {
         let rounds = Rounds::default();
-        assert!(matches!(rounds.join(10), Part::Leads));
+        assert!(matches!(rounds.join(10), Role::Leads));
         let this = waits(&rounds, 20);
         rounds.covers(20);
         assert_eq!(waits(&rounds, 15).parity, this.parity);
@@ -325,7 +325,7 @@ mod tests {
         assert_ne!(next.parity, this.parity);
         rounds.end(false);
         assert!(rounds.is_over(this) && !rounds.is_over(next));
-        assert!(matches!(rounds.join(30), Part::Leads), "the next round has no leader yet");
+        assert!(matches!(rounds.join(30), Role::Leads), "the next round has no leader yet");
         let joined = waits(&rounds, 40);
         assert_eq!(joined.parity, next.parity);
         rounds.leave(this, true);
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn who_is_called_to_lead_and_has_nothing_to_wait_for_calls_another() {
         let rounds = std::sync::Arc::new(Rounds::default());
-        assert!(matches!(rounds.join(10), Part::Leads));
+        assert!(matches!(rounds.join(10), Role::Leads));
         rounds.covers(10);
         let (first, second) = (waits(&rounds, 20), waits(&rounds, 30));
         let theirs = rounds.clone();
@@ -365,13 +365,13 @@ mod tests {
         }
         sleeper.join().unwrap();
         assert_eq!(rounds.state.lock().waiting[second.parity], 1);
-        assert!(matches!(rounds.join(30), Part::Leads));
+        assert!(matches!(rounds.join(30), Role::Leads));
     }
 
     #[test]
-    fn both_counts_change_at_an_end_so_that_nobody_sleeps_through_it() {
+    fn both_counts_change_at_an_end_so_that_no_committer_sleeps_through_it() {
         let rounds = Rounds::default();
-        assert!(matches!(rounds.join(10), Part::Leads));
+        assert!(matches!(rounds.join(10), Role::Leads));
         rounds.covers(10);
         let wait = waits(&rounds, 20);
         rounds.end(false);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn one_other_committer_is_waited_for_and_nobody_by_who_was_alone() {
+    fn one_other_committer_is_waited_for_and_none_by_a_lone_one() {
         let rounds = Rounds::default();
         let waits = |sync_ns: u64| {
             let began = Instant::now();
@@ -394,7 +394,7 @@ mod tests {
         rounds.state.lock().seen = 1;
         rounds.state.lock().waiting[0] = 0;
         rounds.gather(u64::MAX);
-        assert_eq!(rounds.state.lock().hurried, 0, "who was alone waits for nobody");
+        assert_eq!(rounds.state.lock().hurried, 0, "a lone committer waits for none");
     }
 
     #[test]

@@ -38,22 +38,22 @@ pub(crate) struct Targets<'t> {
 
 /// Summary of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub(crate) struct CopySummary {
     pub(crate) pool_bytes: u64,
     pub(crate) journal_bytes: u64,
 }
 
 impl Shared {
     /// Copies the files to empty ones, which are not synced yet.
-    pub(super) fn copy_to(&self, targets: &Targets<'_>) -> Result<Copied> {
+    pub(super) fn copy_to(&self, targets: &Targets<'_>) -> Result<CopySummary> {
         let Targets { pool, journal, checksums } = targets;
         let _paused = self.checkpointing.lock();
         self.check_healthy()?;
-        let look = |e: &std::io::Error| Error::io("look at", &self.pool_path, e);
+        let look = |e: &std::io::Error| Error::io("get the length of", &self.pool_path, e);
         let first_bytes = self.pages_file.len().map_err(|e| look(&e))?;
         copy_range(&*self.pages_file, &self.pool_path, pool, 0..first_bytes)?;
         let (file, path) = self.checksums.file();
-        let checksum_bytes = file.len().map_err(|e| Error::io("look at", path, &e))?;
+        let checksum_bytes = file.len().map_err(|e| Error::io("get the length of", path, &e))?;
         copy_range(file, path, checksums, 0..checksum_bytes)?;
         let noted = {
             let mut writer = self.writer.lock();
@@ -72,7 +72,7 @@ impl Shared {
         }
         let pool_bytes = self.pages_file.len().map_err(|e| look(&e))?;
         pool.file.allocate(0, pool_bytes).map_err(|e| Error::io("extend", pool.path, &e))?;
-        Ok(Copied { pool_bytes, journal_bytes })
+        Ok(CopySummary { pool_bytes, journal_bytes })
     }
 }
 
@@ -98,7 +98,7 @@ fn copy_range(
 }
 
 /// Ranges of a journal's file that a recovery reads.
-pub(super) struct InUse {
+pub(super) struct UsedRanges {
     pub(super) file: std::sync::Arc<dyn StorageFile>,
     pub(super) path: std::path::PathBuf,
     pub(super) slots: usize,
@@ -108,7 +108,7 @@ pub(super) struct InUse {
 
 impl super::log::Log {
     /// Header blocks and written part of each slot in use.
-    pub(super) fn ranges_in_use(&self) -> InUse {
+    pub(super) fn ranges_in_use(&self) -> UsedRanges {
         let mut ranges = Vec::new();
         ranges.push(0..SLOTS_START);
         for (slot, state) in self.slots.iter().enumerate() {
@@ -121,7 +121,7 @@ impl super::log::Log {
                 ranges.push(start..start + written);
             }
         }
-        InUse {
+        UsedRanges {
             file: self.file.clone(),
             path: self.path.clone(),
             slots: self.slots.len(),

@@ -20,13 +20,13 @@ pub(super) struct DirtyPages {
     bits: Mapping,
     /// Pages whose marks were taken and that may not be in the file yet, if they are tracked.
     taken: Option<Mapping>,
-    counts: CachePadded<Counts>,
+    counts: CachePadded<MarkCounts>,
 }
 
 /// Number of marks, and number of words with marks. Changed under the append lock; in a line of their own,
 /// since every marking thread reads where the bits are.
 #[derive(Default)]
-struct Counts {
+struct MarkCounts {
     pages: AtomicU64,
     groups: AtomicU64,
 }
@@ -76,7 +76,7 @@ impl DirtyPages {
 
     /// Number of marked pages.
     pub(super) fn count(&self) -> PageCount {
-        let Counts { pages, groups } = &*self.counts;
+        let MarkCounts { pages, groups } = &*self.counts;
         PageCount { pages: pages.load(Ordering::Relaxed), groups: groups.load(Ordering::Relaxed) }
     }
 

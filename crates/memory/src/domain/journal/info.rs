@@ -25,7 +25,7 @@ impl JournalInfo {
     pub(crate) fn read(path: &Path) -> Result<JournalInfo> {
         let file = RealFiles.open_to_read(path).map_err(|e| Error::io("open", path, &e))?;
         let log = Log::open(file.into(), path)?;
-        let file_bytes = log.file.len().map_err(|e| Error::io("look at", path, &e))?;
+        let file_bytes = log.file.len().map_err(|e| Error::io("get the length of", path, &e))?;
         Ok(JournalInfo {
             file_bytes,
             slot_bytes: log.header.slot_bytes,

@@ -84,8 +84,8 @@ use dirty::{DirtyPages, PAGE_BYTES};
 use frame::{FRAME_HEADER_WORDS, RECORD_WORDS_MAX};
 use log::Log;
 use parking_lot::{Condvar, Mutex};
-use policy::{Measured, Policy};
-use recovery::Recovered;
+use policy::{CheckpointPolicy, ReplayMeasurement};
+use recovery::RecoverySummary;
 pub use residency::PageReplacement;
 use residency::Residency;
 use slots::SlotSupply;
@@ -181,7 +181,7 @@ enum Gate {
     /// The journal is at its maximum: callers that have not begun wait for a checkpoint.
     Full,
     /// The reserve is used up, too: all appenders wait for a checkpoint.
-    Brimming,
+    ReserveUsed,
     /// The journal has failed or is closed: nothing is appended any more.
     Shut,
 }
@@ -195,7 +195,7 @@ struct Shared {
     pool_path: PathBuf,
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
-    policy: Policy,
+    policy: CheckpointPolicy,
     appender: Appender,
     writer: Mutex<Writer>,
     supply: Arc<SlotSupply>,
@@ -242,7 +242,7 @@ struct Shared {
     checkpoints: AtomicU64,
     checkpoint_bytes: AtomicU64,
     opened_at: u64,
-    replayed: Measured,
+    replayed: ReplayMeasurement,
     replayed_bytes: u64,
 }
 
@@ -285,7 +285,7 @@ impl Journal {
         let log = Log::create(file.into(), path, uuid, parts.options.slot_bytes, slots)?;
         env.files().rename(&unfinished, path).map_err(|e| io(&e))?;
         let dirty = dirty_pages(&parts)?;
-        let nothing = Recovered { end_lsn: 0, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
+        let nothing = RecoverySummary { end_lsn: 0, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
         Journal::start(parts, log, nothing, dirty, env)
     }
 
@@ -318,7 +318,7 @@ impl Journal {
     fn start(
         parts: JournalParts,
         mut log: Log,
-        recovered: Recovered,
+        recovered: RecoverySummary,
         dirty: DirtyPages,
         env: &Env,
     ) -> Result<Journal> {
@@ -345,11 +345,14 @@ impl Journal {
         if let Some(how) = parts.options.writing {
             pages_file.set_writing(how);
         }
-        let may_drop = pages_file.is_what_is_mapped() && !env.is_simulated();
+        let may_drop = pages_file.has_coherent_mapping() && !env.is_simulated();
         let residency = may_drop.then(|| parts.residency()).flatten();
         let end_lsn = recovered.end_lsn;
-        let replayed =
-            Measured { stored_bytes: recovered.stored_bytes, pages: dirty.count(), ns: recovered.ns };
+        let replayed = ReplayMeasurement {
+            stored_bytes: recovered.stored_bytes,
+            pages: dirty.count(),
+            ns: recovered.ns,
+        };
         let shared = Arc::new(Shared {
             id: JournalId::new(),
             dirty,
@@ -362,7 +365,7 @@ impl Journal {
             pool_path: parts.pool_path,
             journal_file: log.file.clone(),
             journal_path: log.path.clone(),
-            policy: Policy::new(&parts.options, replayed),
+            policy: CheckpointPolicy::new(&parts.options, replayed),
             appender: Appender::new(payload_bytes, end_lsn),
             replay_from: AtomicU64::new(log.header.replay_lsn),
             supply: log.open_supply(),
@@ -487,7 +490,7 @@ impl Journal {
     }
 
     /// Copies the journal, its pool file and the checksums; see [`copy`].
-    pub(crate) fn copy_to(&self, targets: &copy::Targets<'_>) -> Result<copy::Copied> {
+    pub(crate) fn copy_to(&self, targets: &copy::Targets<'_>) -> Result<copy::CopySummary> {
         self.shared.copy_to(targets)
     }
 
@@ -598,7 +601,7 @@ impl Shared {
         match self.gate.load(Ordering::Acquire) {
             gate if gate == Gate::Open as u8 => Gate::Open,
             gate if gate == Gate::Full as u8 => Gate::Full,
-            gate if gate == Gate::Brimming as u8 => Gate::Brimming,
+            gate if gate == Gate::ReserveUsed as u8 => Gate::ReserveUsed,
             _ => Gate::Shut,
         }
     }

@@ -22,7 +22,7 @@ const MEASURED_BYTES_MIN: u64 = 8 << 20;
 
 /// Bounds, and measurements of this machine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Policy {
+pub(super) struct CheckpointPolicy {
     checkpoint_bytes: u64,
     journal_bytes_max: u64,
     target_ns: f64,
@@ -30,25 +30,25 @@ pub(super) struct Policy {
     /// warm caches.
     slowness: f64,
     /// Appenders consult the policy when the position divided by 2 to the power of this changes.
-    pub(super) look_shift: u32,
+    pub(super) check_shift: u32,
 }
 
 /// Size and duration of a recovery.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Measured {
+pub(super) struct ReplayMeasurement {
     pub(super) stored_bytes: u64,
     pub(super) pages: PageCount,
     pub(super) ns: u64,
 }
 
-impl Policy {
-    pub(super) fn new(options: &JournalOptions, measured: Measured) -> Policy {
-        let mut policy = Policy {
+impl CheckpointPolicy {
+    pub(super) fn new(options: &JournalOptions, measured: ReplayMeasurement) -> CheckpointPolicy {
+        let mut policy = CheckpointPolicy {
             checkpoint_bytes: options.checkpoint_bytes,
             journal_bytes_max: options.journal_bytes_max,
             target_ns: f64::from(options.recovery_ms_target) * 1e6,
             slowness: 1.0,
-            look_shift: (options.checkpoint_bytes / 4).clamp(4096, 64 << 10).ilog2(),
+            check_shift: (options.checkpoint_bytes / 4).clamp(4096, 64 << 10).ilog2(),
         };
         if measured.stored_bytes >= MEASURED_BYTES_MIN {
             let predicted = policy.replay_ns(measured.stored_bytes, measured.pages);
@@ -72,13 +72,13 @@ impl Policy {
     }
 
     /// Returns true if the reserve of holders of latches, half as much again, is used up.
-    fn is_brimming(&self, bytes: u64, pages: PageCount) -> bool {
+    fn is_reserve_used(&self, bytes: u64, pages: PageCount) -> bool {
         bytes / 3 * 2 >= self.journal_bytes_max || self.replay_ns(bytes, pages) >= 3.0 * self.target_ns
     }
 
     fn gate(&self, bytes: u64, pages: PageCount) -> Gate {
-        match (self.is_full(bytes, pages), self.is_brimming(bytes, pages)) {
-            (_, true) => Gate::Brimming,
+        match (self.is_full(bytes, pages), self.is_reserve_used(bytes, pages)) {
+            (_, true) => Gate::ReserveUsed,
             (true, false) => Gate::Full,
             (false, false) => Gate::Open,
         }
@@ -139,7 +139,7 @@ impl Shared {
     fn gate_for(&self, bytes: u64, pages: PageCount) -> Gate {
         let pages_max = self.changed_pages_max();
         match self.policy.gate(bytes, pages) {
-            _ if pages.pages / 3 >= pages_max => Gate::Brimming,
+            _ if pages.pages / 3 >= pages_max => Gate::ReserveUsed,
             Gate::Open if pages.pages / 2 >= pages_max => Gate::Full,
             gate => gate,
         }
@@ -162,13 +162,16 @@ mod tests {
     fn a_slow_machine_makes_checkpoints_earlier_and_a_quick_replay_changes_nothing() {
         let options = JournalOptions::default();
         let count = pages(10_000, 500);
-        let usual = Policy::new(&options, Measured::default());
-        let measured = |ns| Measured { stored_bytes: 64 << 20, pages: count, ns };
+        let usual = CheckpointPolicy::new(&options, ReplayMeasurement::default());
+        let measured = |ns| ReplayMeasurement { stored_bytes: 64 << 20, pages: count, ns };
         let predicted = usual.replay_ns(64 << 20, count) as u64;
-        let slow = Policy::new(&options, measured(predicted * 3));
-        let quick = Policy::new(&options, measured(predicted / 10));
-        let few = Policy::new(&options, Measured { stored_bytes: 1 << 20, pages: pages(1, 1), ns: u64::MAX });
-        let start = |policy: &Policy| first_bytes(|bytes| policy.wants_checkpoint(bytes, count));
+        let slow = CheckpointPolicy::new(&options, measured(predicted * 3));
+        let quick = CheckpointPolicy::new(&options, measured(predicted / 10));
+        let few = CheckpointPolicy::new(
+            &options,
+            ReplayMeasurement { stored_bytes: 1 << 20, pages: pages(1, 1), ns: u64::MAX },
+        );
+        let start = |policy: &CheckpointPolicy| first_bytes(|bytes| policy.wants_checkpoint(bytes, count));
         assert!(start(&slow) < start(&usual));
         assert_eq!(start(&quick), start(&usual));
         assert_eq!(start(&few), start(&usual));
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_gate_closes_later_than_a_checkpoint_starts_and_scattered_pages_count_more() {
-        let policy = Policy::new(&JournalOptions::default(), Measured::default());
+        let policy = CheckpointPolicy::new(&JournalOptions::default(), ReplayMeasurement::default());
         assert!(!policy.wants_checkpoint(1 << 20, pages(100_000, 1_600)));
         assert!(policy.wants_checkpoint(1 << 20, pages(100_000, 100_000)));
         for (bytes, count) in [(1 << 40, pages(0, 0)), (0, pages(1 << 20, 1 << 14))] {
@@ -184,7 +187,7 @@ mod tests {
         }
         let started = first_bytes(|bytes| policy.wants_checkpoint(bytes, pages(0, 0)));
         let full = first_bytes(|bytes| policy.is_full(bytes, pages(0, 0)));
-        let brimming = first_bytes(|bytes| policy.is_brimming(bytes, pages(0, 0)));
+        let brimming = first_bytes(|bytes| policy.is_reserve_used(bytes, pages(0, 0)));
         assert!(started < full && full < brimming && brimming.is_some(), "{started:?} {full:?} {brimming:?}");
     }
 }

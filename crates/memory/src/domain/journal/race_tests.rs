@@ -1,11 +1,11 @@
 //! Regression tests of two thread interleavings in which a checkpoint once lost or tore a publication.
 //!
-//! Each test stops the code at a [`Place`] and checks the files at that point. Waits for events that a
+//! Each test stops the code at a [`HookPoint`] and checks the files at that point. Waits for events that a
 //! correct journal never produces are bounded; a wrong one produces them at once.
 
 #![allow(clippy::unwrap_used)]
 
-use super::hook::Place;
+use super::hook::HookPoint;
 use super::hook::tests::watch;
 use crate::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::fs;
@@ -61,7 +61,7 @@ fn load(pool: &Pool, offset: u64) -> u64 {
 fn publish_and_stop(
     pool: &Pool,
     at: u64,
-    (place, n): (Place, u64),
+    (place, n): (HookPoint, u64),
     stopped: Sender<()>,
     go_on: Receiver<()>,
 ) {
@@ -86,7 +86,7 @@ fn a_mark_is_not_taken_before_its_store() {
     let (go_on, publisher_goes_on) = channel();
     std::thread::scope(|scope| {
         let pool = &pool;
-        scope.spawn(move || publish_and_stop(pool, at, (Place::Marked, 2), stopped, publisher_goes_on));
+        scope.spawn(move || publish_and_stop(pool, at, (HookPoint::Marked, 2), stopped, publisher_goes_on));
         publisher_stopped.recv_timeout(SOON).unwrap();
         let (done, checkpoint_done) = channel();
         let checkpointer = scope.spawn(move || {
@@ -122,17 +122,19 @@ fn a_copy_waits_for_the_record_of_what_it_half_saw() {
         let pool = &pool;
         scope.spawn(move || {
             watch(move |place| match place {
-                Place::MarksTaken => {
+                HookPoint::MarksTaken => {
                     taken.send(()).unwrap();
                     checkpoint_goes_on.recv_timeout(SOON).unwrap();
                 }
-                Place::PagesWritten => wrote.send(()).unwrap(),
+                HookPoint::PagesWritten => wrote.send(()).unwrap(),
                 _ => {}
             });
             pool.checkpoint().unwrap();
         });
         marks_taken.recv_timeout(SOON).unwrap();
-        scope.spawn(move || publish_and_stop(pool, at, (Place::HalfStored, 1), stopped, publisher_goes_on));
+        scope.spawn(move || {
+            publish_and_stop(pool, at, (HookPoint::HalfStored, 1), stopped, publisher_goes_on)
+        });
         publisher_stopped.recv_timeout(SOON).unwrap();
         copy_now.send(()).unwrap();
         // The page is copied with one of two stores. If it reaches the file before the record is durable,

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// Summary of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoverySummary {
     /// Position at which the journal goes on.
     pub(crate) end_lsn: u64,
     /// Payload bytes replayed.
@@ -46,7 +46,7 @@ impl Log {
         uuid: [u64; 2],
         mapping: &Mapping,
         mut apply: impl FnMut(u64, &[u64]) -> Result<()>,
-    ) -> Result<(Log, Recovered)> {
+    ) -> Result<(Log, RecoverySummary)> {
         let mut log = Log::open(file, path)?;
         if log.header.uuid != uuid {
             return Err(Error::corrupt(path, 16, "the journal belongs to another pool"));
@@ -55,7 +55,7 @@ impl Log {
         let start = log.header.replay_lsn;
         if log.header.closed {
             log.take_up(&slots, &[], start)?;
-            let recovered = Recovered { end_lsn: start, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
+            let recovered = RecoverySummary { end_lsn: start, replayed_bytes: 0, stored_bytes: 0, ns: 0 };
             return Ok((log, recovered));
         }
         let (read, recovered) = log.replay(&slots, mapping, &mut apply)?;
@@ -69,7 +69,7 @@ impl Log {
         slots: &[Option<SlotHeader>],
         mapping: &Mapping,
         apply: &mut impl FnMut(u64, &[u64]) -> Result<()>,
-    ) -> Result<(Vec<usize>, Recovered)> {
+    ) -> Result<(Vec<usize>, RecoverySummary)> {
         let began = Instant::now();
         let start = self.header.replay_lsn;
         let slot_bytes = self.header.slot_bytes as usize;
@@ -96,11 +96,11 @@ impl Log {
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         reader.check_nothing_durable_is_lost(&read, end_at)?;
         let (end_lsn, stored_bytes) = (reader.lsn, reader.stored_bytes);
-        Ok((read, Recovered { end_lsn, replayed_bytes: end_lsn - start, stored_bytes, ns }))
+        Ok((read, RecoverySummary { end_lsn, replayed_bytes: end_lsn - start, stored_bytes, ns }))
     }
 
     fn read_slot_headers(&self) -> Result<Vec<Option<SlotHeader>>> {
-        let bytes = self.file.len().map_err(|e| Error::io("look at", &self.path, &e))?;
+        let bytes = self.file.len().map_err(|e| Error::io("get the length of", &self.path, &e))?;
         let count = (bytes.saturating_sub(SLOTS_START) / self.header.slot_bytes) as usize;
         let mut blocks = AlignedBuffer::new(count * BLOCK_BYTES);
         let offsets = (0..count).map(|slot| self.slot_offset(slot));
@@ -259,7 +259,7 @@ impl Reader<'_> {
             let Some(durable_lsn) = found else { continue };
             if durable_lsn > self.lsn {
                 let what = format!(
-                    "the journal breaks off at position {}, but was durable up to {durable_lsn}; \
+                    "the journal ends at position {}, but was durable up to {durable_lsn}; \
                      restore the directory from a backup",
                     self.lsn
                 );

@@ -30,7 +30,7 @@ mod sweep;
 use super::Shared;
 use super::dirty::PAGE_BYTES;
 use crate::budget::{MemoryBudget, MemoryConsumer, Shrink};
-use crate::fault::Watched;
+use crate::fault::WatchedPool;
 use crate::mapping::Mapping;
 use pages::{PageMap, ProcessMemory};
 use parking_lot::Mutex;
@@ -66,7 +66,7 @@ pub(super) struct Residency {
     /// Bytes of the keeper's state of pages.
     remembered: AtomicU64,
     sweeper: Mutex<Sweeper>,
-    _watched: Watched,
+    _watched: WatchedPool,
 }
 
 impl Residency {
@@ -79,7 +79,7 @@ impl Residency {
         file: &Path,
         replacement: PageReplacement,
     ) -> Option<Residency> {
-        let watched = Watched::new(&mapping.addresses(), file);
+        let watched = WatchedPool::new(&mapping.addresses(), file);
         let seen = PageMap::open().and_then(|map| Ok((map, ProcessMemory::open()?)));
         let budget_bytes = memory.max_bytes();
         match (watched, seen) {
@@ -100,10 +100,10 @@ impl Residency {
             }),
             (watched, seen) => {
                 let why = seen.err().map_or_else(
-                    || format!("signals cannot be taken ({} pools at most)", watched.iter().len()),
+                    || format!("cannot install signal handlers (at most {} pools)", watched.iter().len()),
                     |error| error.to_string(),
                 );
-                tracing::warn!(file = %file.display(), why, "pages of the pool stay in memory whatever the budget");
+                tracing::warn!(file = %file.display(), why, "page eviction is disabled: the memory of the pool is not bounded");
                 None
             }
         }
@@ -135,7 +135,7 @@ impl Residency {
         if mapped <= target {
             let mut pause = IDLE;
             if mapped <= target / 4 * 3 {
-                sweeper.let_neighbours_come(&shared.mapping);
+                sweeper.disable_single_faults(&shared.mapping);
                 if sweeper.make_huge(shared) {
                     pause = HUGE_PAUSE;
                 }
@@ -143,7 +143,7 @@ impl Residency {
             self.observe(sweeper.estimate_idle(&shared.mapping));
             return pause;
         }
-        sweeper.let_single_pages_come(&shared.mapping);
+        sweeper.enable_single_faults(&shared.mapping);
         let mut resident = sweeper.estimate(&shared.mapping);
         let room = (sweeper.growth_per_ms(resident) * ROOM_MS).clamp(target / 5, target / 2);
         let (high, low) = (target - room / 2, target - room);
@@ -155,7 +155,7 @@ impl Residency {
                 shared.background.request_checkpoint();
             }
         }
-        sweeper.left_with(resident);
+        sweeper.note_usage(resident);
         self.remembered.store(sweeper.remembered_bytes(), Ordering::Relaxed);
         self.observe(resident);
         let headroom = high.saturating_sub(resident) / FASTEST_BYTES_PER_MS;

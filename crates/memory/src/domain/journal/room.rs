@@ -21,7 +21,7 @@ impl Shared {
     /// wait for. Returns also when the journal has failed or is closed.
     #[inline]
     pub(super) fn wait_for_room(&self) {
-        if self.is_behind.load(Ordering::Relaxed) || matches!(self.gate(), Gate::Full | Gate::Brimming) {
+        if self.is_behind.load(Ordering::Relaxed) || matches!(self.gate(), Gate::Full | Gate::ReserveUsed) {
             self.wait_for_device();
         }
     }
@@ -33,14 +33,14 @@ impl Shared {
                 return;
             }
         }
-        self.wait_while(|gate| matches!(gate, Gate::Full | Gate::Brimming));
+        self.wait_while(|gate| matches!(gate, Gate::Full | Gate::ReserveUsed));
     }
 
     /// Waits for room, as an appender, when the gate is neither open nor full; false if the journal has
     /// failed or is closed.
     #[cold]
     pub(super) fn pass_gate(&self) -> bool {
-        self.wait_while(|gate| gate == Gate::Brimming);
+        self.wait_while(|gate| gate == Gate::ReserveUsed);
         self.gate() != Gate::Shut
     }
 

@@ -74,7 +74,7 @@ thread_local! {
 
 /// Result of noting ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum NoteResult {
     Yes,
     /// The stage is full: the noted ranges have to be appended first.
     Full,
@@ -84,7 +84,7 @@ pub(super) enum Noted {
 
 /// Notes ranges whose records take `words` words.
 #[inline]
-pub(super) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> Noted {
+pub(super) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> NoteResult {
     STAGE.with(|stage| {
         let count = stage.count.get();
         if count == 0 {
@@ -93,22 +93,26 @@ pub(super) fn note(journal: &JournalId, ranges: &[Range], words: usize) -> Noted
             return stage.note_of_another(journal, ranges, words);
         }
         if count + ranges.len() > RANGES_MAX || stage.words.get() + words > WORDS_MAX {
-            return if ranges.len() > RANGES_MAX || words > WORDS_MAX { Noted::Never } else { Noted::Full };
+            return if ranges.len() > RANGES_MAX || words > WORDS_MAX {
+                NoteResult::Never
+            } else {
+                NoteResult::Full
+            };
         }
         for (to, range) in stage.ranges[count..].iter().zip(ranges) {
             to.set(*range);
         }
         stage.count.set(count + ranges.len());
         stage.words.set(stage.words.get() + words);
-        Noted::Yes
+        NoteResult::Yes
     })
 }
 
 impl Stage {
     #[cold]
-    fn note_of_another(&self, journal: &JournalId, ranges: &[Range], words: usize) -> Noted {
+    fn note_of_another(&self, journal: &JournalId, ranges: &[Range], words: usize) -> NoteResult {
         if OPEN.lock().contains(&self.journal.get()) {
-            return Noted::Never;
+            return NoteResult::Never;
         }
         // Its pool was dropped, and no thread will fence the ranges noted for it.
         self.forget();
@@ -155,8 +159,8 @@ mod tests {
     #[test]
     fn ranges_come_back_in_order_and_once() {
         let journal = JournalId::new();
-        assert_eq!(note(&journal, &[(8, 8), (64, 16)], 5), Noted::Yes);
-        assert_eq!(note(&journal, &[(0, 8)], 2), Noted::Yes);
+        assert_eq!(note(&journal, &[(8, 8), (64, 16)], 5), NoteResult::Yes);
+        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Yes);
         assert_eq!(words(&journal), 7);
         assert_eq!(taken(&journal), [(8, 8), (64, 16), (0, 8)]);
         assert_eq!((words(&journal), taken(&journal)), (0, vec![]));
@@ -165,24 +169,24 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_full_and_what_never_fits_says_so() {
         let journal = JournalId::new();
-        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX + 1), Noted::Never);
-        (0..RANGES_MAX).for_each(|_| assert_eq!(note(&journal, &[(0, 8)], 2), Noted::Yes));
-        assert_eq!(note(&journal, &[(0, 8)], 2), Noted::Full);
+        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX + 1), NoteResult::Never);
+        (0..RANGES_MAX).for_each(|_| assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Yes));
+        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Full);
         assert_eq!(taken(&journal).len(), RANGES_MAX);
-        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX), Noted::Yes);
-        assert_eq!(note(&journal, &[(0, 8)], 2), Noted::Full);
+        assert_eq!(note(&journal, &[(0, 8)], WORDS_MAX), NoteResult::Yes);
+        assert_eq!(note(&journal, &[(0, 8)], 2), NoteResult::Full);
         taken(&journal);
     }
 
     #[test]
     fn one_journal_at_a_time_and_none_that_is_gone() {
         let (first, second) = (JournalId::new(), JournalId::new());
-        assert_eq!(note(&first, &[(8, 8)], 2), Noted::Yes);
-        assert_eq!(note(&second, &[(16, 8)], 2), Noted::Never);
+        assert_eq!(note(&first, &[(8, 8)], 2), NoteResult::Yes);
+        assert_eq!(note(&second, &[(16, 8)], 2), NoteResult::Never);
         assert_eq!((words(&second), taken(&second)), (0, vec![]));
         assert_eq!(words(&first), 2);
         drop(first);
-        assert_eq!(note(&second, &[(16, 8)], 2), Noted::Yes, "nobody fences what a closed pool noted");
+        assert_eq!(note(&second, &[(16, 8)], 2), NoteResult::Yes, "notes of a closed pool are discarded");
         assert_eq!(taken(&second), [(16, 8)]);
     }
 }

@@ -63,7 +63,7 @@ impl Times {
 }
 
 /// Block in which writes are combined; the written lines as bits.
-struct Open {
+struct OpenBlock {
     block: u64,
     written: u64,
 }
@@ -72,7 +72,7 @@ struct Open {
 #[derive(Default)]
 struct Module {
     read: Vec<u64>,
-    open: Vec<Open>,
+    open: Vec<OpenBlock>,
 }
 
 impl Module {
@@ -177,7 +177,7 @@ impl Device {
             None => {
                 let leaving = if open.len() == self.open_blocks_max { Some(open.remove(0)) } else { None };
                 self.open_block(leaving, now, cost);
-                Open { block, written: 0 }
+                OpenBlock { block, written: 0 }
             }
         };
         entry.written |= bit;
@@ -186,7 +186,7 @@ impl Device {
     }
 
     /// Work of the medium when a block is opened and another one is evicted for it.
-    fn open_block(&mut self, leaving: Option<Open>, now: u64, cost: &mut ModelledCost) {
+    fn open_block(&mut self, leaving: Option<OpenBlock>, now: u64, cost: &mut ModelledCost) {
         cost.blocks_written += 1;
         self.writes_done = self.writes_done.max(now) + self.times.block_write;
         let whole = u64::MAX >> (64 - self.lines_per_block());

@@ -24,14 +24,14 @@ fn options_with(files: Arc<dyn Files>) -> PoolOptions {
 }
 
 /// Outcome of a run.
-struct Done {
+struct RunOutcome {
     objects: Vec<u64>,
     acknowledged: u64,
     begun: u64,
     dropped: u64,
 }
 
-impl Done {
+impl RunOutcome {
     /// Checks that every page has a round that was begun, and none is older than the acknowledged one.
     fn check(&self, pool: &Pool, what: &str) {
         for object in &self.objects {
@@ -46,8 +46,8 @@ impl Done {
 
 /// Writes the number of the round to every page, repeatedly, with checkpoints and evictions between, until a
 /// call fails; then goes on to read.
-fn write_until_it_fails(pool: &Pool, objects: Vec<u64>) -> (Done, bool) {
-    let mut done = Done { objects, acknowledged: 0, begun: 0, dropped: 0 };
+fn write_until_it_fails(pool: &Pool, objects: Vec<u64>) -> (RunOutcome, bool) {
+    let mut done = RunOutcome { objects, acknowledged: 0, begun: 0, dropped: 0 };
     for round in 1..=ROUNDS {
         done.begun = round;
         for object in &done.objects {

@@ -9,7 +9,7 @@ const ENTRY_BYTES: usize = 8;
 
 /// State of a page in the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum PageState {
     /// Nothing is mapped there: the next access loads it.
     Absent,
     /// Page of the file's cache. It was never stored to.
@@ -37,7 +37,12 @@ impl PageMap {
 
     /// Reads the states of the pages from an address on; takes no memory if there are at most as many as
     /// before.
-    pub(super) fn read(&mut self, address: usize, count: usize, pages: &mut Vec<Page>) -> io::Result<()> {
+    pub(super) fn read(
+        &mut self,
+        address: usize,
+        count: usize,
+        pages: &mut Vec<PageState>,
+    ) -> io::Result<()> {
         self.entries.resize(count * ENTRY_BYTES, 0);
         let at = address / SYSTEM_PAGE_BYTES * ENTRY_BYTES;
         self.file.read_exact_at(&mut self.entries, at as u64)?;
@@ -46,9 +51,9 @@ impl PageMap {
             let entry = u64::from_le_bytes(*entry);
             let bit = |number: u32| entry & 1 << number != 0;
             match (bit(63), bit(62), bit(61)) {
-                (false, false, _) => Page::Absent,
-                (true, _, true) => Page::OfFile,
-                _ => Page::Own,
+                (false, false, _) => PageState::Absent,
+                (true, _, true) => PageState::OfFile,
+                _ => PageState::Own,
             }
         }));
         Ok(())
@@ -99,12 +104,12 @@ mod tests {
             map.read(mapping.addresses().start, 256, &mut pages).unwrap();
             (pages[0], pages[100])
         };
-        assert_eq!(read(), (Page::Absent, Page::Absent));
+        assert_eq!(read(), (PageState::Absent, PageState::Absent));
         mapping.words(0, 1)[0].load(Ordering::Relaxed);
         mapping.words(100 * 4096, 1)[0].store(7, Ordering::Relaxed);
-        assert_eq!(read(), (Page::OfFile, Page::Own));
+        assert_eq!(read(), (PageState::OfFile, PageState::Own));
         mapping.forget(0, 1 << 20);
-        assert_eq!(read(), (Page::Absent, Page::Absent));
+        assert_eq!(read(), (PageState::Absent, PageState::Absent));
         assert_ne!(mapping.words(100 * 4096, 1)[0].load(Ordering::Relaxed), 7);
     }
 

@@ -43,10 +43,10 @@ impl PageReplacement {
 /// Replacement policy; see the [module](self).
 pub(super) trait Replacement: Send {
     /// Returns true if the page at the hand, which is present, may be evicted.
-    fn may_go(&mut self, page: usize) -> bool;
+    fn may_evict(&mut self, page: usize) -> bool;
     /// Notes an eviction. Takes no memory if the hand was there before, or there is
     /// [room](Replacement::make_room).
-    fn gone(&mut self, page: usize);
+    fn note_eviction(&mut self, page: usize);
     /// Takes the memory for this many pages.
     fn make_room(&mut self, pages: usize);
     /// Bytes of the policy's state.
@@ -55,9 +55,9 @@ pub(super) trait Replacement: Send {
 
 /// One byte per page, 0 until it is set.
 #[derive(Default)]
-struct States(Vec<u8>);
+struct PageStates(Vec<u8>);
 
-impl States {
+impl PageStates {
     fn of(&mut self, page: usize) -> &mut u8 {
         if self.0.len() <= page {
             self.0.resize((page + 1).next_power_of_two(), 0);
@@ -69,7 +69,7 @@ impl States {
 /// Turns of the hand; see the [module](self).
 #[derive(Default)]
 pub(super) struct Clock {
-    pages: States,
+    pages: PageStates,
 }
 
 impl Clock {
@@ -78,14 +78,14 @@ impl Clock {
 }
 
 impl Replacement for Clock {
-    fn may_go(&mut self, page: usize) -> bool {
+    fn may_evict(&mut self, page: usize) -> bool {
         let state = self.pages.of(page);
         let turns = if *state == Clock::GONE { Clock::TURNS } else { *state };
         *state = turns.saturating_sub(1);
         turns == 0
     }
 
-    fn gone(&mut self, page: usize) {
+    fn note_eviction(&mut self, page: usize) {
         *self.pages.of(page) = Clock::GONE;
     }
 
@@ -128,12 +128,12 @@ impl Ghosts {
 
 /// Number of pages of each queue that the hand has visited and that are still present.
 #[derive(Default)]
-struct Counts {
+struct QueueCounts {
     first: u64,
     main: u64,
 }
 
-impl Counts {
+impl QueueCounts {
     fn all(&self) -> u64 {
         self.first + self.main
     }
@@ -145,9 +145,9 @@ const MAIN: u8 = 2;
 /// Probation and a main queue; see the [module](self).
 #[derive(Default)]
 pub(super) struct TwoQueues {
-    pages: States,
+    pages: PageStates,
     ghosts: Ghosts,
-    counts: Counts,
+    counts: QueueCounts,
 }
 
 impl TwoQueues {
@@ -157,7 +157,7 @@ impl TwoQueues {
 }
 
 impl Replacement for TwoQueues {
-    fn may_go(&mut self, page: usize) -> bool {
+    fn may_evict(&mut self, page: usize) -> bool {
         let state = self.pages.of(page);
         if !matches!(*state, FIRST | MAIN) {
             let is_main = self.ghosts.is_recent(*state, TwoQueues::RECENT_STEPS);
@@ -168,7 +168,7 @@ impl Replacement for TwoQueues {
         (*state == FIRST) == first_goes
     }
 
-    fn gone(&mut self, page: usize) {
+    fn note_eviction(&mut self, page: usize) {
         let state = self.pages.of(page);
         match *state {
             FIRST => {
@@ -196,9 +196,9 @@ impl Replacement for TwoQueues {
 /// A small and a main queue; see the [module](self).
 #[derive(Default)]
 pub(super) struct S3Fifo {
-    pages: States,
+    pages: PageStates,
     ghosts: Ghosts,
-    counts: Counts,
+    counts: QueueCounts,
 }
 
 impl S3Fifo {
@@ -210,7 +210,7 @@ impl S3Fifo {
 }
 
 impl Replacement for S3Fifo {
-    fn may_go(&mut self, page: usize) -> bool {
+    fn may_evict(&mut self, page: usize) -> bool {
         let state = self.pages.of(page);
         if !matches!(*state, FIRST..=S3Fifo::MAIN_WITH_TURN) {
             let is_main = self.ghosts.is_recent(*state, S3Fifo::RECENT_STEPS);
@@ -229,7 +229,7 @@ impl Replacement for S3Fifo {
         }
     }
 
-    fn gone(&mut self, page: usize) {
+    fn note_eviction(&mut self, page: usize) {
         let state = self.pages.of(page);
         match *state {
             FIRST => {
@@ -261,10 +261,10 @@ mod tests {
     #[test]
     fn a_page_that_came_back_stays_for_two_turns() {
         let mut policy = Clock::default();
-        assert!(policy.may_go(9), "a page that nobody knows goes");
-        policy.gone(9);
-        assert_eq!([(); 4].map(|()| policy.may_go(9)), [false, false, true, true]);
-        assert!(policy.may_go(8), "neighbours are told apart");
+        assert!(policy.may_evict(9), "an unknown page may be evicted");
+        policy.note_eviction(9);
+        assert_eq!([(); 4].map(|()| policy.may_evict(9)), [false, false, true, true]);
+        assert!(policy.may_evict(8), "neighbours are told apart");
     }
 
     #[test]
@@ -273,14 +273,14 @@ mod tests {
             [Box::new(TwoQueues::default()), Box::new(S3Fifo::default())];
         for mut policy in policies {
             // A hundred pages are evicted and return; then others are loaded.
-            (0..100).for_each(|page| assert!(policy.may_go(page) || page > 0));
-            (0..4).for_each(|page| policy.gone(page));
-            assert!((0..4).all(|page| !policy.may_go(page)), "they are in the main queue");
-            assert!(policy.may_go(100), "a new page goes first");
+            (0..100).for_each(|page| assert!(policy.may_evict(page) || page > 0));
+            (0..4).for_each(|page| policy.note_eviction(page));
+            assert!((0..4).all(|page| !policy.may_evict(page)), "they are in the main queue");
+            assert!(policy.may_evict(100), "a new page goes first");
             // When few others are left, pages of the main queue are evicted.
-            (4..101).for_each(|page| policy.gone(page));
-            policy.may_go(0);
-            assert!(policy.may_go(0));
+            (4..101).for_each(|page| policy.note_eviction(page));
+            policy.may_evict(0);
+            assert!(policy.may_evict(0));
         }
     }
 
@@ -288,10 +288,10 @@ mod tests {
     fn a_page_that_comes_back_late_is_new() {
         let mut policy = TwoQueues::default();
         (0..1000).for_each(|page| {
-            policy.may_go(page);
+            policy.may_evict(page);
         });
-        (0..990).for_each(|page| policy.gone(page));
-        assert!(policy.may_go(0), "hundreds of pages went since");
-        assert!(!policy.may_go(989), "a few pages went since");
+        (0..990).for_each(|page| policy.note_eviction(page));
+        assert!(policy.may_evict(0), "hundreds of pages went since");
+        assert!(!policy.may_evict(989), "a few pages went since");
     }
 }

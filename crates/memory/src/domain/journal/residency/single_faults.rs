@@ -99,7 +99,7 @@ fn advise(range: &Range<usize>, advice: libc::c_int) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::pages::{Page, PageMap};
+    use super::super::pages::{PageMap, PageState};
     use super::*;
     use crate::mapping::{Backing, Mapping};
     use std::os::fd::AsFd;
@@ -127,12 +127,12 @@ mod tests {
                 word.store(7, Ordering::Relaxed);
             }
             map.read(addresses.start, (BYTES / 4096) as usize, &mut pages).unwrap();
-            (pages.iter().filter(|page| **page != Page::Absent).count(), pages[40])
+            (pages.iter().filter(|page| **page != PageState::Absent).count(), pages[40])
         };
         assert!(present_after(false).0 > 1, "neighbours come as well");
         faults.register(&addresses).unwrap();
-        assert_eq!(present_after(false), (1, Page::OfFile));
-        assert_eq!(present_after(true), (1, Page::Own));
+        assert_eq!(present_after(false), (1, PageState::OfFile));
+        assert_eq!(present_after(true), (1, PageState::Own));
         faults.unregister(&addresses).unwrap();
         assert!(present_after(false).0 > 1, "neighbours come again");
     }

@@ -13,16 +13,16 @@ mod granularity;
 
 use super::super::Shared;
 use super::super::buffer::AlignedBuffer;
-use super::super::checksums::Written;
+use super::super::checksums::ContentMatch;
 use super::super::dirty::PAGE_BYTES;
-use super::pages::{Page, PageMap, ProcessMemory};
+use super::pages::{PageMap, PageState, ProcessMemory};
 use super::replacement::{PageReplacement, Replacement};
 use super::single_faults::SingleFaults;
 use crate::budget::MEMORY_MAX_MIN;
 use crate::fault::{self, Window};
 use crate::mapping::{Access, Mapping};
 use crate::mutants::active;
-use crate::pool::short_memory_is_asked;
+use crate::pool::is_short_memory_requested;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -41,7 +41,7 @@ pub(super) struct Sweeper {
     process: ProcessMemory,
     policy: Box<dyn Replacement>,
     /// Pages that differ from the file without a mark, and did so at the last visit; one bit each.
-    met_strays: Vec<u64>,
+    known_strays: Vec<u64>,
     single_faults: Option<SingleFaults>,
     /// True once all that the file backs is registered there.
     is_single: bool,
@@ -59,12 +59,12 @@ pub(super) struct Sweeper {
     /// Next slice to visit.
     hand: usize,
     /// Number of pages evicted in sweeps.
-    given_back: u64,
+    evicted: u64,
     /// Resident bytes of the pool, and of the process, at the last count.
     known: Option<(u64, u64)>,
     /// Bytes of the pool after the last check, and its time.
     left: (u64, Instant),
-    pages: Vec<Page>,
+    pages: Vec<PageState>,
     chosen: Vec<u16>,
     strays: Vec<u16>,
     kept: Vec<u64>,
@@ -75,26 +75,26 @@ pub(super) struct Sweeper {
 }
 
 /// Pages with restricted access, until it is dropped.
-struct Closed<'m> {
+struct RestrictedPages<'m> {
     mapping: &'m Mapping,
     range: Range<u64>,
 }
 
-impl<'m> Closed<'m> {
-    fn to(mapping: &'m Mapping, range: &Range<u64>, open: Access) -> Option<Closed<'m>> {
+impl<'m> RestrictedPages<'m> {
+    fn to(mapping: &'m Mapping, range: &Range<u64>, open: Access) -> Option<RestrictedPages<'m>> {
         if !active("evicted-without-window") {
             mapping.set_access(range.start, range.end - range.start, open).ok()?;
         }
-        Some(Closed { mapping, range: range.clone() })
+        Some(RestrictedPages { mapping, range: range.clone() })
     }
 }
 
-impl Drop for Closed<'_> {
+impl Drop for RestrictedPages<'_> {
     fn drop(&mut self) {
         let Range { start, end } = self.range;
         if self.mapping.set_access(start, end - start, Access::All).is_err() {
             // Others would wait for ever; every state of the files is prepared for a crash.
-            tracing::error!(start, "pages of the pool cannot be opened again; the process ends");
+            tracing::error!(start, "cannot restore access to pages of the pool; the process ends");
             std::process::abort();
         }
     }
@@ -116,9 +116,9 @@ impl Sweeper {
             map,
             process,
             policy: replacement.policy(),
-            met_strays: Vec::new(),
+            known_strays: Vec::new(),
             single_faults: SingleFaults::open()
-                .inspect_err(|error| tracing::debug!(%error, "a fault brings its neighbours, also when memory is short"))
+                .inspect_err(|error| tracing::debug!(%error, "cannot restrict page faults to single pages"))
                 .ok(),
             is_single: false,
             replaced: Vec::new(),
@@ -126,7 +126,7 @@ impl Sweeper {
             huge_hand: 0,
             has_huge_pages: granularity::has_huge_pages(),
             hand: 0,
-            given_back: 0,
+            evicted: 0,
             known: None,
             left: (0, Instant::now()),
             // As much as is ever needed.
@@ -136,7 +136,7 @@ impl Sweeper {
             kept: Vec::with_capacity(SLICE_PAGES_MAX),
             content: AlignedBuffer::new(PAGE_BYTES as usize),
             warned: false,
-            compares: cfg!(test) || short_memory_is_asked() && budget_bytes < MEMORY_MAX_MIN,
+            compares: cfg!(test) || is_short_memory_requested() && budget_bytes < MEMORY_MAX_MIN,
         }
     }
 
@@ -164,7 +164,7 @@ impl Sweeper {
 
     /// Bytes of the sweeper's state of pages.
     pub(super) fn remembered_bytes(&self) -> u64 {
-        let words = self.replaced.capacity() + self.met_strays.capacity();
+        let words = self.replaced.capacity() + self.known_strays.capacity();
         (self.policy.memory_bytes() + words * size_of::<u64>()) as u64
     }
 
@@ -176,7 +176,7 @@ impl Sweeper {
     }
 
     /// Notes the end of a check.
-    pub(super) fn left_with(&mut self, resident: u64) {
+    pub(super) fn note_usage(&mut self, resident: u64) {
         self.left = (resident, Instant::now());
     }
 
@@ -195,7 +195,7 @@ impl Sweeper {
         if self.map.read(address, count, &mut self.pages).is_err() {
             self.pages.clear();
         }
-        self.pages.iter().filter(|page| **page != Page::Absent).count()
+        self.pages.iter().filter(|page| **page != PageState::Absent).count()
     }
 
     /// Evicts pages until the pool has at most `low` bytes, or no more can be evicted; returns its bytes
@@ -215,7 +215,7 @@ impl Sweeper {
                     dropped += before.saturating_sub(resident) as usize;
                 }
                 // After an urgent turn no page is left that can be evicted.
-                if resident <= low || urgent_visits >= slices || shared.background.stops() {
+                if resident <= low || urgent_visits >= slices || shared.background.is_stopping() {
                     break;
                 }
             }
@@ -227,9 +227,9 @@ impl Sweeper {
             }
             let urgent = resident > target || visited >= slices;
             urgent_visits += usize::from(urgent);
-            let gone = self.visit(shared, self.hand, urgent);
-            dropped += gone;
-            self.given_back += gone as u64;
+            let count = self.visit(shared, self.hand, urgent);
+            dropped += count;
+            self.evicted += count as u64;
             self.hand += 1;
         }
         (self.estimate(mapping), dropped > 0)
@@ -249,7 +249,9 @@ impl Sweeper {
         let Some(_window) = Window::open(&self.addresses(mapping, &all)) else {
             return self.estimate(mapping);
         };
-        let Some(_closed) = Closed::to(mapping, &all, Access::None) else { return self.estimate(mapping) };
+        let Some(_closed) = RestrictedPages::to(mapping, &all, Access::None) else {
+            return self.estimate(mapping);
+        };
         let mut resident = self.estimate(mapping);
         for _ in 0..slices {
             if resident <= low {
@@ -264,11 +266,11 @@ impl Sweeper {
             let mut at = range.start;
             for run in self.pages.chunk_by(|page, next| page == next) {
                 let bytes = run.len() as u64 * PAGE_BYTES;
-                if run[0] == Page::OfFile {
+                if run[0] == PageState::OfFile {
                     mapping.forget(at, bytes);
                     let first = (at / PAGE_BYTES) as usize;
-                    (first..first + run.len()).for_each(|page| self.policy.gone(page));
-                    self.given_back += run.len() as u64;
+                    (first..first + run.len()).for_each(|page| self.policy.note_eviction(page));
+                    self.evicted += run.len() as u64;
                     resident = resident.saturating_sub(bytes);
                 }
                 at += bytes;
@@ -282,8 +284,8 @@ impl Sweeper {
     #[cfg(test)]
     pub(super) fn drop_all_clean(&mut self, shared: &Shared) -> u64 {
         let slices = 0..self.slices(&shared.mapping);
-        let gone: u64 = slices.map(|slice| self.visit(shared, slice, true) as u64).sum();
-        gone + std::mem::take(&mut self.given_back)
+        let count: u64 = slices.map(|slice| self.visit(shared, slice, true) as u64).sum();
+        count + std::mem::take(&mut self.evicted)
     }
 
     /// Number of pages that were stored to and are still present, in slices of the file.
@@ -293,7 +295,7 @@ impl Sweeper {
         for slice in 0..self.slices(mapping) {
             let range = self.range(slice);
             self.read(mapping, &range);
-            let own = self.pages.iter().filter(|page| **page == Page::Own).count() as u64;
+            let own = self.pages.iter().filter(|page| **page == PageState::Own).count() as u64;
             stored += if self.is_of_file(&range) { own } else { 0 };
         }
         stored
@@ -314,7 +316,7 @@ impl Sweeper {
         if self.chosen.is_empty() || shared.checksums.load(first..last).is_err() {
             return 0;
         }
-        let dropped = if of_file { self.give_back(shared, &range) } else { self.replace(shared, &range) };
+        let dropped = if of_file { self.evict_chosen(shared, &range) } else { self.replace(shared, &range) };
         if !of_file
             && self.is_of_file(&range)
             && self.is_single
@@ -333,15 +335,15 @@ impl Sweeper {
         self.strays.clear();
         if !of_file {
             // All pages or none: the slice has the state of its first page.
-            if self.policy.may_go(first as usize) || urgent {
+            if self.policy.may_evict(first as usize) || urgent {
                 self.chosen.extend(0..self.pages.len() as u16);
             }
             return;
         }
         for (index, page) in self.pages.iter().enumerate() {
             let number = first + index as u64;
-            if *page != Page::Absent
-                && (self.policy.may_go(number as usize) || urgent)
+            if *page != PageState::Absent
+                && (self.policy.may_evict(number as usize) || urgent)
                 && (shared.dirty.is_clean(number) || active("evicted-though-changed"))
             {
                 self.chosen.push(index as u16);
@@ -350,11 +352,11 @@ impl Sweeper {
     }
 
     /// Evicts the chosen pages of a slice of the file that are clean within a window.
-    fn give_back(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
+    fn evict_chosen(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
         let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
-        let Some(_closed) = Closed::to(mapping, range, Access::Readers) else { return 0 };
+        let Some(_closed) = RestrictedPages::to(mapping, range, Access::Readers) else { return 0 };
         self.read(mapping, range);
         let Sweeper { pages, chosen, strays, content, .. } = self;
         shared.checksums.try_compare(|compare| {
@@ -362,13 +364,13 @@ impl Sweeper {
                 let page = first + u64::from(*index);
                 match pages.get(usize::from(*index)) {
                     _ if active("evicted-though-changed") => true,
-                    Some(Page::OfFile) => shared.dirty.is_clean(page),
-                    Some(Page::Own) if shared.dirty.is_clean(page) => {
+                    Some(PageState::OfFile) => shared.dirty.is_clean(page),
+                    Some(PageState::Own) if shared.dirty.is_clean(page) => {
                         let found = compare(page, copied(mapping, page, content));
-                        if matches!(found, Written::Other | Written::Never) {
+                        if matches!(found, ContentMatch::Other | ContentMatch::Never) {
                             strays.push(*index);
                         }
-                        found == Written::Same
+                        found == ContentMatch::Same
                     }
                     _ => false,
                 }
@@ -380,7 +382,7 @@ impl Sweeper {
         for run in chosen.chunk_by(|page, next| page + 1 == *next) {
             mapping.forget(range.start + u64::from(run[0]) * PAGE_BYTES, run.len() as u64 * PAGE_BYTES);
         }
-        chosen.iter().for_each(|index| self.policy.gone((first + u64::from(*index)) as usize));
+        chosen.iter().for_each(|index| self.policy.note_eviction((first + u64::from(*index)) as usize));
         self.chosen.len()
     }
 
@@ -389,7 +391,7 @@ impl Sweeper {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
         let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
-        let Some(_closed) = Closed::to(mapping, range, Access::Readers) else { return 0 };
+        let Some(_closed) = RestrictedPages::to(mapping, range, Access::Readers) else { return 0 };
         let present = self.read(mapping, range);
         let Sweeper { pages, strays, kept, content, .. } = self;
         kept.clear();
@@ -398,19 +400,19 @@ impl Sweeper {
                 let number = first + index as u64;
                 let clean = match page {
                     // New extents are zeros in the file as well.
-                    Page::Absent => true,
+                    PageState::Absent => true,
                     _ if active("evicted-though-changed") => true,
                     _ if !shared.dirty.is_clean(number) => false,
                     _ => {
                         let content = copied(mapping, number, content);
                         let found = compare(number, content);
                         let clean = match found {
-                            Written::Same => true,
+                            ContentMatch::Same => true,
                             // The file has zeros there still, or again.
-                            Written::Never => content.iter().all(|byte| *byte == 0),
-                            Written::Other | Written::NotKnown => false,
+                            ContentMatch::Never => content.iter().all(|byte| *byte == 0),
+                            ContentMatch::Other | ContentMatch::NotKnown => false,
                         };
-                        if !clean && found != Written::NotKnown {
+                        if !clean && found != ContentMatch::NotKnown {
                             strays.push(index as u16);
                         }
                         clean
@@ -452,9 +454,7 @@ impl Sweeper {
     fn may_open_windows(&mut self) -> bool {
         let may = fault::is_installed();
         if !may && !std::mem::replace(&mut self.warned, true) {
-            tracing::warn!(
-                "somebody has taken SIGSEGV: pages of the pool stay in memory whatever the budget"
-            );
+            tracing::warn!("another handler of SIGSEGV was installed: page eviction is disabled");
         }
         may
     }
@@ -473,11 +473,11 @@ impl Sweeper {
     /// Notes that the page differs from the file without a mark; true for the second time in a row.
     fn is_stray_again(&mut self, page: usize) -> bool {
         let (word, bit) = (page / 64, 1 << (page % 64));
-        if self.met_strays.len() <= word {
-            self.met_strays.resize(word + 1, 0);
+        if self.known_strays.len() <= word {
+            self.known_strays.resize(word + 1, 0);
         }
-        self.met_strays[word] ^= bit;
-        self.met_strays[word] & bit == 0
+        self.known_strays[word] ^= bit;
+        self.known_strays[word] & bit == 0
     }
 
     /// Marks pages that differ from the file without a mark for the second time in a row.
@@ -505,17 +505,17 @@ fn copied<'b>(mapping: &Mapping, page: u64, to: &'b mut AlignedBuffer) -> &'b [u
 fn compare_with_file(
     shared: &Shared,
     first: u64,
-    pages: &[Page],
+    pages: &[PageState],
     chosen: &[u16],
     content: &mut AlignedBuffer,
 ) {
     let mut in_file = AlignedBuffer::new(PAGE_BYTES as usize);
-    let stored = chosen.iter().filter(|index| pages.get(usize::from(**index)) == Some(&Page::Own));
+    let stored = chosen.iter().filter(|index| pages.get(usize::from(**index)) == Some(&PageState::Own));
     for index in stored.take(COMPARED_PAGES) {
         let page = first + u64::from(*index);
         if shared.pages_file.read_at(in_file.bytes_mut(), page * PAGE_BYTES).is_ok() {
             let same = copied(&shared.mapping, page, content) == in_file.bytes();
-            assert!(same, "page {page} is given back, and the file has another content");
+            assert!(same, "page {page} is evicted, but the file has another content");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::super::hook::Place;
+use super::super::hook::HookPoint;
 use super::super::hook::tests::watch;
 use crate::budget::MemoryBudget;
 #[cfg(not(feature = "mutants"))]
@@ -243,10 +243,10 @@ fn while_a_checkpoint_is_under_way() -> Result<(), String> {
         pool.flush(*object, 8);
     }
     pool.fence();
-    let gone = Arc::new(AtomicU64::new(0));
-    let (hooked, counted) = (pool.clone(), gone.clone());
+    let evicted = Arc::new(AtomicU64::new(0));
+    let (hooked, counted) = (pool.clone(), evicted.clone());
     watch(move |place| {
-        if place == Place::PagesWritten {
+        if place == HookPoint::PagesWritten {
             let before = hooked.stored_pages();
             hooked.drop_clean_pages();
             counted.fetch_add(before - hooked.stored_pages(), Ordering::Relaxed);
@@ -255,8 +255,8 @@ fn while_a_checkpoint_is_under_way() -> Result<(), String> {
     let outcome = pool.checkpoint();
     watch(|_| {});
     outcome.map_err(|error| error.to_string())?;
-    if gone.load(Ordering::Relaxed) > 0 {
-        return Err(format!("{gone:?} pages went before the file had them for sure"));
+    if evicted.load(Ordering::Relaxed) > 0 {
+        return Err(format!("{evicted:?} pages went before the file had them for sure"));
     }
     pool.drop_clean_pages();
     match pool.stored_pages() {

@@ -7,7 +7,7 @@
 
 use super::super::super::Shared;
 use super::SingleFaults;
-use super::{Closed, SLICE_BYTES_MAX, SLICE_PAGES_MAX, Sweeper};
+use super::{RestrictedPages, SLICE_BYTES_MAX, SLICE_PAGES_MAX, Sweeper};
 use crate::fault::Window;
 use crate::mapping::{Access, Mapping};
 use std::io;
@@ -25,14 +25,14 @@ pub(super) fn has_huge_pages() -> bool {
 
 impl Sweeper {
     /// Makes a fault load no more than its page: memory is short. As far as the system supports it.
-    pub(in super::super) fn let_single_pages_come(&mut self, mapping: &Mapping) {
+    pub(in super::super) fn enable_single_faults(&mut self, mapping: &Mapping) {
         if !std::mem::replace(&mut self.is_single, true) {
             self.for_each_of_file(mapping, |faults, range| faults.register(range));
         }
     }
 
     /// Makes a fault load its neighbours again.
-    pub(in super::super) fn let_neighbours_come(&mut self, mapping: &Mapping) {
+    pub(in super::super) fn disable_single_faults(&mut self, mapping: &Mapping) {
         if std::mem::replace(&mut self.is_single, false) {
             self.for_each_of_file(mapping, |faults, range| faults.unregister(range));
         }
@@ -50,7 +50,7 @@ impl Sweeper {
             let range = self.addresses(mapping, &(run[0].start..run[run.len() - 1].end));
             if let Err(error) = work(faults, &range) {
                 // Pages are loaded in other numbers than they might; nothing depends on it.
-                tracing::debug!(%error, "the faults of a range of the pool stay as they were");
+                tracing::debug!(%error, "cannot change the fault granularity of a range of the pool");
             }
         }
     }
@@ -104,7 +104,7 @@ impl Sweeper {
             }
         }
         let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return };
-        let Some(_closed) = Closed::to(mapping, range, Access::Readers) else { return };
+        let Some(_closed) = RestrictedPages::to(mapping, range, Access::Readers) else { return };
         if mapping.back_by_huge_page(range.start).is_ok() {
             self.huge[slice / 64] |= 1 << (slice % 64);
             self.replaced[slice / 64] &= !(1 << (slice % 64));

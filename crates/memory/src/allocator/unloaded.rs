@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Set of extents that are not loaded.
-pub(super) struct Unread {
+pub(super) struct UnloadedExtents {
     /// One bit per extent.
     bits: Box<[AtomicU64]>,
     count: AtomicU64,
@@ -19,12 +19,12 @@ pub(super) struct Unread {
     reading: Mutex<()>,
 }
 
-impl Unread {
+impl UnloadedExtents {
     /// Set of all of `extents` extents.
-    pub(super) fn new(extents: u64) -> Unread {
+    pub(super) fn new(extents: u64) -> UnloadedExtents {
         let bit = |extent: u64| u64::from(extent < extents) << (extent % 64);
         let word = |word: u64| AtomicU64::new((word * 64..word * 64 + 64).map(bit).sum());
-        Unread {
+        UnloadedExtents {
             bits: (0..extents.div_ceil(64)).map(word).collect(),
             count: AtomicU64::new(extents),
             reading: Mutex::default(),
@@ -52,34 +52,34 @@ impl Unread {
 impl Allocator {
     /// Loads the maps of the extent that contains a chunk, unless they are loaded.
     #[inline]
-    pub(super) fn read_maps_of(&self, space: &dyn Space, chunk: u64) -> Result<()> {
-        if self.unread.count.load(Ordering::Acquire) == 0 {
+    pub(super) fn load_maps_of(&self, space: &dyn Space, chunk: u64) -> Result<()> {
+        if self.unloaded.count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let extent = chunk / self.geometry.chunks_per_extent();
-        if self.unread.has(extent) { self.read_extent(space, extent) } else { Ok(()) }
+        if self.unloaded.has(extent) { self.read_extent(space, extent) } else { Ok(()) }
     }
 
     #[cold]
     fn read_extent(&self, space: &dyn Space, extent: u64) -> Result<()> {
-        let _alone = self.unread.reading.lock();
-        if self.unread.has(extent) {
+        let _alone = self.unloaded.reading.lock();
+        if self.unloaded.has(extent) {
             self.load(space, extent)?;
-            self.unread.remove(extent);
+            self.unloaded.remove(extent);
         }
         Ok(())
     }
 
     /// Loads the maps of one more extent; returns false if all are loaded.
-    pub(super) fn read_next_maps(&self, space: &dyn Space) -> Result<bool> {
-        let Some(extent) = self.unread.first() else { return Ok(false) };
+    pub(super) fn load_next_maps(&self, space: &dyn Space) -> Result<bool> {
+        let Some(extent) = self.unloaded.first() else { return Ok(false) };
         self.read_extent(space, extent)?;
         Ok(true)
     }
 
     /// Loads all maps that are not loaded yet.
-    pub(crate) fn read_all_maps(&self, space: &dyn Space) -> Result<()> {
-        while self.read_next_maps(space)? {}
+    pub(crate) fn load_all_maps(&self, space: &dyn Space) -> Result<()> {
+        while self.load_next_maps(space)? {}
         Ok(())
     }
 }
