@@ -280,7 +280,7 @@ impl Database {
     /// can be opened again once they and all handles are dropped.
     pub fn close(&self) -> Result<()> {
         self.shared.reclaimer.stop();
-        self.shared.catalog.give_back_values();
+        self.shared.catalog.release_cached_sequences();
         let disk = self.shared.catalog.context().disk_pool();
         for pool in disk.into_iter().chain([self.pool()]) {
             match pool.close() {

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("unsupported: {0}")]
     Unsupported(String),
     /// There is no table of this name.
-    #[error("there is no table {0}")]
+    #[error("relation \"{0}\" does not exist")]
     NoSuchTable(String),
     /// A value that does not fit the column that it is assigned to.
     #[error("table {table}, column {column}: {value} does not fit {expected}")]
@@ -163,7 +163,7 @@ const WORDS: &[(&str, &str)] = &[
     ("Recursion", "54001"),
     ("longest", "54000"),
     ("are possible", "54000"),
-    ("NULL in a NOT NULL column", "23502"),
+    ("violates not-null constraint", "23502"),
 ];
 
 fn by_words(message: &str, otherwise: &'static str) -> &'static str {
@@ -307,6 +307,6 @@ mod tests {
     #[test]
     fn unknown_tables_are_named_as_they_were_written() {
         let error = Error::from(DataFusionError::Plan("table 'entresol.public.meters' not found".into()));
-        assert_eq!(error.to_string(), "there is no table meters");
+        assert_eq!(error.to_string(), "relation \"meters\" does not exist");
     }
 }

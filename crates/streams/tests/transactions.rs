@@ -142,7 +142,7 @@ fn inserting_a_key_twice_stops_or_aborts_as_told() {
             OnError::Stop => {
                 assert_eq!(
                     result.unwrap_err().to_string(),
-                    "table readings: a row with key (2) exists already"
+                    "duplicate key value violates the primary key of table \"readings\": key (2) already exists"
                 );
                 assert_eq!(meters, [1, 2].map(Value::Int));
             }

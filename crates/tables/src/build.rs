@@ -24,7 +24,7 @@ use entresol_structures::KeyBytes;
 use entresol_transactions::{Cancellation, Isolation, KeyRange, StateContext, Transaction};
 
 use crate::error::{Error, Result};
-use crate::index::{Entry, Index};
+use crate::index::{Index, IndexEntry};
 use crate::row_view::RowView;
 use crate::table::Table;
 
@@ -54,7 +54,7 @@ pub(crate) fn fill(
                 attempt = 0;
             }
             Err(Error::Transactions(error)) if error.is_retryable() && attempt + 1 < ATTEMPTS_MAX => {
-                tracing::debug!(index = index.name(), %error, attempt, "a batch of an index is built again");
+                tracing::debug!(index = index.name(), %error, attempt, "repeating a batch of an index build");
                 attempt += 1;
                 std::thread::sleep(
                     Duration::from_micros(100).saturating_mul(1 << attempt.min(16)).min(PAUSE_MAX),
@@ -101,12 +101,12 @@ fn batch(
 }
 
 /// Writes the entries that writers have not added already.
-fn put(tx: &Transaction, table: &Table, index: &Index, entries: &[Entry]) -> Result<()> {
+fn put(tx: &Transaction, table: &Table, index: &Index, entries: &[IndexEntry]) -> Result<()> {
     let state = index.state(table.name())?;
     let keys: Vec<&KeyBytes> = entries.iter().map(|entry| &entry.key).collect();
     let mut taken = Vec::with_capacity(entries.len());
     tx.read_many(state, &keys, |_, value| taken.push(value.map(KeyBytes::from_slice)))?;
-    let mut sorted: Vec<&Entry> = entries.iter().filter(|entry| entry.exclusive).collect();
+    let mut sorted: Vec<&IndexEntry> = entries.iter().filter(|entry| entry.exclusive).collect();
     sorted.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     if let Some(pair) = sorted.windows(2).find(|pair| pair[0].key == pair[1].key) {
         return Err(table.not_unique(index, &pair[0].key));

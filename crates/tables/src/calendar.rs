@@ -123,11 +123,11 @@ fn split_zone(text: &str) -> (&str, Option<i64>) {
 
 /// Parses `YYYY-MM-DD`, or the same followed by a blank or `T` and a time, perhaps with a zone, which is ignored.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
-    parse_wall(without_zone(text))
+    parse_local(without_zone(text))
 }
 
 /// Parses a TIMESTAMPTZ; without a zone it is in UTC. Returns microseconds since 1970-01-01 UTC.
-pub fn parse_moment(text: &str) -> Option<i64> {
+pub fn parse_timestamptz(text: &str) -> Option<i64> {
     let (wall, ahead) = parse_zoned(text)?;
     Some(wall - ahead.unwrap_or(0) * MICROS_PER_SECOND)
 }
@@ -139,10 +139,10 @@ pub fn parse_zoned(text: &str) -> Option<(i64, Option<i64>)> {
     if ahead.is_some_and(|ahead| ahead.abs() >= AHEAD_MAX) {
         return None;
     }
-    Some((parse_wall(wall)?, ahead))
+    Some((parse_local(wall)?, ahead))
 }
 
-fn parse_wall(text: &str) -> Option<i64> {
+fn parse_local(text: &str) -> Option<i64> {
     let (date, time) = match text.find([' ', 'T']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
@@ -182,7 +182,7 @@ pub fn format_timestamp(micros: i64, out: &mut impl fmt::Write) -> fmt::Result {
 }
 
 /// Writes a TIMESTAMPTZ in local time and the zone's offset from UTC, `ahead` seconds: `+02`, `-03:30`.
-pub fn format_moment(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt::Result {
+pub fn format_timestamptz(micros: i64, ahead: i64, out: &mut impl fmt::Write) -> fmt::Result {
     format_timestamp(micros.saturating_add(ahead * MICROS_PER_SECOND), out)?;
     let (sign, seconds) = (if ahead < 0 { '-' } else { '+' }, ahead.abs());
     write!(out, "{sign}{:02}", seconds / SECONDS_PER_HOUR)?;
@@ -248,18 +248,18 @@ mod tests {
         for text in
             ["12:30:00Z", "12:30", "14:30:00+02", "05:30:00-07:00", "18:00:00 +05:30", "12:49:32+00:19:32"]
         {
-            assert_eq!(parse_moment(&format!("2024-01-01 {text}")), utc, "{text}");
+            assert_eq!(parse_timestamptz(&format!("2024-01-01 {text}")), utc, "{text}");
         }
         assert_eq!(parse_zoned("2024-01-01 12:30"), Some((utc.unwrap(), None)));
         assert_eq!(parse_zoned("2024-01-01 12:30-01"), Some((utc.unwrap(), Some(-3600))));
         for (ahead, text) in [(0, "13:30:00+00"), (7200, "15:30:00+02"), (-12_600, "10:00:00-03:30")] {
             let mut printed = String::new();
-            format_moment(utc.unwrap() + 3600 * MICROS_PER_SECOND, ahead, &mut printed).unwrap();
+            format_timestamptz(utc.unwrap() + 3600 * MICROS_PER_SECOND, ahead, &mut printed).unwrap();
             assert_eq!(printed, format!("2024-01-01 {text}"));
-            assert_eq!(parse_moment(&printed), Some(utc.unwrap() + 3600 * MICROS_PER_SECOND));
+            assert_eq!(parse_timestamptz(&printed), Some(utc.unwrap() + 3600 * MICROS_PER_SECOND));
         }
         for broken in ["12:30:00+16", "12:30:00+1", "12:30:00+01:00:00:00", "25:00:00+01", "12:30:00+"] {
-            assert_eq!(parse_moment(&format!("2024-01-01 {broken}")), None, "{broken}");
+            assert_eq!(parse_timestamptz(&format!("2024-01-01 {broken}")), None, "{broken}");
         }
     }
 

@@ -57,7 +57,7 @@ mod named;
 mod relations;
 
 pub use change::{Alteration, Verify};
-use entry::{DamagedTable, Loaded, encode_entry, load};
+use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
 use groups::TableGroups;
 pub use named::NewSequence;
 pub use relations::RelationKind;
@@ -80,23 +80,23 @@ pub struct TableOptions {
     /// Return an existing table of this name, whatever its schema, instead of an error.
     pub if_not_exists: bool,
     /// Retention of its version history; see [`Catalog::keep_history`].
-    pub history: Option<Kept>,
+    pub history: Option<Retention>,
 }
 
 /// Retention of the row versions of a table after their end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum Retention {
     /// At least this long after their end.
     For(Duration),
     /// As long as the table exists.
     Forever,
 }
 
-impl Kept {
+impl Retention {
     fn time(self) -> Option<Duration> {
         match self {
-            Kept::For(time) => Some(time),
-            Kept::Forever => None,
+            Retention::For(time) => Some(time),
+            Retention::Forever => None,
         }
     }
 }
@@ -126,9 +126,9 @@ impl Catalog {
             None => create_root(&context)?,
         };
         state.set_holder("the catalog");
-        let Loaded { tables, damaged, relations, rows_damaged } = load(&context, &state)?;
+        let LoadedCatalog { tables, damaged, relations, rows_damaged } = load(&context, &state)?;
         if rows_damaged {
-            tracing::warn!("rows of the catalog are damaged: states without a table are kept");
+            tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
         } else {
             drop_orphans(&context, &state, &tables)?;
         }
@@ -200,9 +200,10 @@ impl Catalog {
         check_name(name)?;
         let _changing = self.changing.lock();
         if let Some(table) = self.tables.read().get(name) {
-            return match options.if_not_exists {
-                true => Ok(Arc::clone(table)),
-                false => Err(Error::TableExists { table: name.to_owned() }),
+            return if options.if_not_exists {
+                Ok(Arc::clone(table))
+            } else {
+                Err(Error::TableExists { table: name.to_owned() })
             };
         }
         self.check_free(name)?;
@@ -213,7 +214,7 @@ impl Catalog {
         }
         if self.tables.read().len() >= TABLES_MAX {
             return Err(Error::InvalidSchema {
-                reason: format!("there are {TABLES_MAX} tables, the most possible"),
+                reason: format!("the database has {TABLES_MAX} tables, the maximum"),
             });
         }
         let group = self.groups.take(&self.context, options.group)?;
@@ -236,7 +237,7 @@ impl Catalog {
         });
         if table.is_err() {
             self.drop_states(name, made);
-            self.groups.give_back(&self.context, group);
+            self.groups.release_cached(&self.context, group);
         }
         let (table, sequences) = table?;
         self.adopt(sequences);
@@ -273,7 +274,7 @@ impl Catalog {
     fn drop_states(&self, table: &str, states: Vec<StateId>) {
         for state in states {
             if let Err(error) = self.context.drop_state(state) {
-                tracing::warn!(table, %error, "a state without a table stays until the next open");
+                tracing::warn!(table, %error, "could not drop an orphaned state; the next open drops it");
             }
         }
     }
@@ -338,7 +339,7 @@ impl Catalog {
     ///
     /// Versions are read through the present definition of the table: their values in dropped columns are
     /// invisible, and in younger columns they have the values that all rows had then.
-    pub fn keep_history(&self, table: &str, kept: Kept) -> Result<()> {
+    pub fn keep_history(&self, table: &str, kept: Retention) -> Result<()> {
         let _changing = self.changing.lock();
         self.context.keep_history(self.table(table)?.state().id(), kept.time())?;
         self.context.pool().sync()?;
@@ -419,7 +420,7 @@ fn create_root(context: &Arc<StateContext>) -> Result<(Arc<State>, GroupId)> {
 
 fn read_root(context: &Arc<StateContext>, root: u64) -> Result<(Arc<State>, GroupId)> {
     let corrupt = |reason: String| Error::corrupt("catalog root", reason);
-    let no_root = || corrupt(format!("no root can be at {root:#x}"));
+    let no_root = || corrupt(format!("invalid offset {root:#x}"));
     let words = context.pool().try_words(root, ROOT_WORDS).ok_or_else(no_root)?;
     context.pool().verify(root, ROOT_WORDS * 8)?;
     let word = |at: usize| words[at].load(Ordering::Relaxed);
@@ -427,13 +428,13 @@ fn read_root(context: &Arc<StateContext>, root: u64) -> Result<(Arc<State>, Grou
         return Err(corrupt(format!("unknown format {}", word(0))));
     }
     if word(3) != 0 && word(3) != root_checksum(&[word(0), word(1), word(2)]) {
-        return Err(corrupt(format!("at {root:#x}, its checksum differs")));
+        return Err(corrupt(format!("checksum mismatch at {root:#x}")));
     }
     let id = u32::try_from(word(1)).map_err(|_| corrupt(format!("state number {}", word(1))))?;
     let group = u32::try_from(word(2)).map_err(|_| corrupt(format!("group number {}", word(2))))?;
     let missing = || match context.damaged_states().get(&StateId(id)) {
         Some(what) => corrupt(what.clone()),
-        None => corrupt(format!("there is no state {id}")),
+        None => corrupt(format!("state {id} does not exist")),
     };
     Ok((context.state(StateId(id)).ok_or_else(missing)?, GroupId(group)))
 }
@@ -456,11 +457,11 @@ fn drop_orphans(
         tables.values().flat_map(of_table).chain(std::iter::once(catalog.id())).collect();
     let known: HashSet<StateId> = states.iter().copied().collect();
     if known.len() != states.len() {
-        return Err(Error::corrupt("catalog", "two tables with one state"));
+        return Err(Error::corrupt("catalog", "two tables share a state"));
     }
     for state in context.states() {
         if !known.contains(&state.id()) {
-            tracing::info!(state = state.id().0, "dropping a state that no table has");
+            tracing::info!(state = state.id().0, "dropping an orphaned state");
             context.drop_state(state.id())?;
         }
     }

@@ -29,20 +29,20 @@ use crate::table::Table;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Affected object: a table, the catalog, free space, all tables.
-    pub whom: String,
+    pub object: String,
     /// File, if it is known.
     pub file: Option<String>,
     /// Byte offset in the file, if it is at one place.
     pub offset: Option<u64>,
     /// Description of the problem.
-    pub what: String,
+    pub message: String,
     /// Advice to the user.
     pub advice: &'static str,
 }
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.whom, self.what)?;
+        write!(f, "{}: {}", self.object, self.message)?;
         match (&self.file, self.offset) {
             (Some(file), Some(offset)) => write!(f, " (byte {offset} of {file})")?,
             (Some(file), None) => write!(f, " ({file})")?,
@@ -103,9 +103,9 @@ pub struct CheckReport {
 }
 
 const RESTORE: &str = "restore a backup";
-const RESTORE_OR_DROP: &str = "restore a backup, or save what can be read and drop the table";
-const DROP: &str = "drop it and make it again; for a sequence, look at the values that are there first";
-const REPORT: &str = "this is a defect of the database: please report it; space is lost, no data";
+const RESTORE_OR_DROP: &str = "restore a backup, or export the readable rows and drop the table";
+const DROP: &str = "drop it and create it again; for a sequence, check the existing values first";
+const REPORT: &str = "this is a bug: please report it; space is lost, but no data";
 
 /// Checks a complete database. `progress` is called with the name of each step. `Err` if it cannot be read at
 /// all.
@@ -124,19 +124,19 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
     let damaged_pages = report.pages.as_ref().map_or(Vec::new(), |pages| pages.damaged.clone());
     let mut walk = Walk { map: pool.allocation_map()?, hits: BTreeMap::new(), damaged_pages };
     report.objects = walk.map.len() as u64;
-    let problem = |whom: &str, offset: Option<u64>, what: String, advice: &'static str| Problem {
-        whom: whom.to_owned(),
+    let problem = |object: &str, offset: Option<u64>, message: String, advice: &'static str| Problem {
+        object: object.to_owned(),
         file: file.clone(),
         offset,
-        what,
+        message,
         advice,
     };
 
     let (root, bytes) = catalog.root_object();
-    if let Err(what) = walk.claim("the catalog", root, bytes) {
-        report.problems.push(problem("the catalog", Some(root), what, RESTORE));
+    if let Err(message) = walk.claim("the catalog", root, bytes) {
+        report.problems.push(problem("the catalog", Some(root), message, RESTORE));
     }
-    let holders = Holders::of(catalog);
+    let holders = StateOwners::of(catalog);
     let states = context.check(
         |owner, offset, bytes| walk.claim(&holders.name(owner), offset, bytes),
         |state| progress(&format!("checking {}", holders.name(Owner::State(state)))),
@@ -149,12 +149,12 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         }
     };
     for state in &states {
-        let whom = match state.history_of {
+        let object = match state.history_of {
             Some(of) => holders.name(Owner::State(of)),
             None => holders.name(Owner::State(state.id)),
         };
         for found in &state.problems {
-            let mut problem = problem(&whom, found.offset, found.what.clone(), RESTORE_OR_DROP);
+            let mut problem = problem(&object, found.offset, found.what.clone(), RESTORE_OR_DROP);
             if state.is_beside {
                 problem.file = None;
             }
@@ -162,9 +162,9 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         }
     }
     for (name, reason) in catalog.damaged_tables() {
-        let whom = format!("table {name}");
-        if report.problems.iter().all(|known| known.whom != whom) {
-            report.problems.push(problem(&whom, None, reason, RESTORE_OR_DROP));
+        let object = format!("table {name}");
+        if report.problems.iter().all(|known| known.object != object) {
+            report.problems.push(problem(&object, None, reason, RESTORE_OR_DROP));
         }
     }
     for (kind, name, reason) in catalog.damaged_relations() {
@@ -174,9 +174,9 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         progress(&format!("reading table {}", table.name()));
         let (read, wrong) = read_table(catalog, &table, &states);
         report.tables.push(read);
-        for what in wrong {
-            let whom = format!("table {}", table.name());
-            report.problems.push(problem(&whom, None, what, RESTORE_OR_DROP));
+        for message in wrong {
+            let object = format!("table {}", table.name());
+            report.problems.push(problem(&object, None, message, RESTORE_OR_DROP));
         }
     }
     walk.report_pages(&mut report.problems, &problem);
@@ -184,11 +184,9 @@ pub fn check(catalog: &Arc<Catalog>, mut progress: impl FnMut(&str)) -> Result<C
         let leaked: Vec<(u64, u64)> = walk.map.unclaimed().collect();
         if let Some((first, _)) = leaked.first() {
             let bytes: u64 = leaked.iter().map(|(_, bytes)| bytes).sum();
-            let what = format!(
-                "{} objects of {bytes} bytes are allocated, but nothing refers to them",
-                leaked.len()
-            );
-            report.problems.push(problem("free space", Some(*first), what, REPORT));
+            let message =
+                format!("{} objects of {bytes} bytes are allocated without a reference", leaked.len());
+            report.problems.push(problem("free space", Some(*first), message, REPORT));
         }
     }
     Ok(report)
@@ -209,7 +207,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
         history: history.map(|history| HistoryReport {
             versions: history.versions,
             bytes: history.index_bytes + history.object_bytes,
-            horizon: table.past().map_or(0, |past| past.horizon),
+            horizon: table.history_bounds().map_or(0, |past| past.horizon),
         }),
         sound: [state, history].into_iter().flatten().all(|state| state.problems.is_empty())
             && state.is_some(),
@@ -228,8 +226,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
             if known.is_some_and(|state| state.problems.is_empty()) {
                 wrong.extend(table.check_index(&tx, index)?);
             } else {
-                wrong
-                    .push(format!("its index {} is damaged; it can be dropped and made again", index.name()));
+                wrong.push(format!("its index {} is damaged; drop it and create it again", index.name()));
             }
         }
         Ok(())
@@ -241,13 +238,13 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
 }
 
 /// Owners of states, by state.
-struct Holders {
+struct StateOwners {
     tables: BTreeMap<StateId, String>,
     catalog: StateId,
 }
 
-impl Holders {
-    fn of(catalog: &Catalog) -> Holders {
+impl StateOwners {
+    fn of(catalog: &Catalog) -> StateOwners {
         let tables = catalog.tables();
         let names = tables.iter().map(|table| (table.state().id(), format!("table {}", table.name())));
         let mut names: BTreeMap<StateId, String> = names.collect();
@@ -258,16 +255,18 @@ impl Holders {
             names.extend(table.indexes().iter().map(of_index));
         }
         names.extend(catalog.damaged_states());
-        Holders { tables: names, catalog: catalog.state().id() }
+        StateOwners { tables: names, catalog: catalog.state().id() }
     }
 
     fn name(&self, owner: Owner) -> String {
         match owner {
             Owner::Context => "the directories of states".to_owned(),
             Owner::State(state) if state == self.catalog => "the catalog".to_owned(),
-            Owner::State(state) => {
-                self.tables.get(&state).cloned().unwrap_or_else(|| format!("{state}, which no table has"))
-            }
+            Owner::State(state) => self
+                .tables
+                .get(&state)
+                .cloned()
+                .unwrap_or_else(|| format!("{state}, which belongs to no table")),
         }
     }
 }
@@ -282,11 +281,11 @@ struct Walk {
 const PAGE_BYTES: u64 = 4096;
 
 impl Walk {
-    fn claim(&mut self, whom: &str, offset: u64, bytes: u64) -> std::result::Result<(), String> {
+    fn claim(&mut self, object: &str, offset: u64, bytes: u64) -> std::result::Result<(), String> {
         self.map.claim(offset, bytes)?;
         let first = self.damaged_pages.partition_point(|page| page + PAGE_BYTES <= offset);
         for page in self.damaged_pages[first..].iter().take_while(|page| **page < offset + bytes) {
-            self.hits.entry(*page).or_default().insert(whom.to_owned());
+            self.hits.entry(*page).or_default().insert(object.to_owned());
         }
         Ok(())
     }
@@ -297,13 +296,14 @@ impl Walk {
         problem: &impl Fn(&str, Option<u64>, String, &'static str) -> Problem,
     ) {
         for page in &self.damaged_pages {
-            let whom = match self.hits.get(page) {
-                Some(whom) => whom.iter().cloned().collect::<Vec<_>>().join(", "),
-                None => "space that nothing sound refers to".to_owned(),
+            let object = match self.hits.get(page) {
+                Some(object) => object.iter().cloned().collect::<Vec<_>>().join(", "),
+                None => "space without a valid reference".to_owned(),
             };
-            let what =
-                format!("a page of {PAGE_BYTES} bytes is not what was written there: its checksum differs");
-            problems.push(problem(&whom, Some(*page), what, RESTORE_OR_DROP));
+            let message = format!(
+                "checksum mismatch: a page of {PAGE_BYTES} bytes differs from message was written there"
+            );
+            problems.push(problem(&object, Some(*page), message, RESTORE_OR_DROP));
         }
     }
 }

@@ -21,19 +21,19 @@ use crate::value::Row;
 pub struct Cursor {
     table: Arc<Table>,
     range: ScanRange,
-    place: Place,
+    position: CursorPosition,
 }
 
 #[derive(Debug)]
-enum Place {
+enum CursorPosition {
     Start,
-    Within { range: KeyRange, from: Option<KeyBytes> },
+    Inside { range: KeyRange, from: Option<KeyBytes> },
     End,
 }
 
 impl Cursor {
     pub(crate) fn new(table: Arc<Table>, range: ScanRange) -> Cursor {
-        Cursor { table, range, place: Place::Start }
+        Cursor { table, range, position: CursorPosition::Start }
     }
 
     /// Table of the scan.
@@ -44,14 +44,14 @@ impl Cursor {
     /// Calls `f` with the next rows, perhaps none; false at the end. The first call reports errors in the
     /// range.
     pub fn next_batch(&mut self, tx: &Transaction, mut f: impl FnMut(RowView<'_>)) -> Result<bool> {
-        if let Place::Start = self.place {
-            self.place = match self.range.encode(self.table.name(), self.table.schema())? {
-                Some(range) => Place::Within { range, from: None },
-                None => Place::End,
+        if let CursorPosition::Start = self.position {
+            self.position = match self.range.encode(self.table.name(), self.table.schema())? {
+                Some(range) => CursorPosition::Inside { range, from: None },
+                None => CursorPosition::End,
             };
         }
         self.table.check_readable(tx)?;
-        let Place::Within { range, from } = &mut self.place else { return Ok(false) };
+        let CursorPosition::Inside { range, from } = &mut self.position else { return Ok(false) };
         let (name, schema) = (self.table.name(), self.table.schema());
         let mut corrupt: Option<Error> = None;
         let more = tx.scan_batch(self.table.state(), range, from, |key, value| {
@@ -66,7 +66,7 @@ impl Cursor {
             return Err(error);
         }
         if !more {
-            self.place = Place::End;
+            self.position = CursorPosition::End;
         }
         Ok(more)
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use entresol_transactions::TierChoice;
 
 use crate::error::{Error, Result};
-use crate::history::History;
 use crate::schema::{Schema, invalid};
+use crate::schema_versions::SchemaVersions;
 
 /// Maximum bytes of a definition in the catalog.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub const CHECKS_MAX: usize = 256;
 pub const CONSTRAINT_NAME_BYTES_MAX: usize = 127;
 
 const SECTION_SCHEMA: u8 = 1;
-const SECTION_HISTORY: u8 = 2;
+const SECTION_SCHEMA_VERSIONS: u8 = 2;
 const SECTION_DEFAULTS: u8 = 3;
 const SECTION_KEY_NAME: u8 = 4;
 const SECTION_CHECKS: u8 = 5;
@@ -159,9 +159,10 @@ impl TableDefinition {
             return Err(invalid(format!("table {table} would have two primary keys")));
         }
         let nullable = key.columns.iter().any(|&column| self.schema.columns()[column].nullable);
-        match nullable || !key.unique || !key.constraint {
-            true => Err(invalid(format!("primary key {}: a column may be NULL or twice the same", key.name))),
-            false => Ok(()),
+        if nullable || !key.unique || !key.constraint {
+            Err(invalid(format!("primary key {}: its columns must be NOT NULL and unique", key.name)))
+        } else {
+            Ok(())
         }
     }
 
@@ -175,11 +176,11 @@ impl TableDefinition {
         }
         for (at, &column) in columns.iter().enumerate() {
             if column >= self.schema.visible_columns().len() {
-                return Err(invalid(format!("index {name}: there is no column {column}")));
+                return Err(invalid(format!("index {name}: column {column} does not exist")));
             }
             if columns[..at].contains(&column) {
                 let column = &self.schema.columns()[column].name;
-                return Err(invalid(format!("index {name}: column {column} is there twice")));
+                return Err(invalid(format!("index {name}: column {column} appears twice")));
             }
         }
         Ok(())
@@ -204,8 +205,8 @@ impl TableDefinition {
         assert_eq!(states.len(), self.indexes.len(), "every index has a state");
         let mut bytes = Vec::with_capacity(128);
         section(&mut bytes, SECTION_SCHEMA, &self.schema.to_bytes());
-        if !self.schema.history().is_plain() {
-            section(&mut bytes, SECTION_HISTORY, &self.schema.history().to_bytes());
+        if !self.schema.schema_versions().is_plain() {
+            section(&mut bytes, SECTION_SCHEMA_VERSIONS, &self.schema.schema_versions().to_bytes());
         }
         let mut part = Vec::new();
         for (column, default) in self.defaults.iter().enumerate() {
@@ -333,9 +334,11 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, Vec<u32>)>> {
         Ok(schema) => schema,
         Err(error) => return Some(Err(error)),
     };
-    let schema = match part(SECTION_HISTORY) {
+    let schema = match part(SECTION_SCHEMA_VERSIONS) {
         None => schema,
-        Some(history) => match schema.with_history(History::from_bytes(schema.visible_columns(), history)?) {
+        Some(history) => match schema
+            .with_schema_versions(SchemaVersions::from_bytes(schema.visible_columns(), history)?)
+        {
             Ok(schema) => schema,
             Err(error) => return Some(Err(error)),
         },
@@ -444,7 +447,7 @@ mod tests {
             definition.check("t").unwrap_err().to_string()
         };
         assert!(broken(|d| d.indexes[1].columns = vec![9]).contains("index i"));
-        assert!(broken(|d| d.indexes[1].columns = vec![1, 1]).contains("name is there twice"));
+        assert!(broken(|d| d.indexes[1].columns = vec![1, 1]).contains("name appears twice"));
         assert!(broken(|d| d.indexes[1].columns.clear()).contains("1 to 16 columns"));
         assert!(broken(|d| d.checks[0].name = "u".into()).contains("\"u\""));
         assert!(broken(|d| d.checks[0].name = "the_key".into()).contains("\"the_key\""));

@@ -13,19 +13,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// There is no table of this name.
-    #[error("there is no table {table}")]
+    #[error("relation \"{table}\" does not exist")]
     NoSuchTable {
         /// Requested name.
         table: String,
     },
     /// A table of this name exists already.
-    #[error("table {table} exists already")]
+    #[error("relation \"{table}\" already exists")]
     TableExists {
         /// Name of the table.
         table: String,
     },
     /// The table has no such column.
-    #[error("table {table} has no column {column}")]
+    #[error("column \"{column}\" of relation \"{table}\" does not exist")]
     NoSuchColumn {
         /// The table.
         table: String,
@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// A value has more fraction digits than a column without rounding stores.
     #[error(
-        "{value} has more digits after the point than the column keeps ({scale}) (table {table}, column {column}): \
+        "{value} has more digits after the point than the column stores ({scale}) (table {table}, column {column}): \
          declare it NUMERIC(p, s), or round the value: round(x, {scale})"
     )]
     DigitsLost {
@@ -82,7 +82,7 @@ pub enum Error {
         scale: u8,
     },
     /// NULL in a NOT NULL column.
-    #[error("table {table}, column {column}: NULL in a NOT NULL column")]
+    #[error("null value in column \"{column}\" of relation \"{table}\" violates not-null constraint")]
     NotNull {
         /// The table.
         table: String,
@@ -100,7 +100,7 @@ pub enum Error {
         found: usize,
     },
     /// A row with this key exists already.
-    #[error("table {table}: a row with key {key} exists already")]
+    #[error("duplicate key value violates the primary key of table \"{table}\": key {key} already exists")]
     DuplicateKey {
         /// The table.
         table: String,
@@ -209,7 +209,9 @@ pub enum Error {
     },
     /// A relation that a view reads was dropped or changed while the view was created; the statement can be
     /// repeated.
-    #[error("relation \"{relation}\" was changed while view {view} was made: do it again")]
+    #[error(
+        "relation \"{relation}\" was changed during the creation of view \"{view}\": repeat the statement"
+    )]
     RelationChanged {
         /// Changed relation.
         relation: String,
@@ -233,14 +235,14 @@ pub enum Error {
         limit: i64,
     },
     /// The table was redefined; the transaction has to be repeated, with the table as the catalog has it now.
-    #[error("table {table} was changed since the transaction began or the table was looked up: begin again")]
+    #[error("table {table} was changed since the transaction began: repeat the transaction")]
     TableChanged {
         /// The table.
         table: String,
     },
     /// The placement of a table cannot be changed.
     #[error(
-        "table {table} was placed in '{placement}' when it was made: make another one, and move its rows"
+        "the placement of table {table} is '{placement}' and cannot be changed: create another table and copy the rows"
     )]
     PlacementFixed {
         /// The table.
@@ -301,7 +303,7 @@ pub enum Error {
         expected: DataType,
     },
     /// All row numbers of a table without primary key are used up.
-    #[error("table {table}: the row numbers are used up")]
+    #[error("table {table}: the row numbers are exhausted")]
     RowNumbersUsedUp {
         /// The table.
         table: String,

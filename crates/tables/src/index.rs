@@ -48,7 +48,7 @@ pub struct Index {
 
 /// Entry of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     pub(crate) key: KeyBytes,
     pub(crate) value: KeyBytes,
     /// True if no other row may have the same key.
@@ -117,7 +117,7 @@ impl Index {
         schema: &Schema,
         primary: &[u8],
         value: impl Fn(usize) -> Value,
-    ) -> Result<Entry> {
+    ) -> Result<IndexEntry> {
         let mut bytes = KeyBytes::new();
         let mut has_null = false;
         for &column in &self.definition.columns {
@@ -126,10 +126,11 @@ impl Index {
             encode_column(schema.columns()[column].data_type, &value, &mut bytes);
         }
         let exclusive = self.definition.unique && !has_null;
-        let mut entry = Entry { key: bytes, value: KeyBytes::new(), exclusive };
-        match exclusive {
-            true => entry.value.extend_from_slice(primary),
-            false => entry.key.extend_from_slice(primary),
+        let mut entry = IndexEntry { key: bytes, value: KeyBytes::new(), exclusive };
+        if exclusive {
+            entry.value.extend_from_slice(primary)
+        } else {
+            entry.key.extend_from_slice(primary)
         }
         if entry.key.len() > KEY_BYTES_MAX {
             return Err(Error::KeyTooLarge {
@@ -174,7 +175,7 @@ impl Index {
                 PRESENT => {
                     at += 1 + match fixed_bytes(schema.columns()[column].data_type) {
                         Some(width) => width,
-                        None => key::text_end(bytes.get(at + 1..)?)? + 2,
+                        None => key::string_end(bytes.get(at + 1..)?)? + 2,
                     };
                 }
                 _ => return None,
@@ -193,7 +194,7 @@ impl Index {
             let width = match (tag, fixed_bytes(data_type)) {
                 (NULL, _) => 0,
                 (_, Some(width)) => width,
-                (_, None) => key::text_end(rest).map_or(rest.len(), |end| end + 2),
+                (_, None) => key::string_end(rest).map_or(rest.len(), |end| end + 2),
             };
             let value = match tag {
                 NULL => Some(Value::Null),
@@ -256,7 +257,7 @@ impl Index {
         let mut bytes = KeyBytes::new();
         for (&column, value) in self.definition.columns.iter().zip(values) {
             let column = &schema.columns()[column];
-            let value = column.modifier.sought(value);
+            let value = column.modifier.search_value(value);
             if !value.is_null() {
                 key::check_value(table, column, &value)?;
             }
@@ -266,8 +267,8 @@ impl Index {
     }
 
     pub(crate) fn corrupt(&self, table: &str, what: &str) -> Error {
-        let what_now = "or drop the index and make it again";
-        Error::corrupt(format!("index {} of table {table}", self.name()), format!("{what} ({what_now})"))
+        let advice = "or drop the index and create it again";
+        Error::corrupt(format!("index {} of table {table}", self.name()), format!("{what} ({advice})"))
     }
 }
 

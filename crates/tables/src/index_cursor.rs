@@ -33,7 +33,7 @@ pub struct IndexCursor {
 }
 
 /// Index entry, and the key of its row.
-struct Found {
+struct FoundEntry {
     entry: KeyBytes,
     primary: KeyBytes,
 }
@@ -65,7 +65,7 @@ impl IndexCursor {
     }
 
     /// Collects entries; false if there are no more behind them.
-    fn entries(&mut self, tx: &Transaction, rows_max: usize, found: &mut Vec<Found>) -> Result<bool> {
+    fn entries(&mut self, tx: &Transaction, rows_max: usize, found: &mut Vec<FoundEntry>) -> Result<bool> {
         let (name, schema, index) = (self.table.name(), self.table.schema(), &self.index);
         let state = index.state(name)?;
         while found.len() < rows_max {
@@ -82,7 +82,7 @@ impl IndexCursor {
             let mut corrupt = None;
             let more = tx.scan_batch(state, range, from, |key, value| {
                 match index.primary(name, schema, key, value) {
-                    Ok(primary) => found.push(Found {
+                    Ok(primary) => found.push(FoundEntry {
                         entry: KeyBytes::from_slice(key),
                         primary: KeyBytes::from_slice(primary),
                     }),
@@ -101,12 +101,12 @@ impl IndexCursor {
 
     /// Handles an entry without a row: valid if the transaction has deleted both meanwhile, else an error.
     #[cold]
-    fn explain(&self, tx: &Transaction, found: &Found) -> Result<()> {
+    fn explain(&self, tx: &Transaction, found: &FoundEntry) -> Result<()> {
         let state = self.index.state(self.table.name())?;
         if tx.read(state, &found.entry, |_| ())?.is_none() {
             return Ok(());
         }
         let values = self.index.display(self.table.schema(), &found.entry);
-        Err(self.index.corrupt(self.table.name(), &format!("the entry ({values}) is of no row")))
+        Err(self.index.corrupt(self.table.name(), &format!("the entry ({values}) has no row")))
     }
 }

@@ -10,7 +10,7 @@ use entresol_structures::KeyBytes;
 use entresol_transactions::{KeyRange, Transaction};
 
 use crate::error::{Error, Result};
-use crate::index::{Entry, Index};
+use crate::index::{Index, IndexEntry};
 use crate::row_view::RowView;
 use crate::table::Table;
 
@@ -19,7 +19,11 @@ const WRONG_MAX: usize = 10;
 
 impl Table {
     /// Entries of the rows with these keys; `None` where there is no row.
-    pub(crate) fn old_entries(&self, tx: &Transaction, keys: &[KeyBytes]) -> Result<Vec<Option<Vec<Entry>>>> {
+    pub(crate) fn old_entries(
+        &self,
+        tx: &Transaction,
+        keys: &[KeyBytes],
+    ) -> Result<Vec<Option<Vec<IndexEntry>>>> {
         let mut old = vec![None; keys.len()];
         if self.indexes().is_empty() {
             tx.read_many(self.state(), keys, |at, value| old[at] = value.map(|_| Vec::new()))?;
@@ -38,25 +42,30 @@ impl Table {
     }
 
     /// Replaces the entries of removed rows by those of added ones: of each row one per index.
-    pub(crate) fn reindex(&self, tx: &Transaction, gone: &[Vec<Entry>], come: &[Vec<Entry>]) -> Result<()> {
+    pub(crate) fn reindex(
+        &self,
+        tx: &Transaction,
+        removed: &[Vec<IndexEntry>],
+        added: &[Vec<IndexEntry>],
+    ) -> Result<()> {
         for (at, index) in self.indexes().iter().enumerate() {
             let state = index.state(self.name())?;
-            let mut going: BTreeMap<&KeyBytes, &Entry> =
-                gone.iter().map(|entries| (&entries[at].key, &entries[at])).collect();
-            let mut coming = Vec::with_capacity(come.len());
-            for entry in come.iter().map(|entries| &entries[at]) {
-                match going.get(&entry.key) {
+            let mut to_remove: BTreeMap<&KeyBytes, &IndexEntry> =
+                removed.iter().map(|entries| (&entries[at].key, &entries[at])).collect();
+            let mut to_add = Vec::with_capacity(added.len());
+            for entry in added.iter().map(|entries| &entries[at]) {
+                match to_remove.get(&entry.key) {
                     Some(old) if *old == entry => {
-                        going.remove(&entry.key);
+                        to_remove.remove(&entry.key);
                     }
-                    _ => coming.push(entry),
+                    _ => to_add.push(entry),
                 }
             }
-            for key in going.keys() {
+            for key in to_remove.keys() {
                 tx.write(state, key, None)?;
             }
-            self.check_exclusive(tx, index, &coming)?;
-            for entry in coming {
+            self.check_exclusive(tx, index, &to_add)?;
+            for entry in to_add {
                 tx.write(state, &entry.key, Some(&entry.value))?;
             }
         }
@@ -64,9 +73,9 @@ impl Table {
     }
 
     /// Returns an error if two rows, of these and of existing ones, have the same unique values.
-    fn check_exclusive(&self, tx: &Transaction, index: &Index, coming: &[&Entry]) -> Result<()> {
+    fn check_exclusive(&self, tx: &Transaction, index: &Index, to_add: &[&IndexEntry]) -> Result<()> {
         let mut keys: Vec<&KeyBytes> =
-            coming.iter().filter(|entry| entry.exclusive).map(|entry| &entry.key).collect();
+            to_add.iter().filter(|entry| entry.exclusive).map(|entry| &entry.key).collect();
         keys.sort_unstable();
         if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(self.not_unique(index, pair[0]));
@@ -91,7 +100,7 @@ impl Table {
             }
         };
         let (mut range, mut failed) = (None, None);
-        let mut rows: Vec<(KeyBytes, Entry)> = Vec::new();
+        let mut rows: Vec<(KeyBytes, IndexEntry)> = Vec::new();
         loop {
             let more = tx.scan_batch(self.state(), &KeyRange::full(), &mut range, |key, value| {
                 let row = RowView::new(self.name(), self.schema(), key, value);
@@ -130,12 +139,12 @@ impl Table {
                 let expected = row
                     .map(|row| index.entry(self.name(), self.schema(), &entries[at].1, |at| row.value(at)));
                 // The state pads its keys.
-                let is_its = |entry: &Entry| {
+                let is_its = |entry: &IndexEntry| {
                     key.starts_with(&entry.key) && key[entry.key.len()..].iter().all(|byte| *byte == 0)
                 };
                 if !matches!(&expected, Some(Ok(entry)) if is_its(entry)) {
                     let values = index.display(self.schema(), key);
-                    note(format!("index {name}: the entry ({values}) is of no row"));
+                    note(format!("index {name}: the entry ({values}) has no row"));
                 }
             })?;
             entries.clear();

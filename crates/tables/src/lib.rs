@@ -38,7 +38,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod arbiter;
 mod build;
 pub mod calendar;
 mod catalog;
@@ -48,26 +47,26 @@ pub mod decimal;
 mod definition;
 pub mod encoding;
 mod error;
-mod history;
 mod index;
 mod index_cursor;
+mod index_maintenance;
 mod layout;
 pub mod modifier;
 mod range;
 mod row_view;
 mod schema;
+mod schema_versions;
 mod sequence;
 mod table;
-mod upkeep;
+mod unique_key;
 mod validity;
 mod value;
 mod view;
 mod writes;
 
-pub use arbiter::Arbiter;
 pub use catalog::{
-    Alteration, Catalog, Kept, NewSequence, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions,
-    Verify,
+    Alteration, Catalog, NewSequence, RelationKind, Retention, TABLE_NAME_BYTES_MAX, TABLES_MAX,
+    TableOptions, Verify,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use cursor::Cursor;
@@ -76,7 +75,6 @@ pub use definition::{
     IndexDefinition, TableDefinition,
 };
 pub use error::{Error, Result, transactions_sqlstate};
-pub use history::SHAPES_MAX;
 pub use index::Index;
 pub use index_cursor::{IndexBounds, IndexCursor};
 pub use modifier::Modifier;
@@ -86,10 +84,12 @@ pub use schema::{
     COLUMN_NAME_BYTES_MAX, COLUMNS_MAX, Column, KEY_BYTES_MAX, KEY_COLUMNS_MAX, ROW_BYTES_MAX, ROWID_COLUMN,
     Schema,
 };
+pub use schema_versions::SCHEMA_VERSIONS_MAX;
 pub use sequence::{
     BLOCK_VALUES, CACHE_VALUES_MAX, Identity, Position, Sequence, SequenceDefinition, SequenceOwner,
     SequenceStatus, SequenceType,
 };
 pub use table::{Change, Table};
+pub use unique_key::UniqueKey;
 pub use value::{DataType, Row, Value, normalize_double, single};
 pub use view::{ReadColumn, View, ViewDefinition, ViewRead};

@@ -73,7 +73,7 @@ impl Modifier {
     }
 
     /// String as an explicit cast returns it: truncated to the length.
-    pub fn cut(self, text: &str) -> &str {
+    pub fn truncate(self, text: &str) -> &str {
         match self {
             Modifier::None | Modifier::Exact => text,
             Modifier::Varchar(length) => split(text, length).0,
@@ -82,7 +82,7 @@ impl Modifier {
     }
 
     /// String as it is displayed: a CHAR is padded with blanks.
-    pub fn show(self, text: &str) -> Cow<'_, str> {
+    pub fn padded(self, text: &str) -> Cow<'_, str> {
         let Modifier::Char(length) = self else { return Cow::Borrowed(text) };
         match (length as usize).saturating_sub(text.chars().count()) {
             0 => Cow::Borrowed(text),
@@ -92,7 +92,7 @@ impl Modifier {
 
     /// Value to search for: a CHAR has no blanks at its end. Longer values than the column allows match no
     /// row.
-    pub fn sought(self, value: &Value) -> Cow<'_, Value> {
+    pub fn search_value(self, value: &Value) -> Cow<'_, Value> {
         match value {
             Value::Varchar(text) if matches!(self, Modifier::Char(_)) && text.ends_with(' ') => {
                 Cow::Owned(Value::varchar(text.trim_end_matches(' ')))
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(two.fit("a  "), Ok("a "));
         assert_eq!(two.fit("abc"), Err(TooLong));
         assert_eq!(two.fit("ab c"), Err(TooLong));
-        assert_eq!((two.cut("äöü"), two.show("a").as_ref()), ("äö", "a"));
+        assert_eq!((two.truncate("äöü"), two.padded("a").as_ref()), ("äö", "a"));
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
             (three.fit("a     "), three.fit(" a"), three.fit("abcd")),
             (Ok("a"), Ok(" a"), Err(TooLong))
         );
-        assert_eq!((three.cut("ab cd"), three.show("ä").as_ref()), ("ab", "ä  "));
-        assert_eq!(*three.sought(&Value::from("a ")), Value::from("a"));
-        assert_eq!(*Modifier::Varchar(3).sought(&Value::from("a ")), Value::from("a "));
+        assert_eq!((three.truncate("ab cd"), three.padded("ä").as_ref()), ("ab", "ä  "));
+        assert_eq!(*three.search_value(&Value::from("a ")), Value::from("a"));
+        assert_eq!(*Modifier::Varchar(3).search_value(&Value::from("a ")), Value::from("a "));
     }
 
     #[test]

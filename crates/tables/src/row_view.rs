@@ -7,7 +7,7 @@
 
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
-use crate::layout::{Layout, Slot};
+use crate::layout::{ColumnSlot, Layout};
 use crate::schema::{KEY_COLUMNS_MAX, ROW_BYTES_MAX, Schema};
 use crate::value::{DataType, Row, Value};
 
@@ -30,8 +30,8 @@ impl<'a> RowView<'a> {
         let corrupt = |reason: &str| Error::corrupt(format!("row in table {table}"), reason);
         let key_offsets = key::locate(table, schema, key)?;
         let Some((&first, _)) = value.split_first() else { return Err(corrupt("wrong length")) };
-        let shape = usize::from(first).wrapping_sub(usize::from(row::SHAPE_BYTE_BASE));
-        let layout = schema.layout_of(shape).ok_or_else(|| corrupt(&format!("unknown version {first}")))?;
+        let version = usize::from(first).wrapping_sub(usize::from(row::VERSION_BYTE_BASE));
+        let layout = schema.layout_of(version).ok_or_else(|| corrupt(&format!("unknown version {first}")))?;
         let texts_offset = layout.value_bytes_min();
         if value.len() < texts_offset || value.len() > ROW_BYTES_MAX {
             return Err(corrupt("wrong length"));
@@ -40,20 +40,20 @@ impl<'a> RowView<'a> {
             return Err(corrupt("a BOOLEAN that is neither 0 nor 1"));
         }
         let texts =
-            std::str::from_utf8(&value[texts_offset..]).map_err(|_| corrupt("a text that is not UTF-8"))?;
+            std::str::from_utf8(&value[texts_offset..]).map_err(|_| corrupt("a string that is not UTF-8"))?;
         let view = RowView { schema, layout, key, value, texts, key_offsets };
         let mut start = 0;
         for variable in 0..layout.variables() {
-            let end = view.text_end(variable);
+            let end = view.string_end(variable);
             if end < start || !texts.is_char_boundary(end) {
-                return Err(corrupt("ends of texts out of order"));
+                return Err(corrupt("ends of strings out of order"));
             }
             start = end;
         }
         if start != texts.len() {
-            return Err(corrupt("bytes after the last text"));
+            return Err(corrupt("bytes after the last string"));
         }
-        view.check_key_texts().ok_or_else(|| corrupt("a key text that is not UTF-8"))?;
+        view.check_key_texts().ok_or_else(|| corrupt("a key string that is not UTF-8"))?;
         Ok(view)
     }
 
@@ -63,23 +63,23 @@ impl<'a> RowView<'a> {
             return Some(());
         }
         for &index in self.schema.key() {
-            if let Slot::KeyVarchar { ordinal, variable } = self.layout.slot(index)
+            if let ColumnSlot::KeyVarchar { ordinal, variable } = self.layout.slot(index)
                 && self.text(variable).is_empty()
             {
-                key::lend_text(self.key_bytes(ordinal)).ok()?;
+                key::borrow_string(self.key_bytes(ordinal)).ok()?;
             }
         }
         Some(())
     }
 
-    fn text_end(&self, variable: usize) -> usize {
+    fn string_end(&self, variable: usize) -> usize {
         let at = self.layout.ends_offset() + 4 * variable;
         u32::from_le_bytes(self.array(at)) as usize
     }
 
     fn text(&self, variable: usize) -> &'a str {
-        let start = if variable == 0 { 0 } else { self.text_end(variable - 1) };
-        &self.texts[start..self.text_end(variable)]
+        let start = if variable == 0 { 0 } else { self.string_end(variable - 1) };
+        &self.texts[start..self.string_end(variable)]
     }
 
     fn key_bytes(&self, ordinal: usize) -> &'a [u8] {
@@ -114,11 +114,11 @@ impl<'a> RowView<'a> {
     /// Returns true if the column is NULL. The typed accessors return zero or the empty string for NULL.
     pub fn is_null(&self, column: usize) -> bool {
         match self.layout.slot(column) {
-            Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. } => {
+            ColumnSlot::Fixed { null_bit, .. } | ColumnSlot::Varchar { null_bit, .. } => {
                 self.value[1 + null_bit / 8] & (1 << (null_bit % 8)) != 0
             }
-            Slot::KeyFixed { .. } | Slot::KeyVarchar { .. } => false,
-            Slot::Missing => self.schema.missing(column).is_null(),
+            ColumnSlot::KeyFixed { .. } | ColumnSlot::KeyVarchar { .. } => false,
+            ColumnSlot::Missing => self.schema.missing(column).is_null(),
         }
     }
 
@@ -127,9 +127,9 @@ impl<'a> RowView<'a> {
     pub fn boolean(&self, column: usize) -> bool {
         self.expect_type(column, &[DataType::Boolean]);
         match self.layout.slot(column) {
-            Slot::Fixed { offset, .. } => self.value[offset] != 0,
-            Slot::KeyFixed { ordinal } => self.key_bytes(ordinal)[0] != 0,
-            Slot::Missing => matches!(self.schema.missing(column), Value::Boolean(true)),
+            ColumnSlot::Fixed { offset, .. } => self.value[offset] != 0,
+            ColumnSlot::KeyFixed { ordinal } => self.key_bytes(ordinal)[0] != 0,
+            ColumnSlot::Missing => matches!(self.schema.missing(column), Value::Boolean(true)),
             _ => panic!("column {column} is a VARCHAR"),
         }
     }
@@ -138,9 +138,9 @@ impl<'a> RowView<'a> {
     pub fn int(&self, column: usize) -> i32 {
         self.expect_type(column, &[DataType::Int, DataType::SmallInt, DataType::Date]);
         match self.layout.slot(column) {
-            Slot::Fixed { offset, .. } => i32::from_le_bytes(self.array(offset)),
-            Slot::KeyFixed { ordinal } => key::decode_i32(self.key_bytes(ordinal)),
-            Slot::Missing => match self.schema.missing(column) {
+            ColumnSlot::Fixed { offset, .. } => i32::from_le_bytes(self.array(offset)),
+            ColumnSlot::KeyFixed { ordinal } => key::decode_i32(self.key_bytes(ordinal)),
+            ColumnSlot::Missing => match self.schema.missing(column) {
                 Value::Int(value) | Value::Date(value) => *value,
                 _ => 0,
             },
@@ -166,9 +166,9 @@ impl<'a> RowView<'a> {
 
     fn eight(&self, column: usize) -> i64 {
         match self.layout.slot(column) {
-            Slot::Fixed { offset, .. } => i64::from_le_bytes(self.array(offset)),
-            Slot::KeyFixed { ordinal } => key::decode_i64(self.key_bytes(ordinal)),
-            Slot::Missing => match self.schema.missing(column) {
+            ColumnSlot::Fixed { offset, .. } => i64::from_le_bytes(self.array(offset)),
+            ColumnSlot::KeyFixed { ordinal } => key::decode_i64(self.key_bytes(ordinal)),
+            ColumnSlot::Missing => match self.schema.missing(column) {
                 Value::BigInt(value) | Value::Timestamp(value) => *value,
                 _ => 0,
             },
@@ -180,9 +180,9 @@ impl<'a> RowView<'a> {
     pub fn double(&self, column: usize) -> f64 {
         self.expect_type(column, &[DataType::Double, DataType::Real]);
         match self.layout.slot(column) {
-            Slot::Fixed { offset, .. } => f64::from_bits(u64::from_le_bytes(self.array(offset))),
-            Slot::KeyFixed { ordinal } => key::decode_f64(self.key_bytes(ordinal)),
-            Slot::Missing => match self.schema.missing(column) {
+            ColumnSlot::Fixed { offset, .. } => f64::from_bits(u64::from_le_bytes(self.array(offset))),
+            ColumnSlot::KeyFixed { ordinal } => key::decode_f64(self.key_bytes(ordinal)),
+            ColumnSlot::Missing => match self.schema.missing(column) {
                 Value::Double(value) => *value,
                 _ => 0.0,
             },
@@ -194,13 +194,15 @@ impl<'a> RowView<'a> {
     pub fn decimal(&self, column: usize) -> i128 {
         let data_type = self.schema.columns()[column].data_type;
         match (crate::schema::fixed_bytes(data_type), self.layout.slot(column)) {
-            (_, Slot::Missing) => match self.schema.missing(column) {
+            (_, ColumnSlot::Missing) => match self.schema.missing(column) {
                 Value::Decimal(value) => *value,
                 _ => 0,
             },
             (Some(8), _) => i128::from(self.eight(column)),
-            (Some(16), Slot::Fixed { offset, .. }) => i128::from_le_bytes(self.array(offset)),
-            (Some(16), Slot::KeyFixed { ordinal }) => key::decode_decimal(data_type, self.key_bytes(ordinal)),
+            (Some(16), ColumnSlot::Fixed { offset, .. }) => i128::from_le_bytes(self.array(offset)),
+            (Some(16), ColumnSlot::KeyFixed { ordinal }) => {
+                key::decode_decimal(data_type, self.key_bytes(ordinal))
+            }
             _ => panic!("column {column} is a {data_type}"),
         }
     }
@@ -208,14 +210,14 @@ impl<'a> RowView<'a> {
     /// Value of a VARCHAR column.
     pub fn varchar(&self, column: usize) -> &'a str {
         match self.layout.slot(column) {
-            Slot::Varchar { variable, .. } => self.text(variable),
-            Slot::KeyVarchar { ordinal, variable } => match self.text(variable) {
+            ColumnSlot::Varchar { variable, .. } => self.text(variable),
+            ColumnSlot::KeyVarchar { ordinal, variable } => match self.text(variable) {
                 // Checked when the view was created: an empty string here means that it is borrowed from the
                 // key.
-                "" => key::lend_text(self.key_bytes(ordinal)).unwrap_or(""),
+                "" => key::borrow_string(self.key_bytes(ordinal)).unwrap_or(""),
                 text => text,
             },
-            Slot::Missing => match self.schema.missing(column) {
+            ColumnSlot::Missing => match self.schema.missing(column) {
                 Value::Varchar(text) => text,
                 _ => "",
             },

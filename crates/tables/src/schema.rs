@@ -13,9 +13,9 @@ use entresol_structures::KeyWidth;
 
 use crate::encoding::key;
 use crate::error::{Error, Result};
-use crate::history::History;
 use crate::layout::Layout;
 use crate::modifier::{Modifier, fitted};
+use crate::schema_versions::SchemaVersions;
 use crate::value::{DataType, Value};
 
 /// Maximum number of columns of a table, the hidden key included.
@@ -119,7 +119,7 @@ pub struct Schema {
     columns: Vec<Column>,
     key: Vec<usize>,
     hidden_key: bool,
-    history: History,
+    schema_versions: SchemaVersions,
     /// Layouts of the schema versions.
     layouts: Vec<Layout>,
     /// Offsets of the key columns; those behind the first VARCHAR are not used.
@@ -128,7 +128,7 @@ pub struct Schema {
     /// Encoded bytes of the key without the strings.
     key_fixed_bytes: usize,
     /// Columns whose strings have a maximum length.
-    limited: Vec<usize>,
+    length_limited: Vec<usize>,
 }
 
 impl Schema {
@@ -151,12 +151,16 @@ impl Schema {
 
     /// Validates and lays out a schema; adds the hidden key if `key` is empty.
     fn build(columns: Vec<Column>, key: Vec<usize>) -> Result<Schema> {
-        let history = History::new(&columns, &key);
-        Schema::build_with(columns, key, history)
+        let schema_versions = SchemaVersions::new(&columns, &key);
+        Schema::build_with(columns, key, schema_versions)
     }
 
     /// As [`Schema::build`], for a table with earlier schema versions.
-    fn build_with(mut columns: Vec<Column>, mut key: Vec<usize>, history: History) -> Result<Schema> {
+    fn build_with(
+        mut columns: Vec<Column>,
+        mut key: Vec<usize>,
+        schema_versions: SchemaVersions,
+    ) -> Result<Schema> {
         let hidden_key = key.is_empty();
         if hidden_key {
             key.push(columns.len());
@@ -167,10 +171,10 @@ impl Schema {
         for &index in &key {
             columns[index].nullable = false;
         }
-        let schema = lay_out(columns, key, hidden_key, history);
+        let schema = lay_out(columns, key, hidden_key, schema_versions);
         if schema.key_fixed_bytes > KEY_BYTES_MAX {
             return Err(invalid(format!(
-                "a key takes {} bytes or more, at most {KEY_BYTES_MAX} fit",
+                "a key takes at least {} bytes, the maximum is {KEY_BYTES_MAX}",
                 schema.key_fixed_bytes
             )));
         }
@@ -179,9 +183,9 @@ impl Schema {
     }
 
     /// Same table with other schema versions, read from the catalog.
-    pub(crate) fn with_history(&self, history: History) -> Result<Schema> {
-        history.check(self.visible_columns(), if self.hidden_key { &[] } else { &self.key })?;
-        Schema::build_with(self.declared_columns(), self.declared_key(), history)
+    pub(crate) fn with_schema_versions(&self, schema_versions: SchemaVersions) -> Result<Schema> {
+        schema_versions.check(self.visible_columns(), if self.hidden_key { &[] } else { &self.key })?;
+        Schema::build_with(self.declared_columns(), self.declared_key(), schema_versions)
     }
 
     /// Adds a visible column behind the others. Existing rows have `missing` in it.
@@ -192,18 +196,18 @@ impl Schema {
         let missing = fitted("", &column, &missing)?.into_owned();
         key::check_value("", &column, &missing)?;
         let mut columns = self.declared_columns();
-        let history = self.history.with_column(column.data_type, missing)?;
+        let schema_versions = self.schema_versions.with_column(column.data_type, missing)?;
         columns.push(column);
-        Schema::build_with(columns, self.declared_key(), history)
+        Schema::build_with(columns, self.declared_key(), schema_versions)
     }
 
     /// Removes a column that is not part of the key.
     pub fn without_column(&self, index: usize) -> Result<Schema> {
-        assert!(!self.key.contains(&index), "key columns stay");
+        assert!(!self.key.contains(&index), "key columns cannot be dropped");
         let mut columns = self.declared_columns();
         columns.remove(index);
         let key = self.declared_key().iter().map(|&key| if key > index { key - 1 } else { key }).collect();
-        Schema::build_with(columns, key, self.history.without_column(index)?)
+        Schema::build_with(columns, key, self.schema_versions.without_column(index)?)
     }
 
     /// Changes name or nullability of a visible column.
@@ -214,7 +218,7 @@ impl Schema {
         let mut columns = self.declared_columns();
         let Column { data_type, modifier, .. } = columns[index];
         columns[index] = Column { name: name.to_owned(), data_type, nullable, modifier };
-        Schema::build_with(columns, self.declared_key(), self.history.clone())
+        Schema::build_with(columns, self.declared_key(), self.schema_versions.clone())
     }
 
     fn declared_columns(&self) -> Vec<Column> {
@@ -226,23 +230,23 @@ impl Schema {
     }
 
     /// Schema versions of the table.
-    pub(crate) fn history(&self) -> &History {
-        &self.history
+    pub(crate) fn schema_versions(&self) -> &SchemaVersions {
+        &self.schema_versions
     }
 
     /// Layout of rows that are written now.
     pub(crate) fn layout(&self) -> &Layout {
-        &self.layouts[self.history.current()]
+        &self.layouts[self.schema_versions.current()]
     }
 
     /// Layout of rows of a schema version.
-    pub(crate) fn layout_of(&self, shape: usize) -> Option<&Layout> {
-        self.layouts.get(shape)
+    pub(crate) fn layout_of(&self, version: usize) -> Option<&Layout> {
+        self.layouts.get(version)
     }
 
     /// Value of rows in a column that is younger than they are.
     pub(crate) fn missing(&self, column: usize) -> &Value {
-        self.history.missing(column)
+        self.schema_versions.missing(column)
     }
 
     /// All columns, the hidden key last.
@@ -256,8 +260,8 @@ impl Schema {
     }
 
     /// Columns whose strings have a maximum length.
-    pub(crate) fn limited(&self) -> &[usize] {
-        &self.limited
+    pub(crate) fn length_limited(&self) -> &[usize] {
+        &self.length_limited
     }
 
     /// Indexes of the key columns, in key order.
@@ -353,7 +357,7 @@ fn check_columns(columns: &[Column]) -> Result<()> {
     let mut names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(invalid(format!("column {} is there twice", pair[0])));
+        return Err(invalid(format!("column {} appears twice", pair[0])));
     }
     for column in columns {
         let name = &column.name;
@@ -381,7 +385,7 @@ fn check_key(columns: &[Column], key: &[usize]) -> Result<()> {
     }
     for (at, &index) in key.iter().enumerate() {
         if key[..at].contains(&index) {
-            return Err(invalid(format!("key column {} is there twice", columns[index].name)));
+            return Err(invalid(format!("key column {} appears twice", columns[index].name)));
         }
     }
     Ok(())
@@ -406,7 +410,12 @@ pub(crate) fn fixed_bytes(data_type: DataType) -> Option<usize> {
     }
 }
 
-fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool, history: History) -> Schema {
+fn lay_out(
+    columns: Vec<Column>,
+    key: Vec<usize>,
+    hidden_key: bool,
+    schema_versions: SchemaVersions,
+) -> Schema {
     let mut key_offsets = [0u16; KEY_COLUMNS_MAX];
     let (mut key_fixed_bytes, mut fixed) = (0, true);
     for (ordinal, &index) in key.iter().enumerate() {
@@ -424,9 +433,23 @@ fn lay_out(columns: Vec<Column>, key: Vec<usize>, hidden_key: bool, history: His
         9..=16 if fixed => KeyWidth::Sixteen,
         _ => KeyWidth::Variable,
     };
-    let layouts = history.shapes().iter().map(|shape| Layout::new(&columns, &key, &history, shape)).collect();
-    let limited = (0..columns.len()).filter(|&index| columns[index].modifier.limits_text()).collect();
-    Schema { columns, key, hidden_key, history, layouts, key_offsets, key_width, key_fixed_bytes, limited }
+    let layouts = schema_versions
+        .versions()
+        .iter()
+        .map(|version| Layout::new(&columns, &key, &schema_versions, version))
+        .collect();
+    let length_limited = (0..columns.len()).filter(|&index| columns[index].modifier.limits_text()).collect();
+    Schema {
+        columns,
+        key,
+        hidden_key,
+        schema_versions,
+        layouts,
+        key_offsets,
+        key_width,
+        key_fixed_bytes,
+        length_limited,
+    }
 }
 
 pub(crate) fn type_tag(data_type: DataType) -> (u8, u8, u8) {
@@ -500,13 +523,12 @@ fn read_schema(mut bytes: &[u8]) -> Option<Result<Schema>> {
         let rest = take(4)?;
         let data_type = type_of_tag(rest[0], rest[1], rest[2])?;
         let flags = rest[3];
-        let modifier = match flags & FLAG_MODIFIER != 0 {
-            false => Modifier::None,
-            true => {
-                let modifier = take(5)?;
-                let length = u32::from_le_bytes([modifier[1], modifier[2], modifier[3], modifier[4]]);
-                modifier_of_tag(modifier[0], length)?
-            }
+        let modifier = if flags & FLAG_MODIFIER == 0 {
+            Modifier::None
+        } else {
+            let modifier = take(5)?;
+            let length = u32::from_le_bytes([modifier[1], modifier[2], modifier[3], modifier[4]]);
+            modifier_of_tag(modifier[0], length)?
         };
         columns.push(Column { name, data_type, nullable: flags & FLAG_NULLABLE != 0, modifier });
     }

@@ -11,7 +11,7 @@
 //! - Every visible column has an identity, a number that no other column of the table has had. Key columns
 //!   have one too, but lie in the key, so no schema version contains them.
 //! - A schema version is retained as long as the table exists: rows of it may lie anywhere. There are at most
-//!   [`SHAPES_MAX`].
+//!   [`SCHEMA_VERSIONS_MAX`].
 //! - The value of older rows in a new column is fixed when the column is added, whatever its default later
 //!   is.
 //!
@@ -24,57 +24,58 @@ use crate::schema::{COLUMNS_MAX, Column, invalid, type_of_tag, type_tag};
 use crate::value::{DataType, Value};
 
 /// Maximum number of schema versions of a table: so often can columns be added or dropped.
-pub const SHAPES_MAX: usize = 200;
+pub const SCHEMA_VERSIONS_MAX: usize = 200;
 // The first byte of a row is the schema version plus one.
-const _: () = assert!(SHAPES_MAX < u8::MAX as usize);
+const _: () = assert!(SCHEMA_VERSIONS_MAX < u8::MAX as usize);
 
 /// Column as rows of a schema version store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredColumn {
     pub(crate) id: u16,
     pub(crate) data_type: DataType,
 }
 
 /// Columns of the values of rows, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shape(Vec<Stored>);
+pub(crate) struct SchemaVersion(Vec<StoredColumn>);
 
-impl Shape {
-    pub(crate) fn columns(&self) -> &[Stored] {
+impl SchemaVersion {
+    pub(crate) fn columns(&self) -> &[StoredColumn] {
         &self.0
     }
 }
 
 /// Schema versions of a table; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct History {
+pub(crate) struct SchemaVersions {
     /// Identity of each visible column.
     ids: Vec<u16>,
     /// Value of older rows in each visible column.
     missing: Vec<Value>,
     next_id: u16,
-    shapes: Vec<Shape>,
+    versions: Vec<SchemaVersion>,
     /// Schema version of rows that are written now.
     current: usize,
 }
 
-impl History {
+impl SchemaVersions {
     /// Versions of a new table; `key` as declared, empty for a hidden one.
-    pub(crate) fn new(columns: &[Column], key: &[usize]) -> History {
+    pub(crate) fn new(columns: &[Column], key: &[usize]) -> SchemaVersions {
         let count = columns.len().min(usize::from(u16::MAX)) as u16;
         let value_columns = (0..count).filter(|id| !key.contains(&usize::from(*id)));
-        let stored = value_columns.map(|id| Stored { id, data_type: columns[usize::from(id)].data_type });
-        History {
+        let stored =
+            value_columns.map(|id| StoredColumn { id, data_type: columns[usize::from(id)].data_type });
+        SchemaVersions {
             ids: (0..count).collect(),
             missing: vec![Value::Null; columns.len()],
             next_id: count,
-            shapes: vec![Shape(stored.collect())],
+            versions: vec![SchemaVersion(stored.collect())],
             current: 0,
         }
     }
 
-    pub(crate) fn shapes(&self) -> &[Shape] {
-        &self.shapes
+    pub(crate) fn versions(&self) -> &[SchemaVersion] {
+        &self.versions
     }
 
     pub(crate) fn current(&self) -> usize {
@@ -98,41 +99,42 @@ impl History {
 
     /// Returns true if no column was ever added or dropped.
     pub(crate) fn is_plain(&self) -> bool {
-        self.shapes.len() == 1 && usize::from(self.next_id) == self.ids.len()
+        self.versions.len() == 1 && usize::from(self.next_id) == self.ids.len()
     }
 
-    pub(crate) fn with_column(&self, data_type: DataType, missing: Value) -> Result<History> {
+    pub(crate) fn with_column(&self, data_type: DataType, missing: Value) -> Result<SchemaVersions> {
         let mut changed = self.clone();
         let id = self.next_id;
         changed.next_id = id.checked_add(1).ok_or_else(|| invalid("the table has had too many columns"))?;
         changed.ids.push(id);
         changed.missing.push(missing);
-        let mut columns = self.shapes[self.current].0.clone();
-        columns.push(Stored { id, data_type });
-        changed.take_shape(Shape(columns))?;
+        let mut columns = self.versions[self.current].0.clone();
+        columns.push(StoredColumn { id, data_type });
+        changed.set_current_version(SchemaVersion(columns))?;
         Ok(changed)
     }
 
-    pub(crate) fn without_column(&self, column: usize) -> Result<History> {
+    pub(crate) fn without_column(&self, column: usize) -> Result<SchemaVersions> {
         let mut changed = self.clone();
         let id = changed.ids.remove(column);
         changed.missing.remove(column);
-        let columns = self.shapes[self.current].0.iter().filter(|stored| stored.id != id).copied().collect();
-        changed.take_shape(Shape(columns))?;
+        let columns =
+            self.versions[self.current].0.iter().filter(|stored| stored.id != id).copied().collect();
+        changed.set_current_version(SchemaVersion(columns))?;
         Ok(changed)
     }
 
-    fn take_shape(&mut self, shape: Shape) -> Result<()> {
-        self.current = match self.shapes.iter().position(|known| *known == shape) {
+    fn set_current_version(&mut self, version: SchemaVersion) -> Result<()> {
+        self.current = match self.versions.iter().position(|known| *known == version) {
             Some(known) => known,
-            None if self.shapes.len() >= SHAPES_MAX => {
+            None if self.versions.len() >= SCHEMA_VERSIONS_MAX => {
                 return Err(invalid(format!(
-                    "columns of this table were added and dropped {SHAPES_MAX} times, the most possible; copy it with CREATE TABLE AS"
+                    "the table has {SCHEMA_VERSIONS_MAX} schema versions, the maximum: copy it with CREATE TABLE AS"
                 )));
             }
             None => {
-                self.shapes.push(shape);
-                self.shapes.len() - 1
+                self.versions.push(version);
+                self.versions.len() - 1
             }
         };
         Ok(())
@@ -149,22 +151,24 @@ impl History {
         if ids.windows(2).any(|pair| pair[0] == pair[1]) || ids.last().is_some_and(|&id| id >= self.next_id) {
             return corrupt("two columns with one identity");
         }
-        let Some(shape) = self.shapes.get(self.current) else { return corrupt("no current shape") };
+        let Some(version) = self.versions.get(self.current) else {
+            return corrupt("no current schema version");
+        };
         let value_columns = (0..columns.len()).filter(|column| !key.contains(column));
         let mut expected: Vec<(u16, DataType)> =
             value_columns.map(|column| (self.ids[column], columns[column].data_type)).collect();
-        let mut stored: Vec<_> = shape.0.iter().map(|stored| (stored.id, stored.data_type)).collect();
+        let mut stored: Vec<_> = version.0.iter().map(|stored| (stored.id, stored.data_type)).collect();
         expected.sort_unstable_by_key(|(id, _)| *id);
         stored.sort_unstable_by_key(|(id, _)| *id);
         if expected != stored {
-            return corrupt("the current shape is not that of the columns");
+            return corrupt("the current schema version differs from the columns");
         }
-        let is_alien = |stored: &Stored| match self.column_of(stored.id) {
+        let is_alien = |stored: &StoredColumn| match self.column_of(stored.id) {
             Some(column) => key.contains(&column) || columns[column].data_type != stored.data_type,
             None => stored.id >= self.next_id,
         };
-        if self.shapes.iter().flat_map(|shape| &shape.0).any(is_alien) {
-            return corrupt("a shape with a column that the table has not");
+        if self.versions.iter().flat_map(|version| &version.0).any(is_alien) {
+            return corrupt("a schema version has an unknown column");
         }
         for (column, missing) in columns.iter().zip(&self.missing) {
             if !missing.is_of(column.data_type) {
@@ -190,10 +194,10 @@ impl History {
             bytes.extend_from_slice(&(encoded.len() as u16).to_le_bytes());
             bytes.extend_from_slice(&encoded);
         }
-        bytes.extend_from_slice(&[self.shapes.len() as u8, self.current as u8]);
-        for shape in &self.shapes {
-            bytes.extend_from_slice(&(shape.0.len() as u16).to_le_bytes());
-            for stored in &shape.0 {
+        bytes.extend_from_slice(&[self.versions.len() as u8, self.current as u8]);
+        for version in &self.versions {
+            bytes.extend_from_slice(&(version.0.len() as u16).to_le_bytes());
+            for stored in &version.0 {
                 bytes.extend_from_slice(&stored.id.to_le_bytes());
                 let (tag, precision, scale) = type_tag(stored.data_type);
                 bytes.extend_from_slice(&[tag, precision, scale]);
@@ -202,9 +206,9 @@ impl History {
         bytes
     }
 
-    /// Decodes the bytes of [`History::to_bytes`] of a table with these columns; `None` if they are
+    /// Decodes the bytes of [`SchemaVersions::to_bytes`] of a table with these columns; `None` if they are
     /// malformed.
-    pub(crate) fn from_bytes(columns: &[Column], mut bytes: &[u8]) -> Option<History> {
+    pub(crate) fn from_bytes(columns: &[Column], mut bytes: &[u8]) -> Option<SchemaVersions> {
         let mut take = |count: usize| -> Option<&[u8]> {
             let (head, tail) = bytes.split_at_checked(count)?;
             bytes = tail;
@@ -219,12 +223,12 @@ impl History {
             missing.push(key::decode_one(column.data_type, take(length)?)?);
         }
         let counts = take(2)?;
-        let (shape_count, current) = (usize::from(counts[0]), usize::from(counts[1]));
-        if shape_count > SHAPES_MAX {
+        let (version_count, current) = (usize::from(counts[0]), usize::from(counts[1]));
+        if version_count > SCHEMA_VERSIONS_MAX {
             return None;
         }
-        let mut shapes = Vec::with_capacity(shape_count);
-        for _ in 0..shape_count {
+        let mut versions = Vec::with_capacity(version_count);
+        for _ in 0..version_count {
             let count = usize::from(short(take(2)?));
             if count > COLUMNS_MAX {
                 return None;
@@ -233,10 +237,10 @@ impl History {
             for _ in 0..count {
                 let column = take(5)?;
                 let data_type = type_of_tag(column[2], column[3], column[4])?;
-                stored.push(Stored { id: short(column), data_type });
+                stored.push(StoredColumn { id: short(column), data_type });
             }
-            shapes.push(Shape(stored));
+            versions.push(SchemaVersion(stored));
         }
-        bytes.is_empty().then_some(History { ids, missing, next_id, shapes, current })
+        bytes.is_empty().then_some(SchemaVersions { ids, missing, next_id, versions, current })
     }
 }

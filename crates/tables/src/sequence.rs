@@ -202,12 +202,12 @@ pub struct Sequence {
     name: String,
     /// Number that no other sequence of this run has had.
     id: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<SequenceState>,
 }
 
 /// State of a sequence under its lock.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct SequenceState {
     pub(crate) definition: SequenceDefinition,
     /// Position of the last value handed out.
     position: Position,
@@ -237,7 +237,7 @@ fn suffices(had: Durability, wanted: Durability) -> bool {
 }
 
 /// Access to the catalog's rows of sequences.
-pub(crate) trait Rows {
+pub(crate) trait SequenceStore {
     /// Commits the row of a sequence.
     fn write(
         &self,
@@ -254,7 +254,8 @@ impl Sequence {
     /// Sequence whose row has this position.
     pub(crate) fn new(name: String, definition: SequenceDefinition, position: Position) -> Arc<Sequence> {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        let inner = Inner { definition, position, ready: 0, reserved: Durability::Sync, dropped: false };
+        let inner =
+            SequenceState { definition, position, ready: 0, reserved: Durability::Sync, dropped: false };
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         Arc::new(Sequence { name, id, inner: Mutex::new(inner) })
     }
@@ -285,20 +286,22 @@ impl Sequence {
         SequenceStatus { position: inner.position, ready: inner.ready }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SequenceState> {
         self.inner.lock()
     }
 
-    fn lock_sound(&self) -> Result<MutexGuard<'_, Inner>> {
+    fn lock_sound(&self) -> Result<MutexGuard<'_, SequenceState>> {
         let inner = self.inner.lock();
-        match inner.dropped {
-            true => Err(Error::NoSuchRelation { name: self.name.clone() }),
-            false => Ok(inner),
-        }
+        if inner.dropped { Err(Error::NoSuchRelation { name: self.name.clone() }) } else { Ok(inner) }
     }
 
     /// Hands out the next values, in their order.
-    pub(crate) fn draw(&self, rows: &impl Rows, count: u64, durability: Durability) -> Result<Vec<i64>> {
+    pub(crate) fn advance(
+        &self,
+        rows: &impl SequenceStore,
+        count: u64,
+        durability: Durability,
+    ) -> Result<Vec<i64>> {
         let mut inner = self.lock_sound()?;
         if inner.ready < count {
             inner.reserve(rows, &self.name, count, durability)?;
@@ -319,7 +322,7 @@ impl Sequence {
     /// Sets the position; with another definition if there is one.
     pub(crate) fn change(
         &self,
-        rows: &impl Rows,
+        rows: &impl SequenceStore,
         durability: Durability,
         change: impl FnOnce(&mut SequenceDefinition, &mut Position) -> Result<()>,
     ) -> Result<()> {
@@ -327,13 +330,13 @@ impl Sequence {
         let (mut definition, mut position) = (inner.definition, inner.position);
         change(&mut definition, &mut position)?;
         rows.write(&self.name, &definition, position, durability)?;
-        *inner = Inner { definition, position, ready: 0, reserved: durability, dropped: false };
+        *inner = SequenceState { definition, position, ready: 0, reserved: durability, dropped: false };
         Ok(())
     }
 
     /// Writes the position of the last value handed out, releasing reserved ones, so that the next run leaves
     /// no gap.
-    pub(crate) fn give_back(&self, rows: &impl Rows) -> Result<()> {
+    pub(crate) fn release_cached(&self, rows: &impl SequenceStore) -> Result<()> {
         let mut inner = self.inner.lock();
         if inner.ready > 0 && !inner.dropped {
             rows.write(&self.name, &inner.definition, inner.position, Durability::None)?;
@@ -343,9 +346,15 @@ impl Sequence {
     }
 }
 
-impl Inner {
+impl SequenceState {
     /// Reserves `count` values, or a block if that is more.
-    fn reserve(&mut self, rows: &impl Rows, name: &str, count: u64, durability: Durability) -> Result<()> {
+    fn reserve(
+        &mut self,
+        rows: &impl SequenceStore,
+        name: &str,
+        count: u64,
+        durability: Durability,
+    ) -> Result<()> {
         let wanted = count.max(self.definition.block());
         let (mut end, mut found) = (self.position, 0);
         while found < wanted
@@ -363,9 +372,10 @@ impl Inner {
     }
 
     fn exhausted(&self, name: &str) -> Error {
-        let (bound, limit) = match self.definition.increment > 0 {
-            true => ("maximum", self.definition.max_value),
-            false => ("minimum", self.definition.min_value),
+        let (bound, limit) = if self.definition.increment > 0 {
+            ("maximum", self.definition.max_value)
+        } else {
+            ("minimum", self.definition.min_value)
         };
         Error::SequenceExhausted { sequence: name.to_owned(), bound, limit }
     }

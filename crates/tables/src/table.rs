@@ -4,7 +4,7 @@
 //!   it, and the old one ends ([`crate::validity`]): transactions that began before may go on reading through
 //!   it; writes through it are forwarded if only indexes have changed, else they fail with
 //!   [`Error::TableChanged`].
-//! - Secondary indexes change with the rows, in the same transaction ([`crate::upkeep`]).
+//! - Secondary indexes change with the rows, in the same transaction ([`crate::index_maintenance`]).
 //! - All reads and writes go through the transaction passed in; the table itself holds no data but its next
 //!   row number. It is `Sync`; there is one current `Table` object per table in a catalog.
 //! - Every written row was checked against the schema: types, NOT NULL, decimal range, sizes.
@@ -24,7 +24,7 @@ use crate::cursor::Cursor;
 use crate::definition::TableDefinition;
 use crate::encoding::{key, row};
 use crate::error::{Error, Result};
-use crate::index::{Entry, Index};
+use crate::index::{Index, IndexEntry};
 use crate::index_cursor::{IndexBounds, IndexCursor};
 use crate::modifier::fitted;
 use crate::range::ScanRange;
@@ -234,7 +234,7 @@ impl Table {
     }
 
     /// Bounds of its version history; none if it has none.
-    pub fn past(&self) -> Option<HistoryBounds> {
+    pub fn history_bounds(&self) -> Option<HistoryBounds> {
         self.state.past()
     }
 
@@ -279,8 +279,8 @@ impl Table {
     }
 
     /// Validates and encodes rows: their keys, their values, and the entries of each in the indexes.
-    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<Encoded> {
-        let mut encoded = Encoded::with_capacity(rows.len());
+    pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<EncodedRows> {
+        let mut encoded = EncodedRows::with_capacity(rows.len());
         for (at, row) in rows.iter().enumerate() {
             if at % ROWS_PER_CHECK == ROWS_PER_CHECK - 1 {
                 tx.check_running()?;
@@ -298,7 +298,7 @@ impl Table {
     }
 
     /// Entries of a row, one per index.
-    pub(crate) fn entries(&self, key: &[u8], value: impl Fn(usize) -> Value) -> Result<Vec<Entry>> {
+    pub(crate) fn entries(&self, key: &[u8], value: impl Fn(usize) -> Value) -> Result<Vec<IndexEntry>> {
         self.indexes.iter().map(|index| index.entry(&self.name, &self.schema, key, &value)).collect()
     }
 
@@ -312,7 +312,7 @@ impl Table {
     /// Row as it is stored: with fitted strings, and with its row number.
     pub(crate) fn complete<'r>(&self, row: &'r [Value]) -> Result<Cow<'r, [Value]>> {
         let mut row = self.numbered(row)?;
-        for &index in self.schema.limited() {
+        for &index in self.schema.length_limited() {
             let (column, Some(value)) = (&self.schema.columns()[index], row.get(index)) else { continue };
             if let Cow::Owned(fitted) = fitted(&self.name, column, value)? {
                 row.to_mut()[index] = fitted;
@@ -369,15 +369,15 @@ impl Table {
 }
 
 /// Validated and encoded rows.
-pub(crate) struct Encoded {
+pub(crate) struct EncodedRows {
     pub(crate) keys: Vec<KeyBytes>,
     pub(crate) values: Vec<Vec<u8>>,
     /// Entries of each row, one per index; empty for a table without indexes.
-    pub(crate) entries: Vec<Vec<Entry>>,
+    pub(crate) entries: Vec<Vec<IndexEntry>>,
 }
 
-impl Encoded {
-    fn with_capacity(rows: usize) -> Encoded {
-        Encoded { keys: Vec::with_capacity(rows), values: Vec::with_capacity(rows), entries: Vec::new() }
+impl EncodedRows {
+    fn with_capacity(rows: usize) -> EncodedRows {
+        EncodedRows { keys: Vec::with_capacity(rows), values: Vec::with_capacity(rows), entries: Vec::new() }
     }
 }

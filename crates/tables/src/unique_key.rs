@@ -13,7 +13,7 @@ use crate::value::{Row, Value};
 
 /// Columns whose values no two rows may share.
 #[derive(Debug, Clone)]
-pub enum Arbiter {
+pub enum UniqueKey {
     /// Primary key.
     Key,
     /// Columns of a unique index.
@@ -22,38 +22,38 @@ pub enum Arbiter {
 
 impl Table {
     /// Encoded unique key of each row; `None` if a column of it is NULL, which is distinct from all others.
-    pub fn identities<R: AsRef<[Value]>>(
+    pub fn unique_keys<R: AsRef<[Value]>>(
         &self,
-        arbiter: &Arbiter,
+        unique_key: &UniqueKey,
         rows: &[R],
     ) -> Result<Vec<Option<KeyBytes>>> {
-        let identity = |row: &R| {
+        let encode = |row: &R| {
             let row = row.as_ref();
-            match arbiter {
-                Arbiter::Key => {
+            match unique_key {
+                UniqueKey::Key => {
                     let values = self.schema().key().iter().map(|&column| &row[column]);
                     Ok(Some(key::encode_key(self.name(), self.schema(), values)?))
                 }
-                Arbiter::Index(index) => {
+                UniqueKey::Index(index) => {
                     let entry = index.entry(self.name(), self.schema(), &[], |column| row[column].clone())?;
                     Ok(entry.exclusive.then_some(entry.key))
                 }
             }
         };
-        rows.iter().map(identity).collect()
+        rows.iter().map(encode).collect()
     }
 
     /// Rows with these unique keys; `None` where no row has it, or the key is `None`. Looked up in one batch.
-    pub fn rows_with(
+    pub fn rows_with_unique_keys(
         &self,
         tx: &Transaction,
-        arbiter: &Arbiter,
-        identities: &[Option<KeyBytes>],
+        unique_key: &UniqueKey,
+        unique_keys: &[Option<KeyBytes>],
     ) -> Result<Vec<Option<Row>>> {
-        let places: Vec<usize> = (0..identities.len()).filter(|&at| identities[at].is_some()).collect();
-        let mut keys: Vec<KeyBytes> = identities.iter().flatten().cloned().collect();
+        let places: Vec<usize> = (0..unique_keys.len()).filter(|&at| unique_keys[at].is_some()).collect();
+        let mut keys: Vec<KeyBytes> = unique_keys.iter().flatten().cloned().collect();
         let mut places_found = places;
-        if let Arbiter::Index(index) = arbiter {
+        if let UniqueKey::Index(index) = unique_key {
             let mut found = Vec::new();
             tx.read_many(index.state(self.name())?, &keys, |at, primary| {
                 if let Some(primary) = primary {
@@ -62,7 +62,7 @@ impl Table {
             })?;
             (places_found, keys) = found.into_iter().unzip();
         }
-        let mut rows = vec![None; identities.len()];
+        let mut rows = vec![None; unique_keys.len()];
         self.read_encoded(tx, &keys, |at, row| rows[places_found[at]] = row.map(|row| row.to_row()))?;
         Ok(rows)
     }

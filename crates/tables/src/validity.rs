@@ -99,9 +99,10 @@ impl Table {
         // Rows mean the same if neither their columns nor their constraints have changed.
         let (old, new) = (self.definition(), current.definition());
         let same = old.schema == new.schema && old.defaults == new.defaults && old.checks == new.checks;
-        match same && current.validity().admits_writer(self.name(), tx)? {
-            true => Ok(Some(current)),
-            false => Err(changed()),
+        if same && current.validity().admits_writer(self.name(), tx)? {
+            Ok(Some(current))
+        } else {
+            Err(changed())
         }
     }
 }

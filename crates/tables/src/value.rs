@@ -153,7 +153,7 @@ impl Value {
             }
             DataType::Date => calendar::parse_date(trimmed).map(Value::Date),
             DataType::Timestamp => calendar::parse_timestamp(trimmed).map(Value::Timestamp),
-            DataType::TimestampTz => calendar::parse_moment(trimmed).map(Value::Timestamp),
+            DataType::TimestampTz => calendar::parse_timestamptz(trimmed).map(Value::Timestamp),
             DataType::Varchar => Some(Value::Varchar(text.into())),
         };
         parsed.ok_or_else(|| Error::Parse {
@@ -169,7 +169,7 @@ impl Value {
             DataType::Decimal { scale, .. } => scale,
             _ => 0,
         };
-        Displayed {
+        DisplayValue {
             value: self,
             scale,
             zoned: data_type == DataType::TimestampTz,
@@ -222,14 +222,14 @@ fn parse_boolean(text: &str) -> Option<bool> {
     }
 }
 
-struct Displayed<'a> {
+struct DisplayValue<'a> {
     value: &'a Value,
     scale: u8,
     zoned: bool,
     single: bool,
 }
 
-impl fmt::Display for Displayed<'_> {
+impl fmt::Display for DisplayValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
             Value::Null => f.write_str("NULL"),
@@ -240,7 +240,7 @@ impl fmt::Display for Displayed<'_> {
             Value::Double(value) => write!(f, "{value}"),
             Value::Decimal(unscaled) => decimal::format(*unscaled, self.scale, f),
             Value::Date(days) => calendar::format_date(*days, f),
-            Value::Timestamp(micros) if self.zoned => calendar::format_moment(*micros, 0, f),
+            Value::Timestamp(micros) if self.zoned => calendar::format_timestamptz(*micros, 0, f),
             Value::Timestamp(micros) => calendar::format_timestamp(*micros, f),
             Value::Varchar(text) => f.write_str(text),
         }
@@ -250,7 +250,7 @@ impl fmt::Display for Displayed<'_> {
 /// As [`Value::display`], except that a decimal prints unscaled.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Displayed { value: self, scale: 0, zoned: false, single: false }.fmt(f)
+        DisplayValue { value: self, scale: 0, zoned: false, single: false }.fmt(f)
     }
 }
 
@@ -339,8 +339,8 @@ mod tests {
         assert_eq!(Value::Decimal(-5).display(decimal).to_string(), "-0.05");
         assert_eq!(Value::Decimal(-5).to_string(), "-5");
         assert_eq!(Value::Timestamp(0).to_string(), "1970-01-01 00:00:00");
-        let moment = Value::parse("c", "1970-01-01 02:00:00.5+02", DataType::TimestampTz).unwrap();
-        assert_eq!(moment.display(DataType::TimestampTz).to_string(), "1970-01-01 00:00:00.5+00");
+        let instant = Value::parse("c", "1970-01-01 02:00:00.5+02", DataType::TimestampTz).unwrap();
+        assert_eq!(instant.display(DataType::TimestampTz).to_string(), "1970-01-01 00:00:00.5+00");
         assert_eq!(Value::Null.to_string(), "NULL");
     }
 

@@ -10,7 +10,7 @@ use entresol_transactions::Transaction;
 
 use crate::encoding::row;
 use crate::error::{Error, Result};
-use crate::table::{Encoded, Table};
+use crate::table::{EncodedRows, Table};
 use crate::value::{Row, Value};
 
 impl Table {
@@ -40,7 +40,7 @@ impl Table {
         }
         let rows = self.encode_rows(tx, rows)?;
         self.check_new_keys(tx, &rows.keys)?;
-        self.whole(tx, !self.indexes().is_empty(), || {
+        self.atomically(tx, !self.indexes().is_empty(), || {
             self.reindex(tx, &[], &rows.entries)?;
             self.write_all(tx, &rows.keys, &rows.values)
         })
@@ -72,7 +72,7 @@ impl Table {
         let rows = last_of_each_key(rows);
         let old = self.old_entries(tx, &rows.keys)?;
         let old: Vec<_> = old.into_iter().flatten().collect();
-        self.whole(tx, !self.indexes().is_empty(), || {
+        self.atomically(tx, !self.indexes().is_empty(), || {
             self.reindex(tx, &old, &rows.entries)?;
             self.write_all(tx, &rows.keys, &rows.values)
         })
@@ -105,7 +105,7 @@ impl Table {
         let old: Vec<_> = old.into_iter().flatten().collect();
         let moves = |at: &usize| rows.keys[*at] != old_keys[*at];
         let moved: Vec<usize> = (0..old_keys.len()).filter(moves).collect();
-        self.whole(tx, !moved.is_empty() || !self.indexes().is_empty(), || {
+        self.atomically(tx, !moved.is_empty() || !self.indexes().is_empty(), || {
             for &at in &moved {
                 tx.write(self.state(), &old_keys[at], None)?;
             }
@@ -133,9 +133,9 @@ impl Table {
         let found: Vec<&KeyBytes> =
             keys.iter().zip(&old).filter(|(_, old)| old.is_some()).map(|(key, _)| key).collect();
         let deleted = found.len();
-        let gone: Vec<_> = old.iter().flatten().cloned().collect();
-        self.whole(tx, !self.indexes().is_empty(), || {
-            self.reindex(tx, &gone, &[])?;
+        let removed: Vec<_> = old.iter().flatten().cloned().collect();
+        self.atomically(tx, !self.indexes().is_empty(), || {
+            self.reindex(tx, &removed, &[])?;
             for key in found {
                 tx.write(self.state(), key, None)?;
             }
@@ -165,7 +165,7 @@ impl Table {
     }
 
     /// Runs `work` atomically, if it may fail after the first write.
-    fn whole(&self, tx: &Transaction, may_fail: bool, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn atomically(&self, tx: &Transaction, may_fail: bool, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if !may_fail {
             return work();
         }
@@ -180,7 +180,7 @@ impl Table {
 }
 
 /// Retains the last of the rows with the same key.
-fn last_of_each_key(rows: Encoded) -> Encoded {
+fn last_of_each_key(rows: EncodedRows) -> EncodedRows {
     let mut order: Vec<usize> = (0..rows.keys.len()).collect();
     order.sort_by(|&a, &b| rows.keys[a].cmp(&rows.keys[b]));
     if order.windows(2).all(|pair| rows.keys[pair[0]] != rows.keys[pair[1]]) {
@@ -189,7 +189,7 @@ fn last_of_each_key(rows: Encoded) -> Encoded {
     let is_last = |at: usize| order.get(at + 1).is_none_or(|&next| rows.keys[next] != rows.keys[order[at]]);
     let mut kept: Vec<usize> = (0..order.len()).filter(|&at| is_last(at)).map(|at| order[at]).collect();
     kept.sort_unstable();
-    Encoded {
+    EncodedRows {
         keys: kept.iter().map(|&at| rows.keys[at].clone()).collect(),
         values: kept.iter().map(|&at| rows.values[at].clone()).collect(),
         entries: kept.iter().filter_map(|&at| rows.entries.get(at).cloned()).collect(),

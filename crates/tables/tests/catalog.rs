@@ -121,7 +121,7 @@ fn each_table_has_a_group_of_its_own_and_leaves_it_to_the_next() {
     let (_pool, catalog) = open(directory.path());
     let reused = ["x", "y", "z"].map(|name| table(&catalog, name));
     assert!(reused.contains(&first[1]) && reused.contains(&unused));
-    assert_eq!(catalog.context().groups().len(), groups + 2, "what nobody has is used again after a restart");
+    assert_eq!(catalog.context().groups().len(), groups + 2, "unused groups are reused after a restart");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_memory::crash::{CrashOptions, check, check_seeds};
 use entresol_memory::{Durability, Pool};
-use entresol_tables::{Catalog, Column, DataType, Kept, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_tables::{Catalog, Column, DataType, Retention, ScanRange, Schema, Table, TableOptions, Value};
 use entresol_transactions::StateContext;
 
 fn open(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
@@ -33,7 +33,7 @@ fn history(pool: &Arc<Pool>) {
     let create = |name: &str| catalog.create_table(name, schema(), TableOptions::default()).unwrap();
     let a = create("a");
     add(&catalog, &[&a], 1);
-    let options = TableOptions { history: Some(Kept::Forever), ..TableOptions::default() };
+    let options = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
     let b = catalog.create_table("b", schema(), options).unwrap();
     add(&catalog, &[&a, &b], 2);
     add(&catalog, &[&a, &b], 3);
@@ -53,7 +53,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     };
     let ids = |ids: &[i32]| Some(ids.iter().map(|id| Value::Int(*id)).collect::<Vec<_>>());
     let (a, b) = (read("a")?, read("b")?);
-    let moments = [
+    let legal_states = [
         (None, None),
         (ids(&[]), None),
         (ids(&[1]), None),
@@ -63,14 +63,14 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
         (ids(&[1, 2, 3]), None),
         (ids(&[1, 2, 3, 4]), None),
     ];
-    if !moments.contains(&(a.clone(), b.clone())) {
+    if !legal_states.contains(&(a.clone(), b.clone())) {
         return Err(format!("a = {a:?}, b = {b:?}"));
     }
     let states = catalog.context().states().len();
     if states != 1 + catalog.tables().len() {
         return Err(format!("{states} states for {} tables", catalog.tables().len()));
     }
-    if catalog.table("b").is_ok_and(|b| b.past().is_none()) {
+    if catalog.table("b").is_ok_and(|b| b.history_bounds().is_none()) {
         return Err("b keeps no history".to_owned());
     }
     let reports = catalog.context().check(|_, _, _| Ok(()), |_| ()).map_err(|error| error.to_string())?;

@@ -94,8 +94,8 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let tx = catalog.begin().map_err(text)?;
     let rows = table.scan(ScanRange::full()).rows(&tx).map_err(text)?;
     let ids: Vec<i32> = rows.iter().map(|row| if let Value::Int(id) = row[0] { id } else { -1 }).collect();
-    let moments: [&[i32]; 5] = [&[], &[1, 2, 3], &[1, 3, 4], &[3, 4, 5], &[3, 4, 5, 6]];
-    if !moments.contains(&&ids[..]) {
+    let legal_states: [&[i32]; 5] = [&[], &[1, 2, 3], &[1, 3, 4], &[3, 4, 5], &[3, 4, 5, 6]];
+    if !legal_states.contains(&&ids[..]) {
         return Err(format!("rows {ids:?}"));
     }
     for row in &rows {

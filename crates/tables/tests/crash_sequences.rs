@@ -53,7 +53,7 @@ fn history(pool: &Arc<Pool>) {
     draw(&catalog, 2);
     catalog.create_view("w", view_of("v"), None).unwrap();
     draw(&catalog, 40);
-    catalog.give_back_values();
+    catalog.release_cached_sequences();
     draw(&catalog, 1);
     create(&catalog, "u");
     catalog.drop_relations(&[(RelationKind::Table, "t")], true).unwrap();

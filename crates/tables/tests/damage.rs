@@ -163,7 +163,7 @@ fn a_flipped_bit_in_an_index_takes_one_table_down_by_name() {
         assert_others_work(&catalog, name);
         drop(catalog);
         let report = look(directory.path()).unwrap();
-        assert!(report.problems.iter().any(|p| p.whom == format!("table {name}")), "{:?}", report.problems);
+        assert!(report.problems.iter().any(|p| p.object == format!("table {name}")), "{:?}", report.problems);
         assert!(report.tables.iter().all(|table| table.name != name && table.sound), "{report:?}");
     }
 }
@@ -180,7 +180,7 @@ fn a_flipped_bit_in_a_row_is_found_by_a_check_with_its_place_and_its_table() {
     file.damage(at, &[file.bytes[at] ^ 1]);
     let report = look(directory.path()).unwrap();
     let [problem] = report.problems.as_slice() else { panic!("{:?}", report.problems) };
-    assert!(problem.whom.contains("table gamma"), "{problem}");
+    assert!(problem.object.contains("table gamma"), "{problem}");
     assert_eq!(problem.offset, Some(at as u64 / 4096 * 4096));
     assert!(problem.to_string().contains("pool.entresol"), "{problem}");
 }
@@ -216,11 +216,11 @@ fn wild_bytes_that_no_checksum_covers_are_errors_not_panics() {
         for (at, word) in objects.into_iter().chain(leaves) {
             let copy = damaged_copy(&directory, at, word);
             let report = look(copy.path()).unwrap();
-            let whom = format!("table {name}");
-            assert!(report.problems.iter().any(|problem| problem.whom == whom), "{:?}", report.problems);
+            let object = format!("table {name}");
+            assert!(report.problems.iter().any(|problem| problem.object == object), "{:?}", report.problems);
             let catalog = open(copy.path()).unwrap();
             let error = read(&catalog, name).unwrap_err().to_string();
-            assert!(error.contains(&whom) && error.contains("pool.entresol"), "{error}");
+            assert!(error.contains(&object) && error.contains("pool.entresol"), "{error}");
             assert_others_work(&catalog, name);
         }
     }

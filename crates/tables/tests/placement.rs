@@ -7,7 +7,7 @@ use std::sync::Arc;
 use entresol_memory::crash::{self, CrashOptions};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_tables::{
-    Catalog, Column, DataType, Error, IndexDefinition, Kept, Problem, Row, ScanRange, Schema, Table,
+    Catalog, Column, DataType, Error, IndexDefinition, Problem, Retention, Row, ScanRange, Schema, Table,
     TableDefinition, TableOptions, Value, check,
 };
 use entresol_transactions::{ContextOptions, StateContext, Tier, TierChoice};
@@ -63,7 +63,7 @@ fn a_table_in_dram_is_empty_after_a_restart_with_all_that_belongs_to_it() {
         let (pool, catalog) = open(directory.path());
         if run == 0 {
             create(&catalog, "kept", TierChoice::Auto);
-            let options = TableOptions { history: Some(Kept::Forever), ..TableOptions::default() };
+            let options = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
             catalog.create_table_as("lost", placed("lost", TierChoice::Dram), options).unwrap();
         }
         assert_eq!(problems(&catalog), []);
@@ -183,7 +183,7 @@ fn a_table_on_a_disk_beside_persistent_memory_is_back_with_all_that_belongs_to_i
         let catalog = Catalog::open_or_create(context.unwrap()).unwrap();
         if run == 0 {
             create(&catalog, "near", TierChoice::Pmem);
-            let options = TableOptions { history: Some(Kept::Forever), ..TableOptions::default() };
+            let options = TableOptions { history: Some(Retention::Forever), ..TableOptions::default() };
             catalog.create_table_as("far", placed("far", TierChoice::Disk), options).unwrap();
             catalog.create_index("far", index("later", false)).unwrap();
         }

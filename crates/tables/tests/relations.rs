@@ -72,7 +72,7 @@ fn relations_share_one_space_of_names() {
         assert!(message(catalog.create_sequence(name, ascending)).contains(&taken));
         assert!(message(catalog.rename_table("t", name)).contains(&taken));
         let error = message(catalog.create_table_as(name, definition(), TableOptions::default()));
-        assert!(error.contains("exists already") || error.contains(&taken), "{error}");
+        assert!(error.contains("already exists") || error.contains(&taken), "{error}");
         let index = IndexDefinition { name: name.into(), ..index.clone() };
         assert!(message(catalog.create_index("t", index)).contains(&taken));
         let owned = vec![sequence(name, 0)];
@@ -170,7 +170,7 @@ fn sequences_follow_their_columns() {
         })
         .unwrap();
     assert_eq!(message(catalog.sequence("r")), "relation \"r\" does not exist");
-    assert!(catalog.next_values(&old, 1, Durability::Sync).is_err(), "nobody draws from what was dropped");
+    assert!(catalog.next_values(&old, 1, Durability::Sync).is_err(), "a dropped sequence hands out no value");
     catalog.drop_table("u").unwrap();
     assert!(catalog.sequences().is_empty());
 }
@@ -189,7 +189,7 @@ fn what_was_made_is_there_after_opening_again() {
             Ok(())
         })
         .unwrap();
-    catalog.give_back_values();
+    catalog.release_cached_sequences();
     catalog.context().pool().close().unwrap();
     drop((catalog, s));
 
@@ -237,7 +237,7 @@ fn sessions_never_get_the_same_value() {
 }
 
 #[test]
-fn a_damaged_row_harms_nobody_else() {
+fn a_damaged_row_harms_no_other_relation() {
     let directory = tempfile::tempdir().unwrap();
     let catalog = open(directory.path());
     catalog.create_table_with("t", definition(), TableOptions::default(), vec![sequence("s", 0)]).unwrap();

@@ -132,7 +132,7 @@ fn shapes_are_bounded_and_used_again() {
         // Without the column rows have the first schema version again.
         remove(&catalog, 3).unwrap();
     };
-    assert_eq!(added, entresol_tables::SHAPES_MAX - 1);
+    assert_eq!(added, entresol_tables::SCHEMA_VERSIONS_MAX - 1);
     assert!(error.to_string().contains("CREATE TABLE AS"), "{error}");
     insert(&catalog, vec![Value::Int(1), Value::Null, Value::Null]);
     drop(catalog);

@@ -247,17 +247,23 @@ fn mistakes_name_table_column_and_value() {
     let tx = catalog.begin().unwrap();
     table.insert(&tx, &row("a", 1, 1.0)).unwrap();
     let error = table.insert(&tx, &row("a", 1, 2.0)).unwrap_err();
-    assert_eq!(error.to_string(), "table meters: a row with key (a, 1) exists already");
+    assert_eq!(
+        error.to_string(),
+        "duplicate key value violates the primary key of table \"meters\": key (a, 1) already exists"
+    );
     let error = table.insert(&tx, &[Value::from("a"), Value::BigInt(1), Value::Null]).unwrap_err();
     assert_eq!(error.to_string(), "table meters, column meter: expected INT, found BIGINT '1'");
     let error = table.insert(&tx, &[Value::Null, Value::Int(1), Value::Null]).unwrap_err();
-    assert_eq!(error.to_string(), "table meters, column city: NULL in a NOT NULL column");
+    assert_eq!(
+        error.to_string(),
+        "null value in column \"city\" of relation \"meters\" violates not-null constraint"
+    );
     let error = table.get(&tx, &[Value::from("a")]).unwrap_err();
     assert_eq!(error.to_string(), "table meters: expected 2 values, found 1");
-    assert_eq!(catalog.table("nope").unwrap_err().to_string(), "there is no table nope");
+    assert_eq!(catalog.table("nope").unwrap_err().to_string(), "relation \"nope\" does not exist");
     let schema = || Schema::new(vec![Column::new("n", DataType::Int)], &["n"]).unwrap();
     let error = catalog.create_table("meters", schema(), TableOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "table meters exists already");
+    assert_eq!(error.to_string(), "relation \"meters\" already exists");
     assert!(matches!(
         catalog.create_table("", schema(), TableOptions::default()),
         Err(Error::InvalidName { .. })

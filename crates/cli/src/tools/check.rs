@@ -49,10 +49,10 @@ pub fn check(directory: &Path, mut progress: impl FnMut(&str)) -> Result<CheckRe
         ))),
         Err(error) if error.kind() == entresol::ErrorKind::Corrupt => {
             let problem = Problem {
-                whom: "all tables".to_owned(),
+                object: "all tables".to_owned(),
                 file: None,
                 offset: None,
-                what: error.to_string(),
+                message: error.to_string(),
                 advice: "restore a backup",
             };
             Ok(CheckReport { problems: vec![problem], ..CheckReport::default() })
@@ -126,7 +126,7 @@ fn to_json(directory: &Path, report: &CheckReport) -> serde_json::Value {
         .iter()
         .map(|problem| {
             json!({
-                "whom": problem.whom, "file": problem.file, "offset": problem.offset, "what": problem.what,
+                "whom": problem.object, "file": problem.file, "offset": problem.offset, "what": problem.message,
                 "advice": problem.advice,
             })
         })

@@ -80,7 +80,7 @@ fn look(pool: &Arc<Pool>) -> Result<Opened> {
                 name: table.name().to_owned(),
                 rows,
                 bytes: bytes.get(&table.state().id()).copied().unwrap_or(0),
-                history: table.past().map(|past| History {
+                history: table.history_bounds().map(|past| History {
                     bytes: history_bytes.get(&table.state().id()).copied().unwrap_or(0),
                     kept: past.kept,
                 }),

@@ -14,7 +14,7 @@ use crate::session::result::StatementResult;
 use datafusion::dataframe::DataFrame;
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions};
 use entresol_tables::{
-    Catalog, Error as TableError, Kept, NewSequence, RelationKind, TableDefinition, TableOptions,
+    Catalog, Error as TableError, Retention, NewSequence, RelationKind, TableDefinition, TableOptions,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -104,7 +104,7 @@ async fn make_table(
     definition: TableDefinition,
     sequences: Vec<NewSequence>,
     if_not_exists: bool,
-    history: Option<Kept>,
+    history: Option<Retention>,
 ) -> Result<()> {
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
     let options = TableOptions { group: None, if_not_exists, history };

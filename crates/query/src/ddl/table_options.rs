@@ -7,7 +7,7 @@
 //! | PostgreSQL's storage parameters | any; they have no effect, which a notice says | yes |
 
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
-use entresol_tables::{Kept, Table};
+use entresol_tables::{Retention, Table};
 use entresol_transactions::TierChoice;
 
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_na
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredOptions {
     /// `Some(None)`: no history.
-    pub(crate) history: Option<Option<Kept>>,
+    pub(crate) history: Option<Option<Retention>>,
     pub(crate) placement: Option<TierChoice>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
         let name = key.value.to_ascii_lowercase();
         let is_named_twice = match name.as_str() {
             name if is_storage(name) => false,
-            "history" => declared.history.replace(kept_of(&text_of(value))?).is_some(),
+            "history" => declared.history.replace(retention_of(&text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             _ => return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))),
         };
@@ -97,10 +97,10 @@ const DAY_SECONDS: i128 = 86_400;
 const MONTH_DAYS: i128 = 30;
 
 /// The value of the parameter `history`; None: no history.
-pub(crate) fn kept_of(text: &str) -> Result<Option<Kept>> {
+pub(crate) fn retention_of(text: &str) -> Result<Option<Retention>> {
     match text.to_ascii_lowercase().as_str() {
         "off" | "none" | "false" => return Ok(None),
-        "forever" => return Ok(Some(Kept::Forever)),
+        "forever" => return Ok(Some(Retention::Forever)),
         _ => {}
     }
     let wrong = || {
@@ -111,7 +111,7 @@ pub(crate) fn kept_of(text: &str) -> Result<Option<Kept>> {
     let days = i128::from(parsed.months) * MONTH_DAYS + i128::from(parsed.days);
     let nanos = days * DAY_SECONDS * 1_000_000_000 + i128::from(parsed.nanoseconds);
     match u64::try_from(nanos) {
-        Ok(nanos) if nanos > 0 => Ok(Some(Kept::For(std::time::Duration::from_nanos(nanos)))),
+        Ok(nanos) if nanos > 0 => Ok(Some(Retention::For(std::time::Duration::from_nanos(nanos)))),
         _ => Err(wrong()),
     }
 }

@@ -15,7 +15,7 @@ use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::{cast, filter_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Fields, Schema as ArrowSchema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{ConflictTarget, DoUpdate, OnConflictAction, OnInsert};
-use entresol_tables::{Arbiter, Column, Row, Table, Value};
+use entresol_tables::{Column, Row, Table, UniqueKey, Value};
 use entresol_transactions::Transaction;
 
 use crate::dml::assignment;
@@ -34,7 +34,7 @@ const EXCLUDED: &str = "excluded";
 
 /// What ON CONFLICT says, for one statement.
 pub(crate) struct OnConflict {
-    arbiters: Vec<Arbiter>,
+    arbiters: Vec<UniqueKey>,
     /// Of each arbiter what the rows of the statement had.
     seen: Vec<HashSet<Vec<u8>>>,
     update: Option<Assignments>,
@@ -140,8 +140,8 @@ impl OnConflict {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
         let mut skipped = vec![false; rows.len()];
         for (arbiter, seen) in self.arbiters.iter().zip(&mut self.seen) {
-            let identities = table.identities(arbiter, &rows)?;
-            let there = table.rows_with(tx, arbiter, &identities)?;
+            let identities = table.unique_keys(arbiter, &rows)?;
+            let there = table.rows_with_unique_keys(tx, arbiter, &identities)?;
             for (at, (identity, there)) in identities.into_iter().zip(there).enumerate() {
                 let Some(identity) = identity.filter(|_| !skipped[at]) else { continue };
                 let again = seen.contains(&identity[..]);
@@ -256,13 +256,13 @@ impl Assignments {
 }
 
 /// What a target names: the key or unique indexes.
-fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<Arbiter>> {
+fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<UniqueKey>> {
     let schema = table.schema();
     let mut unique = table.indexes().iter().filter(|index| index.definition().unique);
     match target {
         None => {
-            let key = (!schema.hidden_key()).then_some(Arbiter::Key);
-            Ok(key.into_iter().chain(unique.cloned().map(Arbiter::Index)).collect())
+            let key = (!schema.hidden_key()).then_some(UniqueKey::Key);
+            Ok(key.into_iter().chain(unique.cloned().map(UniqueKey::Index)).collect())
         }
         Some(ConflictTarget::Columns(columns)) => {
             let mut wanted = Vec::with_capacity(columns.len());
@@ -281,10 +281,10 @@ fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<Arbite
             };
             let wanted = sorted(&wanted);
             if !schema.hidden_key() && sorted(schema.key()) == wanted {
-                return Ok(vec![Arbiter::Key]);
+                return Ok(vec![UniqueKey::Key]);
             }
             let found = unique.find(|index| sorted(&index.definition().columns) == wanted);
-            found.map(|index| vec![Arbiter::Index(Arc::clone(index))]).ok_or_else(|| {
+            found.map(|index| vec![UniqueKey::Index(Arc::clone(index))]).ok_or_else(|| {
                 let message =
                     "there is no unique or exclusion constraint matching the ON CONFLICT specification";
                 Error::coded("42P10", message)
@@ -293,10 +293,10 @@ fn arbiters(table: &Table, target: Option<&ConflictTarget>) -> Result<Vec<Arbite
         Some(ConflictTarget::OnConstraint(name)) => {
             let name = table_name(name)?;
             if !schema.hidden_key() && table.definition().key_constraint(table.name()) == name {
-                return Ok(vec![Arbiter::Key]);
+                return Ok(vec![UniqueKey::Key]);
             }
             let found = unique.find(|index| index.name() == name && index.definition().constraint);
-            found.map(|index| vec![Arbiter::Index(Arc::clone(index))]).ok_or_else(|| {
+            found.map(|index| vec![UniqueKey::Index(Arc::clone(index))]).ok_or_else(|| {
                 let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name());
                 Error::coded("42704", message)
             })

@@ -466,7 +466,7 @@ impl Point {
             let Column { data_type, modifier, .. } = schema.columns()[column];
             let sought = |operand: &Operand| {
                 let value = operand.value(data_type, parameters)?;
-                Some(modifier.sought(&value).into_owned())
+                Some(modifier.search_value(&value).into_owned())
             };
             if let [operand] = operands.as_slice() {
                 match sought(operand)? {

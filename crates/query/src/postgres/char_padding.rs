@@ -220,12 +220,13 @@ impl ScalarUDFImpl for Cut {
         let modifier = self.modifier(length)?;
         Ok(match text {
             ColumnarValue::Scalar(ScalarValue::Utf8(text)) => ColumnarValue::Scalar(ScalarValue::Utf8(
-                text.as_ref().map(|text| modifier.cut(text).to_owned()),
+                text.as_ref().map(|text| modifier.truncate(text).to_owned()),
             )),
             other => {
                 let array = other.to_array(arguments.number_rows)?;
                 let texts = array.as_string::<i32>();
-                let cut: StringArray = texts.iter().map(|text| text.map(|text| modifier.cut(text))).collect();
+                let cut: StringArray =
+                    texts.iter().map(|text| text.map(|text| modifier.truncate(text))).collect();
                 ColumnarValue::Array(Arc::new(cut))
             }
         })

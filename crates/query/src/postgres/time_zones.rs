@@ -173,7 +173,7 @@ impl Zone {
 
     /// A moment as text, in this zone.
     pub(crate) fn print(&self, moment: i64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
-        calendar::format_moment(moment, self.ahead(moment).unwrap_or(0), out)
+        calendar::format_timestamptz(moment, self.ahead(moment).unwrap_or(0), out)
     }
 }
 

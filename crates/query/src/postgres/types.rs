@@ -128,7 +128,7 @@ pub fn padded(batch: &RecordBatch) -> RecordBatch {
     let columns = schema.fields().iter().zip(batch.columns()).map(|(field, array)| -> ArrayRef {
         match (modifier_of(field), array.as_string_opt::<i32>()) {
             (modifier @ Modifier::Char(_), Some(texts)) => {
-                let shown = texts.iter().map(|text| text.map(|text| modifier.show(text)));
+                let shown = texts.iter().map(|text| text.map(|text| modifier.padded(text)));
                 Arc::new(shown.collect::<StringArray>())
             }
             _ => Arc::clone(array),

@@ -99,16 +99,16 @@ async fn errors_name_line_and_column_and_leave_nothing() {
     let csv = copy_in(&mut session, "COPY t FROM STDIN CSV", b"1,1,\"open\n2,2,x\n", 100).await.unwrap_err();
     assert!(csv.to_string().contains("unterminated CSV quoted field (COPY t, line 1)"), "{csv}");
     for (bytes, expected) in [
-        ("1\t1\tx\n9\t1\tx\n", "a row with key (9) exists already (COPY t, line 2)"),
-        ("1\t1\tx\n2\t1\tx\n1\t1\tx\n", "a row with key (1) exists already (COPY t, line 3)"),
-        ("\\N\t1\tx\n", "NULL in a NOT NULL column (COPY t, line 1)"),
+        ("1\t1\tx\n9\t1\tx\n", "key (9) already exists (COPY t, line 2)"),
+        ("1\t1\tx\n2\t1\tx\n1\t1\tx\n", "key (1) already exists (COPY t, line 3)"),
+        ("\\N\t1\tx\n", "violates not-null constraint (COPY t, line 1)"),
     ] {
         let error = copy_in(&mut session, "COPY t FROM STDIN", bytes.as_bytes(), 100).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "1");
     }
     let error = copy_in(&mut session, "COPY nothing FROM STDIN", b"", 1).await.unwrap_err();
-    assert!(error.to_string().contains("there is no table nothing"), "{error}");
+    assert!(error.to_string().contains("relation \"nothing\" does not exist"), "{error}");
     let error = copy_in(&mut session, "COPY t (id, nothing) FROM STDIN", b"", 1).await.unwrap_err();
     assert!(error.to_string().contains("no column nothing"), "{error}");
 }

@@ -116,7 +116,7 @@ impl TestDatabase {
 
     fn reopen(&mut self) {
         let catalog = self.catalog.take().unwrap();
-        catalog.give_back_values();
+        catalog.release_cached_sequences();
         catalog.context().pool().close().unwrap();
         drop(catalog);
         self.open();

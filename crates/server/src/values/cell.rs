@@ -68,7 +68,7 @@ impl<'a> Column<'a> {
         let modifier = modifier_of(field);
         match array.as_string_opt::<i32>() {
             Some(texts) if matches!(modifier, Modifier::Char(_)) => {
-                let read = move |row: usize| Ok(Value::Shown(modifier.show(texts.value(row)).into_owned()));
+                let read = move |row: usize| Ok(Value::Shown(modifier.padded(texts.value(row)).into_owned()));
                 Ok(Column { array: array.as_ref(), read: Box::new(read), format, zone })
             }
             _ => Column::new(array, format, zone),

@@ -90,7 +90,7 @@ impl Catalog {
                 match self.replace(&building, &back) {
                     Ok(()) => self.drop_states(table, vec![id]),
                     Err(second) => {
-                        tracing::error!(table, error = %second, "an index that was not built is kept up")
+                        tracing::error!(table, error = %second, "could not remove an incomplete index")
                     }
                 }
                 Err(error)
@@ -154,24 +154,25 @@ impl Catalog {
             }
             .into());
         }
-        let same_shape = definition.schema.history() == old.schema().history();
+        let same_versions = definition.schema.schema_versions() == old.schema().schema_versions();
         assert!(
-            verify.is_none() || same_shape,
-            "rows of a new shape are written only when the catalog knows it"
+            verify.is_none() || same_versions,
+            "rows of a new schema version are written only once the catalog contains it"
         );
         let lost = self.lost_with(&old, &definition, alteration.cascade)?;
         let sequences = self.new_sequences(old.state().id(), &definition.schema, alteration.sequences)?;
-        assert!(verify.is_none() || sequences.is_empty(), "what is verified makes no sequences");
-        let kept = indexes_of(&old, &definition);
-        let gone: Vec<_> = old
+        assert!(verify.is_none() || sequences.is_empty(), "a verified change creates no sequences");
+        let remaining = indexes_of(&old, &definition);
+        let dropped_states: Vec<_> = old
             .indexes()
             .iter()
             .filter(|index| {
-                index.damage().is_none() && kept.iter().all(|kept| kept.state_id() != index.state_id())
+                index.damage().is_none()
+                    && remaining.iter().all(|remaining| remaining.state_id() != index.state_id())
             })
             .map(|index| index.state_id())
             .collect();
-        let new = old.redefined(name, definition, kept);
+        let new = old.redefined(name, definition, remaining);
         match verify {
             None => {
                 let mut rows = vec![table_row(&new)?];
@@ -191,7 +192,7 @@ impl Catalog {
                 }
             }
         }
-        self.drop_states(name, gone);
+        self.drop_states(name, dropped_states);
         Ok(new)
     }
 
@@ -201,7 +202,7 @@ impl Catalog {
         let _changing = self.changing.lock();
         let old = self.table(name)?;
         self.check_free(new_name)?;
-        self.check_unread(RelationKind::Table, name)?;
+        self.check_no_readers(RelationKind::Table, name)?;
         let mut definition = old.definition().clone();
         // The constraint keeps its name.
         definition.key_name = (!old.schema().hidden_key()).then(|| definition.key_constraint(name));
@@ -214,10 +215,10 @@ impl Catalog {
     /// Replaces a definition: from here on all transactions write through the new one, and those that wrote
     /// through the old one get a conflict.
     fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
-        let other_shape = old.schema().history() != new.schema().history();
+        let other_versions = old.schema().schema_versions() != new.schema().schema_versions();
         self.context.cut_off_writers(old.state().id(), |from| {
             new.validity().begin(from);
-            old.validity().end(from, other_shape);
+            old.validity().end(from, other_versions);
             new.lineage().set_current(new);
             let mut tables = self.tables.write();
             tables.remove(old.name());
@@ -232,10 +233,7 @@ impl Catalog {
 fn indexes_of(table: &Table, definition: &TableDefinition) -> Vec<Arc<Index>> {
     let known = |wanted: &IndexDefinition| {
         let index = table.index(&wanted.name).expect("a redefinition adds no index");
-        match index.definition() == wanted {
-            true => Arc::clone(index),
-            false => index.redefined(wanted.clone()),
-        }
+        if index.definition() == wanted { Arc::clone(index) } else { index.redefined(wanted.clone()) }
     };
     definition.indexes.iter().map(known).collect()
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use entresol_transactions::StateId;
 
-use super::relations::{Named, Relations};
+use super::relations::{RelationName, Relations};
 use super::{Catalog, RelationKind};
 use crate::definition::TableDefinition;
 use crate::error::{Error, Result};
@@ -18,10 +18,10 @@ use crate::table::Table;
 impl Relations {
     /// All views that read one of these, directly or through a view, each with its dependency: `view v
     /// depends on table t`.
-    pub(super) fn readers(&self, of: &BTreeSet<Named>) -> Vec<(String, String)> {
+    pub(super) fn readers(&self, of: &BTreeSet<RelationName>) -> Vec<(String, String)> {
         let views = self.views.read();
         let mut readers = Vec::new();
-        let mut wanted: Vec<Named> = of.iter().cloned().collect();
+        let mut wanted: Vec<RelationName> = of.iter().cloned().collect();
         while let Some((kind, name)) = wanted.pop() {
             for view in views.values().filter(|view| view.definition().read_of(&name).is_some()) {
                 let reader = (RelationKind::View, view.name().to_owned());
@@ -35,12 +35,12 @@ impl Relations {
         readers
     }
 
-    /// Sequences owned by a table's columns, or by those that `gone` selects.
-    pub(super) fn owned(&self, table: StateId, gone: impl Fn(u16) -> bool) -> Vec<Named> {
+    /// Sequences owned by a table's columns, or by those that `is_dropped` selects.
+    pub(super) fn owned(&self, table: StateId, is_dropped: impl Fn(u16) -> bool) -> Vec<RelationName> {
         let sequences = self.sequences.read();
         let owned = sequences.values().filter(|sequence| {
             let owner = sequence.definition().owner;
-            owner.is_some_and(|owner| owner.table == table && gone(owner.column))
+            owner.is_some_and(|owner| owner.table == table && is_dropped(owner.column))
         });
         owned.map(|sequence| (RelationKind::Sequence, sequence.name().to_owned())).collect()
     }
@@ -81,7 +81,7 @@ impl Catalog {
         self.write_dropping(Vec::new(), &dropped)?;
         for (_, name) in dropped.iter().filter(|(kind, _)| *kind == RelationKind::Table) {
             if let Some(table) = self.tables.write().remove(name) {
-                self.groups.give_back(&self.context, table.group());
+                self.groups.release_cached(&self.context, table.group());
             }
             self.damaged.write().remove(name);
         }
@@ -105,7 +105,7 @@ impl Catalog {
         old: &Table,
         new: &TableDefinition,
         cascade: bool,
-    ) -> Result<BTreeSet<Named>> {
+    ) -> Result<BTreeSet<RelationName>> {
         let (old_columns, new_columns) = (old.schema().visible_columns(), new.schema.visible_columns());
         let is_gone = |name: &str| {
             let has = |columns: &[crate::schema::Column]| columns.iter().any(|column| column.name == name);
@@ -126,13 +126,13 @@ impl Catalog {
         }
         let above = self.relations.readers(&lost);
         lost.extend(above.into_iter().map(|(view, _)| (RelationKind::View, view)));
-        let gone = |column| new.schema.history().column_of(column).is_none();
-        lost.extend(self.relations.owned(old.state().id(), gone));
+        let is_dropped = |column| new.schema.schema_versions().column_of(column).is_none();
+        lost.extend(self.relations.owned(old.state().id(), is_dropped));
         Ok(lost)
     }
 
     /// Returns [`Error::Dependents`] if a view reads a relation that is to be renamed.
-    pub(super) fn check_unread(&self, kind: RelationKind, name: &str) -> Result<()> {
+    pub(super) fn check_no_readers(&self, kind: RelationKind, name: &str) -> Result<()> {
         let of = BTreeSet::from([(kind, name.to_owned())]);
         match self.relations.readers(&of).into_iter().next() {
             Some((_, by)) => Err(Error::Dependents { verb: "rename", what: format!("{kind} {name}"), by }),

@@ -51,7 +51,7 @@ fn checksum(name: &[u8], header: &[u8], rest: &[u8]) -> [u8; CRC_BYTES] {
 }
 
 /// Table of a row, or its damage.
-enum Decoded {
+enum DecodedEntry {
     Table(Arc<Table>),
     /// The row is valid, the state is damaged.
     Damaged(DamagedTable),
@@ -64,16 +64,16 @@ pub(super) struct DamagedTable {
     pub(super) reason: String,
 }
 
-fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Decoded> {
+fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<DecodedEntry> {
     let corrupt = |reason: String| Error::corrupt(format!("catalog entry of table {name}"), reason);
-    let cut_off = || corrupt("cut off".to_owned());
-    let (header, rest) = entry.split_at_checked(HEADER_BYTES).ok_or_else(cut_off)?;
+    let truncated = || corrupt("truncated".to_owned());
+    let (header, rest) = entry.split_at_checked(HEADER_BYTES).ok_or_else(truncated)?;
     let rest = match header[0] {
         VERSION_PLAIN => rest,
         VERSION | VERSION_SCHEMA => {
-            let (found, rest) = rest.split_at_checked(CRC_BYTES).ok_or_else(cut_off)?;
+            let (found, rest) = rest.split_at_checked(CRC_BYTES).ok_or_else(truncated)?;
             if found != checksum(name.as_bytes(), header, rest) {
-                return Err(corrupt("its checksum differs".to_owned()));
+                return Err(corrupt("checksum mismatch".to_owned()));
             }
             rest
         }
@@ -86,7 +86,7 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
     let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let id = StateId(number(1));
     if let Some(what) = context.damaged_states().get(&id) {
-        return Ok(Decoded::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
+        return Ok(DecodedEntry::Damaged(DamagedTable { state: Some(id), reason: what.clone() }));
     }
     let state = context.state(id).ok_or_else(|| corrupt(format!("{id} does not exist")))?;
     state.set_holder(&format!("table {name}"));
@@ -102,11 +102,11 @@ fn decode_entry(context: &StateContext, name: &str, entry: &[u8]) -> Result<Deco
         }
         indexes.push(Index::new(index.clone(), id, state, 0));
     }
-    Ok(Decoded::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
+    Ok(DecodedEntry::Table(Table::new(name.to_owned(), definition, state, GroupId(number(5)), indexes)))
 }
 
 /// Content of the catalog.
-pub(super) struct Loaded {
+pub(super) struct LoadedCatalog {
     pub(super) tables: BTreeMap<String, Arc<Table>>,
     pub(super) damaged: BTreeMap<String, DamagedTable>,
     pub(super) relations: Relations,
@@ -115,11 +115,11 @@ pub(super) struct Loaded {
 }
 
 /// Loads the catalog row by row: a damaged one does not prevent other tables from being opened.
-pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Loaded> {
+pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<LoadedCatalog> {
     // Small, and everything depends on it.
     state.check_index()?;
     let tx = context.begin()?;
-    let mut loaded = Loaded {
+    let mut loaded = LoadedCatalog {
         tables: BTreeMap::new(),
         damaged: BTreeMap::new(),
         relations: Relations::default(),
@@ -139,10 +139,10 @@ pub(super) fn load(context: &Arc<StateContext>, state: &Arc<State>) -> Result<Lo
             Err(error) => return Err(error.into()),
         };
         match decoded {
-            Ok(Decoded::Table(table)) => {
+            Ok(DecodedEntry::Table(table)) => {
                 loaded.tables.insert(name, table);
             }
-            Ok(Decoded::Damaged(table)) => {
+            Ok(DecodedEntry::Damaged(table)) => {
                 loaded.damaged.insert(name, table);
             }
             Err(error) => {

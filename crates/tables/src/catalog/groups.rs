@@ -62,7 +62,7 @@ impl TableGroups {
     }
 
     /// Notes that a table of the group was dropped.
-    pub(super) fn give_back(&self, context: &StateContext, group: GroupId) {
+    pub(super) fn release_cached(&self, context: &StateContext, group: GroupId) {
         let of_default = context.protocol(group) == Some(context.options().protocol);
         let mut groups = self.0.lock();
         let Some(tables) = groups.tables.get_mut(&group) else { return };

@@ -164,7 +164,7 @@ impl Catalog {
     /// Next values of a sequence, handed out once: not again after a crash either if a row with one was
     /// committed, or if `durability` requires it. Cost: at most one commit, of one row.
     pub fn next_values(&self, sequence: &Sequence, count: u64, durability: Durability) -> Result<Vec<i64>> {
-        sequence.draw(self, count, durability)
+        sequence.advance(self, count, durability)
     }
 
     /// Sets the position of a sequence: `setval`.
@@ -182,10 +182,10 @@ impl Catalog {
 
     /// Releases the reserved values of sequences that were not handed out, so that the next run leaves no
     /// gap; for closing. A failure leaves a gap and nothing else.
-    pub fn give_back_values(&self) {
+    pub fn release_cached_sequences(&self) {
         for sequence in self.sequences() {
-            if let Err(error) = sequence.give_back(self) {
-                tracing::debug!(sequence = sequence.name(), %error, "reserved values are a gap");
+            if let Err(error) = sequence.release_cached(self) {
+                tracing::debug!(sequence = sequence.name(), %error, "could not release reserved values of a sequence");
             }
         }
     }
@@ -195,12 +195,12 @@ impl Catalog {
         let owner = definition.owner?;
         let tables = self.tables.read();
         let table = tables.values().find(|table| table.state().id() == owner.table)?;
-        Some((Arc::clone(table), table.schema().history().column_of(owner.column)?))
+        Some((Arc::clone(table), table.schema().schema_versions().column_of(owner.column)?))
     }
 
     /// Owner record of a column, for a sequence that it owns.
     pub fn owner(table: &Table, column: usize) -> Option<SequenceOwner> {
-        let column = table.schema().history().id_of(column)?;
+        let column = table.schema().schema_versions().id_of(column)?;
         Some(SequenceOwner { table: table.state().id(), column, identity: None })
     }
 
@@ -214,9 +214,9 @@ impl Catalog {
         let own = |new: NewSequence| {
             check_name(&new.name)?;
             self.check_free(&new.name)?;
-            let column = schema.history().id_of(new.column);
-            let column =
-                column.ok_or_else(|| crate::schema::invalid(format!("there is no column {}", new.column)))?;
+            let column = schema.schema_versions().id_of(new.column);
+            let column = column
+                .ok_or_else(|| crate::schema::invalid(format!("column {} does not exist", new.column)))?;
             let owner = Some(SequenceOwner { table, column, identity: new.identity });
             let definition = SequenceDefinition { owner, ..new.definition };
             definition.check()?;
@@ -227,9 +227,10 @@ impl Catalog {
         }
         let made: Vec<Arc<Sequence>> = new.into_iter().map(own).collect::<Result<_>>()?;
         let names: BTreeMap<&str, ()> = made.iter().map(|sequence| (sequence.name(), ())).collect();
-        match names.len() == made.len() {
-            true => Ok(made),
-            false => Err(Error::RelationExists { name: made[0].name().to_owned() }),
+        if names.len() == made.len() {
+            Ok(made)
+        } else {
+            Err(Error::RelationExists { name: made[0].name().to_owned() })
         }
     }
 

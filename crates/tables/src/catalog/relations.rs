@@ -76,7 +76,7 @@ impl std::fmt::Display for RelationKind {
 }
 
 /// Kind and name of a relation.
-pub(super) type Named = (RelationKind, String);
+pub(super) type RelationName = (RelationKind, String);
 /// Key of the catalog's state, and its new value; `None` deletes it.
 pub(super) type CatalogRow = (Vec<u8>, Option<Vec<u8>>);
 
@@ -86,7 +86,7 @@ pub(super) struct Relations {
     pub(super) views: RwLock<BTreeMap<String, Arc<View>>>,
     pub(super) sequences: RwLock<BTreeMap<String, Arc<Sequence>>>,
     /// Relations with damaged rows, with the damage.
-    pub(super) damaged: RwLock<BTreeMap<Named, String>>,
+    pub(super) damaged: RwLock<BTreeMap<RelationName, String>>,
 }
 
 /// Returns true if a key of the catalog's state belongs to a view or a sequence.
@@ -106,7 +106,7 @@ fn key_of(kind: RelationKind, name: &str) -> Vec<u8> {
 }
 
 /// Relation of a key; `None` if it is of a kind unknown to this version.
-fn named(key: &[u8]) -> Option<Named> {
+fn named(key: &[u8]) -> Option<RelationName> {
     let text = String::from_utf8_lossy(key.get(1..)?).into_owned();
     let (kind, name) = text.split_once('/')?;
     let kind =
@@ -155,12 +155,12 @@ impl Relations {
     }
 
     fn decode(&self, kind: RelationKind, name: &str, key: &[u8], value: &[u8]) -> Result<(), String> {
-        let (header, body) = value.split_at_checked(HEADER_BYTES).ok_or("cut off")?;
+        let (header, body) = value.split_at_checked(HEADER_BYTES).ok_or("truncated")?;
         if header[0] != VERSION {
             return Err(format!("unknown version {}", header[0]));
         }
         if header[1..] != checksum(key, body) {
-            return Err("its checksum differs".to_owned());
+            return Err("checksum mismatch".to_owned());
         }
         match kind {
             RelationKind::View => {
@@ -199,14 +199,15 @@ impl Relations {
 
     pub(super) fn check_room(&self) -> Result<()> {
         let most = self.views.read().len().max(self.sequences.read().len());
-        match most >= RELATIONS_MAX {
-            true => Err(invalid(format!("there are {most} views or sequences, the most possible"))),
-            false => Ok(()),
+        if most >= RELATIONS_MAX {
+            Err(invalid(format!("the database has {most} views or sequences, the maximum")))
+        } else {
+            Ok(())
         }
     }
 
     /// Removes dropped relations.
-    fn forget(&self, dropped: &BTreeSet<Named>) {
+    fn forget(&self, dropped: &BTreeSet<RelationName>) {
         for named in dropped {
             self.damaged.write().remove(named);
             match named.0 {
@@ -240,7 +241,7 @@ impl Catalog {
     pub(super) fn write_dropping(
         &self,
         rows: Vec<CatalogRow>,
-        dropped: &BTreeSet<Named>,
+        dropped: &BTreeSet<RelationName>,
     ) -> Result<Timestamp> {
         let known = self.relations.sequences.read().clone();
         let sequences: Vec<&Arc<Sequence>> = dropped
@@ -285,7 +286,7 @@ pub(super) fn load_row(
     }
 }
 
-impl sequence::Rows for Catalog {
+impl sequence::SequenceStore for Catalog {
     fn write(
         &self,
         name: &str,

@@ -45,7 +45,7 @@ pub(crate) fn encode_prefix<'v>(
     let mut key = KeyBytes::new();
     for (&index, value) in schema.key().iter().zip(values) {
         let column = &schema.columns()[index];
-        let value = column.modifier.sought(value);
+        let value = column.modifier.search_value(value);
         check_value(table, column, &value)?;
         encode_value(column.data_type, &value, &mut key);
     }
@@ -128,7 +128,7 @@ pub(crate) fn decode_one(data_type: DataType, bytes: &[u8]) -> Option<Value> {
         return Some(Value::Null);
     }
     match data_type {
-        DataType::Varchar => (text_end(bytes)? + 2 == bytes.len()).then_some(())?,
+        DataType::Varchar => (string_end(bytes)? + 2 == bytes.len()).then_some(())?,
         DataType::Decimal { .. } => (bytes.len() == 16).then_some(())?,
         fixed => (fixed_bytes(fixed) == Some(bytes.len())).then_some(())?,
     }
@@ -197,10 +197,10 @@ pub(crate) fn locate(table: &str, schema: &Schema, key: &[u8]) -> Result<[u16; K
             at += match fixed_bytes(schema.columns()[index].data_type) {
                 Some(bytes) => bytes,
                 None => {
-                    let rest = key.get(at..).ok_or_else(|| corrupt("cut off"))?;
-                    let end = text_end(rest).ok_or_else(|| corrupt("a text without end"))?;
+                    let rest = key.get(at..).ok_or_else(|| corrupt("truncated"))?;
+                    let end = string_end(rest).ok_or_else(|| corrupt("a string without end mark"))?;
                     if std::str::from_utf8(&rest[..end]).is_err() && !rest[..end].contains(&0) {
-                        return Err(corrupt("a text that is not UTF-8"));
+                        return Err(corrupt("a string that is not UTF-8"));
                     }
                     end + 2
                 }
@@ -219,7 +219,7 @@ pub(crate) fn locate(table: &str, schema: &Schema, key: &[u8]) -> Result<[u16; K
 }
 
 /// Length of the escaped string at the start of `bytes`, without its end mark.
-pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn string_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         at += bytes.get(at..)?.iter().position(|byte| *byte == 0)?;
@@ -232,17 +232,17 @@ pub(crate) fn text_end(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Borrows the string at the start of `bytes`; `Err` if it contains escapes.
-pub(crate) fn lend_text(bytes: &[u8]) -> std::result::Result<&str, EscapedText> {
-    let end = text_end(bytes).ok_or(EscapedText)?;
-    std::str::from_utf8(&bytes[..end]).ok().filter(|text| !text.contains('\0')).ok_or(EscapedText)
+pub(crate) fn borrow_string(bytes: &[u8]) -> std::result::Result<&str, EscapedString> {
+    let end = string_end(bytes).ok_or(EscapedString)?;
+    std::str::from_utf8(&bytes[..end]).ok().filter(|text| !text.contains('\0')).ok_or(EscapedString)
 }
 
 /// String with escapes, or malformed.
-pub(crate) struct EscapedText;
+pub(crate) struct EscapedString;
 
 /// Removes the escapes of a string; `None` if it is not UTF-8.
 fn unescape(bytes: &[u8]) -> Option<String> {
-    let end = text_end(bytes)?;
+    let end = string_end(bytes)?;
     let mut text = Vec::with_capacity(end);
     let mut at = 0;
     while at < end {
@@ -302,7 +302,10 @@ pub(crate) fn decode_key(table: &str, schema: &Schema, key: &[u8]) -> Result<Vec
             DataType::Varchar => match unescape(bytes) {
                 Some(text) => Value::Varchar(text.into()),
                 None => {
-                    return Err(Error::corrupt(format!("key in table {table}"), "a text that is not UTF-8"));
+                    return Err(Error::corrupt(
+                        format!("key in table {table}"),
+                        "a string that is not UTF-8",
+                    ));
                 }
             },
             data_type => decode_fixed(data_type, bytes),

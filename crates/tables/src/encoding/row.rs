@@ -5,12 +5,12 @@ use entresol_structures::KeyBytes;
 
 use crate::encoding::key;
 use crate::error::{Error, Result};
-use crate::layout::{Layout, Slot};
+use crate::layout::{ColumnSlot, Layout};
 use crate::schema::{ROW_BYTES_MAX, Schema, fixed_bytes};
 use crate::value::Value;
 
 /// Difference of the first byte of a value and the number of its schema version.
-pub(crate) const SHAPE_BYTE_BASE: u8 = 1;
+pub(crate) const VERSION_BYTE_BASE: u8 = 1;
 
 /// Validates a full row (all columns, hidden key included) and encodes its key; `value` receives its value.
 pub(crate) fn encode_row(
@@ -46,30 +46,32 @@ fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
     let layout = schema.layout();
     bytes.clear();
     bytes.resize(layout.value_bytes_min(), 0);
-    bytes[0] = SHAPE_BYTE_BASE + schema.history().current() as u8;
+    bytes[0] = VERSION_BYTE_BASE + schema.schema_versions().current() as u8;
     let mut texts = 0;
     // Strings are appended in the order of their ordinals: value columns first, then key columns.
     for (index, value) in row.iter().enumerate() {
         match (layout.slot(index), value) {
-            (Slot::Fixed { null_bit, .. } | Slot::Varchar { null_bit, .. }, Value::Null) => {
+            (ColumnSlot::Fixed { null_bit, .. } | ColumnSlot::Varchar { null_bit, .. }, Value::Null) => {
                 bytes[1 + null_bit / 8] |= 1 << (null_bit % 8);
-                if let Slot::Varchar { variable, .. } = layout.slot(index) {
+                if let ColumnSlot::Varchar { variable, .. } = layout.slot(index) {
                     append_text(layout, variable, &mut texts, "", bytes);
                 }
             }
-            (Slot::Fixed { offset, .. }, value) => {
+            (ColumnSlot::Fixed { offset, .. }, value) => {
                 let width =
                     fixed_bytes(schema.columns()[index].data_type).expect("a fixed slot has a fixed type");
                 put_fixed(value, &mut bytes[offset..offset + width]);
             }
-            (Slot::Varchar { variable, .. }, Value::Varchar(text)) => {
+            (ColumnSlot::Varchar { variable, .. }, Value::Varchar(text)) => {
                 append_text(layout, variable, &mut texts, text, bytes);
             }
             _ => {}
         }
     }
     for &index in schema.key() {
-        if let (Slot::KeyVarchar { variable, .. }, Value::Varchar(text)) = (layout.slot(index), &row[index]) {
+        if let (ColumnSlot::KeyVarchar { variable, .. }, Value::Varchar(text)) =
+            (layout.slot(index), &row[index])
+        {
             let text: &str = if text.contains('\0') { text } else { "" };
             append_text(layout, variable, &mut texts, text, bytes);
         }
@@ -78,7 +80,7 @@ fn encode_value(schema: &Schema, row: &[Value], bytes: &mut Vec<u8>) {
 }
 
 fn append_text(layout: &Layout, variable: usize, texts: &mut usize, text: &str, bytes: &mut Vec<u8>) {
-    assert_eq!(variable, *texts, "texts are appended in order");
+    assert_eq!(variable, *texts, "strings are appended in order");
     *texts += 1;
     bytes.extend_from_slice(text.as_bytes());
     let end = (bytes.len() - layout.value_bytes_min()) as u32;

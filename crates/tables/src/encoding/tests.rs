@@ -131,10 +131,7 @@ proptest! {
             values
         };
         let (low, high) = (cut(&low, low_columns), cut(&high, high_columns));
-        let bound = |values: &'_ [Value], included: bool| match included {
-            true => Bound::Included(values.to_vec()),
-            false => Bound::Excluded(values.to_vec()),
-        };
+        let bound = |values: &'_ [Value], included: bool| if included { Bound::Included(values.to_vec()) } else { Bound::Excluded(values.to_vec()) };
         let (lower, upper) = (bound(&low, low_included), bound(&high, high_included));
         let range = ScanRange::between(lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
         let above = match key[..low.len()].cmp(&low) {
@@ -161,7 +158,7 @@ proptest! {
         value in proptest::collection::vec(prop_oneof![Just(0u8), Just(1u8), any::<u8>()], 0..80),
     ) {
         let mut versioned = value.clone();
-        versioned.insert(0, row::SHAPE_BYTE_BASE);
+        versioned.insert(0, row::VERSION_BYTE_BASE);
         for value in [value, versioned] {
             if let Ok(view) = RowView::new("t", &schema, &key, &value) {
                 view.to_row();
@@ -233,7 +230,10 @@ fn wrong_values_are_named() {
         error(&[Value::from("x"), Value::Null]),
         "table t, column id: expected INT, found VARCHAR 'x'"
     );
-    assert_eq!(error(&[Value::Null, Value::Null]), "table t, column id: NULL in a NOT NULL column");
+    assert_eq!(
+        error(&[Value::Null, Value::Null]),
+        "null value in column \"id\" of relation \"t\" violates not-null constraint"
+    );
     let large = Value::Decimal(10i128.pow(12));
     assert_eq!(
         error(&[Value::Int(1), large]),
@@ -247,9 +247,9 @@ fn schemas_are_checked() {
     let column = |name: &str| Column::new(name, DataType::Int);
     let reason = |columns: Vec<Column>, key: &[&str]| Schema::new(columns, key).unwrap_err().to_string();
     assert_eq!(reason(vec![], &[]), "invalid schema: no columns");
-    assert_eq!(reason(vec![column("a"), column("a")], &[]), "invalid schema: column a is there twice");
+    assert_eq!(reason(vec![column("a"), column("a")], &[]), "invalid schema: column a appears twice");
     assert_eq!(reason(vec![column("a")], &["b"]), "invalid schema: key column b is not a column");
-    assert_eq!(reason(vec![column("a")], &["a", "a"]), "invalid schema: key column a is there twice");
+    assert_eq!(reason(vec![column("a")], &["a", "a"]), "invalid schema: key column a appears twice");
     assert_eq!(reason(vec![column("rowid_")], &[]), "invalid schema: the column name rowid_ is reserved");
     let decimal = |precision, scale| Column::new("d", DataType::Decimal { precision, scale });
     for (precision, scale) in [(0, 0), (39, 0), (4, 5)] {

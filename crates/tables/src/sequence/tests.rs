@@ -10,7 +10,7 @@ struct Row {
     syncs: Cell<u32>,
 }
 
-impl Rows for Row {
+impl SequenceStore for Row {
     fn write(&self, _: &str, _: &SequenceDefinition, at: Position, durability: Durability) -> Result<()> {
         self.at.set(Some(at));
         self.durabilities.borrow_mut().push(durability);
@@ -44,25 +44,25 @@ fn sequence(change: impl FnOnce(&mut SequenceDefinition)) -> Arc<Sequence> {
 fn a_row_is_never_behind_what_was_handed_out() {
     let (row, sequence) = (Row::default(), sequence(|_| {}));
     for expected in 1..=100 {
-        assert_eq!(sequence.draw(&row, 1, Durability::Sync).unwrap(), [expected]);
+        assert_eq!(sequence.advance(&row, 1, Durability::Sync).unwrap(), [expected]);
         assert!(row.last() >= expected);
     }
     assert_eq!(row.writes(), 4, "a commit per block of {BLOCK_VALUES}");
-    assert_eq!(sequence.draw(&row, 1000, Durability::Sync).unwrap().last(), Some(&1100));
+    assert_eq!(sequence.advance(&row, 1000, Durability::Sync).unwrap().last(), Some(&1100));
     assert_eq!((row.writes(), row.last()), (5, 1100));
-    assert_eq!(sequence.draw(&row, 0, Durability::Sync).unwrap(), []);
+    assert_eq!(sequence.advance(&row, 0, Durability::Sync).unwrap(), []);
     assert_eq!(row.writes(), 5);
-    assert_eq!(sequence.draw(&row, 1, Durability::Sync).unwrap(), [1101]);
-    sequence.give_back(&row).unwrap();
+    assert_eq!(sequence.advance(&row, 1, Durability::Sync).unwrap(), [1101]);
+    sequence.release_cached(&row).unwrap();
     assert_eq!(row.last(), 1101);
-    assert_eq!(sequence.draw(&row, 1, Durability::Sync).unwrap(), [1102]);
+    assert_eq!(sequence.advance(&row, 1, Durability::Sync).unwrap(), [1102]);
     assert!(row.last() >= 1102, "what was given back is reserved again");
 }
 
 #[test]
 fn blocks_are_as_large_as_cache() {
     let (row, sequence) = (Row::default(), sequence(|definition| definition.cache = 500));
-    sequence.draw(&row, 1, Durability::None).unwrap();
+    sequence.advance(&row, 1, Durability::None).unwrap();
     assert_eq!(row.last(), 500);
 }
 
@@ -70,13 +70,13 @@ fn blocks_are_as_large_as_cache() {
 fn who_wants_more_durability_than_the_reservation_has_syncs_once() {
     let (row, sequence) = (Row::default(), sequence(|_| {}));
     let group = |interval_ms| Durability::Group { interval_ms };
-    sequence.draw(&row, 1, group(20)).unwrap();
-    sequence.draw(&row, 1, group(30)).unwrap();
-    sequence.draw(&row, 1, Durability::None).unwrap();
+    sequence.advance(&row, 1, group(20)).unwrap();
+    sequence.advance(&row, 1, group(30)).unwrap();
+    sequence.advance(&row, 1, Durability::None).unwrap();
     assert_eq!(row.syncs.get(), 0);
-    sequence.draw(&row, 1, group(10)).unwrap();
+    sequence.advance(&row, 1, group(10)).unwrap();
     assert_eq!(row.syncs.get(), 1);
-    sequence.draw(&row, 1, Durability::Sync).unwrap();
+    sequence.advance(&row, 1, Durability::Sync).unwrap();
     assert_eq!((row.syncs.get(), row.writes()), (1, 1));
 }
 
@@ -85,29 +85,29 @@ fn ends_are_errors_or_beginnings() {
     let row = Row::default();
     let three = |definition: &mut SequenceDefinition| definition.max_value = 3;
     let ends = sequence(three);
-    assert_eq!(ends.draw(&row, 2, Durability::Sync).unwrap(), [1, 2]);
-    let error = ends.draw(&row, 2, Durability::Sync).unwrap_err();
+    assert_eq!(ends.advance(&row, 2, Durability::Sync).unwrap(), [1, 2]);
+    let error = ends.advance(&row, 2, Durability::Sync).unwrap_err();
     assert_eq!(error.to_string(), "nextval: reached maximum value of sequence \"s\" (3)");
     assert_eq!(error.sqlstate(), "2200H");
-    assert_eq!(ends.draw(&row, 1, Durability::Sync).unwrap(), [3]);
-    assert!(ends.draw(&row, 1, Durability::Sync).is_err());
+    assert_eq!(ends.advance(&row, 1, Durability::Sync).unwrap(), [3]);
+    assert!(ends.advance(&row, 1, Durability::Sync).is_err());
     let cycles = sequence(|definition| {
         three(definition);
         (definition.start, definition.cycle) = (2, true);
     });
-    assert_eq!(cycles.draw(&row, 5, Durability::Sync).unwrap(), [2, 3, 1, 2, 3]);
+    assert_eq!(cycles.advance(&row, 5, Durability::Sync).unwrap(), [2, 3, 1, 2, 3]);
     let down = sequence(|definition| {
         (definition.increment, definition.min_value, definition.max_value) = (-2, i64::MIN, -1);
         definition.start = i64::MIN + 3;
     });
-    assert_eq!(down.draw(&row, 2, Durability::Sync).unwrap(), [i64::MIN + 3, i64::MIN + 1]);
-    assert!(down.draw(&row, 1, Durability::Sync).unwrap_err().to_string().contains("minimum value"));
+    assert_eq!(down.advance(&row, 2, Durability::Sync).unwrap(), [i64::MIN + 3, i64::MIN + 1]);
+    assert!(down.advance(&row, 1, Durability::Sync).unwrap_err().to_string().contains("minimum value"));
 }
 
 #[test]
 fn a_reservation_that_fails_hands_out_nothing() {
     struct Full;
-    impl Rows for Full {
+    impl SequenceStore for Full {
         fn write(&self, _: &str, _: &SequenceDefinition, _: Position, _: Durability) -> Result<()> {
             Err(Error::InvalidSchema { reason: "full".into() })
         }
@@ -116,17 +116,17 @@ fn a_reservation_that_fails_hands_out_nothing() {
         }
     }
     let sequence = sequence(|_| {});
-    assert!(sequence.draw(&Full, 1, Durability::Sync).is_err());
-    assert_eq!(sequence.draw(&Row::default(), 1, Durability::Sync).unwrap(), [1]);
+    assert!(sequence.advance(&Full, 1, Durability::Sync).is_err());
+    assert_eq!(sequence.advance(&Row::default(), 1, Durability::Sync).unwrap(), [1]);
 }
 
 #[test]
 fn nothing_is_drawn_from_a_dropped_sequence() {
     let (row, sequence) = (Row::default(), sequence(|_| {}));
-    sequence.draw(&row, 1, Durability::Sync).unwrap();
+    sequence.advance(&row, 1, Durability::Sync).unwrap();
     sequence.lock().dropped = true;
-    assert!(sequence.draw(&row, 1, Durability::Sync).is_err());
-    sequence.give_back(&row).unwrap();
+    assert!(sequence.advance(&row, 1, Durability::Sync).is_err());
+    sequence.release_cached(&row).unwrap();
     assert_eq!(row.writes(), 1, "its row does not come back");
 }
 
