@@ -1,6 +1,7 @@
 //! Measures a topology: a million meter readings through a window, an aggregate and two tables.
 //!
-//! `cargo run --release --example readings [readings] [meters] [tuples per transaction] [volatile|journal] [durability]`
+//! `cargo run --release --example readings [readings] [meters] [tuples per transaction] [volatile|journal]
+//! [durability]`
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};

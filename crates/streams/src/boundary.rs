@@ -1,32 +1,33 @@
-//! Where transactions begin and end, and what happens when they fail (dissertation 5.1.2).
+//! Transaction boundaries, and what happens when a transaction fails (dissertation 5.1.2).
 
-/// How a stream is cut into transactions.
+/// Division of a stream into transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boundary {
     /// Every tuple is a transaction (auto-commit).
     EachTuple,
-    /// So many tuples of all sources are a transaction; fewer at the end, at a stop, and when the sources are
-    /// idle for [`crate::IDLE_COMMIT_MS`].
+    /// A transaction takes this number of tuples from all sources together; fewer at the end, at a stop, and
+    /// when the sources are idle for [`crate::IDLE_COMMIT_MS`].
     Every(usize),
-    /// The tuples up to the one whose event time closes a window, and the window's results, are a transaction.
+    /// A transaction holds the tuples up to the one whose event time closes a window, and the results of that
+    /// window.
     PerWindow,
     /// The sources mark transactions with punctuations. Tuples without a commit mark are dropped at the end.
     Punctuated,
 }
 
-/// What happens if a transaction's tuples cannot be processed (a wrong value, a duplicate key).
+/// Reaction to tuples that cannot be processed (a wrong value, a duplicate key).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// The transaction is aborted and the topology ends with the error.
     Stop,
-    /// The transaction is aborted whole and counted; the topology goes on behind it.
+    /// The transaction is aborted and counted; the topology continues after it.
     Abort,
 }
 
-/// In which order the tuples of several sources are processed.
+/// Order in which the tuples of several sources are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
-    /// A batch of each in turn; sources without tuples are passed over.
+    /// One batch of each source in turn; sources without tuples are skipped.
     RoundRobin,
     /// By event time (see [`crate::Stream::event_time`]); waits for every source that has not ended.
     EventTime,

@@ -1,7 +1,8 @@
-//! What flows: tuples in batches, and punctuations.
+//! Stream elements: tuples in batches, and punctuations.
 //!
 //! - A [`Batch`] shares its tuples: filters, splits at transaction boundaries and fan-out copy no tuple.
-//! - A batch keeps all the tuples it was cut from alive; batches live no longer than a transaction.
+//! - A batch keeps all tuples of the batch it was sliced from alive; batches live no longer than a
+//!   transaction.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use entresol_tables::Value;
 /// The values of one stream element, in the order of the stream's columns.
 pub type Tuple = Vec<Value>;
 
-/// What a channel carries.
+/// Element of a channel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Element {
     /// Tuples, in order.
@@ -20,14 +21,14 @@ pub enum Element {
     Punctuation(Punctuation),
 }
 
-/// Marks between tuples.
+/// Punctuations: marks between tuples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Punctuation {
     /// A transaction begins (dissertation 5.1.2: BOT). Optional: a tuple outside a transaction begins one.
     Begin,
     /// The transaction's tuples are complete.
     Commit,
-    /// The transaction's effects are to be dropped.
+    /// The transaction is to be aborted.
     Abort,
     /// No tuple with an earlier event time (microseconds) follows.
     Watermark(i64),
@@ -35,7 +36,7 @@ pub enum Punctuation {
     End,
 }
 
-/// Tuples that are processed together.
+/// Batch of tuples that are processed together.
 #[derive(Debug, Clone)]
 pub struct Batch {
     tuples: Arc<Vec<Tuple>>,
@@ -55,7 +56,7 @@ impl Batch {
         Batch { tuples: Arc::new(tuples), selection }
     }
 
-    /// How many tuples.
+    /// Number of tuples.
     pub fn len(&self) -> usize {
         match &self.selection {
             Selection::Range(range) => range.len(),
@@ -68,7 +69,7 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The `at`-th tuple.
+    /// Returns tuple number `at`.
     pub fn tuple(&self, at: usize) -> &Tuple {
         match &self.selection {
             Selection::Range(range) => &self.tuples[range.start + at],
@@ -91,7 +92,7 @@ impl Batch {
         Batch { tuples: Arc::clone(&self.tuples), selection }
     }
 
-    /// The tuples that `keep` accepts.
+    /// Returns the tuples that `keep` accepts.
     pub fn filter(&self, mut keep: impl FnMut(&[Value]) -> bool) -> Batch {
         let mut places: Vec<u32> = Vec::with_capacity(self.len());
         for at in 0..self.len() {

@@ -1,11 +1,11 @@
-//! What can go wrong in streams. Every message names the topology or the operator, source or sink concerned.
+//! Errors of streams. Every message names the topology or the operator, source or sink concerned.
 
 use std::path::{Path, PathBuf};
 
 /// The result of an operation on streams.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate or of a floor under it.
+/// An error of this crate or of a crate it uses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +14,7 @@ pub enum Error {
     InvalidTopology {
         /// The topology.
         topology: String,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
     /// A tuple that an operator cannot process.
@@ -22,15 +22,15 @@ pub enum Error {
     Tuple {
         /// The operator.
         operator: String,
-        /// What is wrong with the tuple.
+        /// Reason.
         reason: String,
     },
-    /// A bound was reached.
+    /// A limit was exceeded.
     #[error("{what} has reached its limit of {max}")]
     Limit {
-        /// What is bounded.
+        /// Name of the limited resource.
         what: String,
-        /// The bound.
+        /// Limit.
         max: usize,
     },
     /// The stored position of a source is not the one that this topology stored last.
@@ -42,12 +42,12 @@ pub enum Error {
         topology: String,
         /// The source.
         source_name: String,
-        /// What the table holds.
+        /// Position in the table.
         stored: i64,
-        /// What this run stored last.
+        /// Position that this run stored last.
         expected: i64,
     },
-    /// The receiver of a channel sink is gone, or a queue's other end.
+    /// The receiver of a channel sink, or the other end of a queue, is closed.
     #[error("{what}: the other end of the channel is gone")]
     Disconnected {
         /// The sink or source.
@@ -61,12 +61,12 @@ pub enum Error {
         /// The cause.
         source: std::io::Error,
     },
-    /// A file is not what its source expects.
+    /// The content of a file is not valid for its source.
     #[error("{path}: {reason}", path = path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
     /// The topology's thread panicked.
@@ -88,7 +88,7 @@ impl Error {
         Error::Io { path: path.to_owned(), source }
     }
 
-    /// The transaction may succeed if it is run again.
+    /// Returns true if the transaction may succeed when it is run again.
     pub fn is_retriable(&self) -> bool {
         match self {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// The tuples of the transaction are at fault, not the machine: others may be processed after it.
+    /// Returns true if the tuples of the transaction caused the error: later transactions may succeed.
     pub fn is_of_tuples(&self) -> bool {
         use entresol_tables::Error as Tables;
         match self {

@@ -1,9 +1,9 @@
 //! The graph of a topology while it is built.
 //!
 //! - Nodes are numbered as they are added; data edges go from lower to higher numbers, except those into
-//!   TO_STREAM, which come from whatever writes its table. [`Graph::order`] finds an order in which every node
-//!   follows all it depends on, or a node of a cycle (a continuation that writes what it watches).
-//! - The first mistake is kept and reported by `build`, so that the builder's calls can be chained.
+//!   TO_STREAM, which come from the writers of its table. [`Graph::order`] finds a topological order, or a
+//!   node of a cycle (a continuation that writes the table it reads changes of).
+//! - The first error is stored and returned by `build`, so that the builder's calls can be chained.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::operators::to_stream::Trigger;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::sources::Source;
 
-/// What operators need when they are made.
+/// Arguments for the construction of an operator.
 pub(crate) struct Made<'a> {
     pub(crate) topology: &'a str,
     pub(crate) catalog: &'a Catalog,
     pub(crate) watermarks: &'a Arc<Table>,
-    /// The node's TO_TABLE has a listener to each tuple.
+    /// True if a TO_STREAM reads each tuple of the node's TO_TABLE.
     pub(crate) emits: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum NodeKind {
 
 pub(crate) struct GraphNode {
     pub(crate) kind: NodeKind,
-    /// Nodes whose tuples it gets.
+    /// Nodes whose tuples it receives.
     pub(crate) inputs: Vec<usize>,
     /// Nodes that must see a punctuation before it.
     pub(crate) after: Vec<usize>,
@@ -51,7 +51,7 @@ pub(crate) struct GraphSource {
 pub(crate) struct Writer {
     pub(crate) table: String,
     pub(crate) node: usize,
-    /// It can send on each tuple.
+    /// True if it can send each tuple.
     pub(crate) is_to_table: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Graph {
     pub(crate) writers: Vec<Writer>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) windows: Vec<WindowNode>,
-    /// Tables to be made.
+    /// Tables to be created.
     pub(crate) planned: BTreeMap<String, Schema>,
     pub(crate) mistake: Option<String>,
 }
@@ -86,12 +86,12 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Keeps the first mistake.
+    /// Stores the first error.
     pub(crate) fn mistake(&mut self, reason: impl Into<String>) {
         self.mistake.get_or_insert_with(|| reason.into());
     }
 
-    /// The schema of a table that exists or will.
+    /// Returns the schema of a table that exists or will be created.
     pub(crate) fn schema(&self, catalog: &Catalog, table: &str) -> Option<Arc<Schema>> {
         match catalog.table(table) {
             Ok(table) => Some(Arc::clone(table.schema())),
@@ -99,7 +99,7 @@ impl Graph {
         }
     }
 
-    /// Connects each TO_STREAM with what writes its table.
+    /// Connects each TO_STREAM with the writers of its table.
     pub(crate) fn connect_listeners(&mut self) -> Result<(), String> {
         for listener in &self.listeners {
             let writers: Vec<&Writer> = self.writers.iter().filter(|w| w.table == listener.table).collect();
@@ -122,7 +122,7 @@ impl Graph {
         Ok(())
     }
 
-    /// The nodes, each after all that it depends on.
+    /// Returns the nodes in topological order.
     pub(crate) fn order(&self) -> Result<Vec<usize>, String> {
         let mut waits: Vec<usize> =
             self.nodes.iter().map(|node| node.inputs.len() + node.after.len()).collect();

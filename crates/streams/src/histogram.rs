@@ -1,5 +1,5 @@
 //! A bounded histogram of durations: 16 steps per power of two, so percentiles are at most 6.25% too high.
-//! Fixed size (8 KiB), never fails, counts saturate nowhere within 2^64 samples.
+//! Fixed size (8 KiB), never fails; counters do not overflow within 2^64 samples.
 
 const STEPS_BITS: u32 = 4;
 const STEPS: usize = 1 << STEPS_BITS;
@@ -14,17 +14,17 @@ pub(crate) struct Histogram {
 /// Percentiles of durations, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Latencies {
-    /// How many were measured.
+    /// Number of samples.
     pub samples: u64,
-    /// The median.
+    /// Median.
     pub p50_us: f64,
-    /// 90%.
+    /// 90th percentile.
     pub p90_us: f64,
-    /// 99%.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9%.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
@@ -39,7 +39,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(duration_ns);
     }
 
-    /// An upper bound of the duration that `share` of the samples do not exceed.
+    /// Returns an upper bound of the duration that the fraction `share` of the samples does not exceed.
     fn percentile_ns(&self, share: f64) -> u64 {
         let wanted = (share * self.samples as f64).ceil() as u64;
         let mut seen = 0;

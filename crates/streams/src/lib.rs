@@ -1,8 +1,9 @@
 //! Transactional streams: topologies of continuous queries over tables (dissertation 5.1, 5.3.3, 5.5).
 //!
-//! A [`Topology`] reads sources, pushes batches of tuples through operators and writes tables (TO_TABLE); changes
-//! of tables flow on (TO_STREAM). A bounded part of the stream is a transaction ([`Boundary`]): all that the
-//! topology writes for it, operator state and source positions included, becomes visible and durable at once.
+//! A [`Topology`] reads sources, pushes batches of tuples through operators and writes tables (TO_TABLE);
+//! changes of tables continue as streams (TO_STREAM). A bounded part of the stream is a transaction
+//! ([`Boundary`]): all its writes, operator state and source positions included, become visible and durable
+//! at once.
 //!
 //! ```text
 //!   source ── filter ── window + aggregate ── TO_TABLE ─ ─ ─ TO_STREAM ── lookup join ── TO_TABLE
@@ -14,20 +15,20 @@
 //!
 //! # Invariants
 //!
-//! - Exactly once: a source that can be read again from a position contributes every tuple once to the tables,
-//!   whatever crashes, stops, conflicts and aborts happen.
+//! - Exactly once: a source that can be read again from a position contributes every tuple once to the
+//!   tables, whatever crashes, stops, conflicts and aborts occur.
 //! - A punctuation reaches every operator once, after all operators before it.
 //! - External sinks see committed tuples only, at most once.
-//! - Operator state is in tables: DRAM only caches it.
+//! - Operator state is stored in tables; DRAM only caches it.
 //!
-//! # What a crash leaves
+//! # Crash
 //!
-//! The last committed transaction: positions, windows, tables of one moment. Starting the topology again goes on
-//! from there.
+//! A crash leaves the last committed transaction: positions, windows and tables of one snapshot. Starting the
+//! topology again continues from there.
 //!
-//! # What bounds memory
+//! # Limits
 //!
-//! [`BATCH_TUPLES`], [`TRANSACTION_TUPLES_MAX`] (input kept for replay), [`GROUPS_IN_DRAM_MAX`] and
+//! [`BATCH_TUPLES`], [`TRANSACTION_TUPLES_MAX`] (input logged for replay), [`GROUPS_IN_DRAM_MAX`] and
 //! [`OPEN_WINDOWS_MAX`] per window operator, [`READ_AHEAD_BATCHES_MAX`] per CSV source,
 //! [`REJECTS_PENDING_MAX`], and the write set bound of the transactions.
 //!
@@ -100,17 +101,18 @@ pub use stream::Stream;
 pub use topology::{Topology, TopologyBuilder};
 pub use windowed::{GroupedStream, WindowedStream};
 
-/// Tuples that are pulled from a source at once.
+/// Tuples per call of a source.
 pub const BATCH_TUPLES: usize = 1024;
-/// The most input tuples of a transaction: they are kept until it has committed, to be run again on a conflict.
+/// Maximum of input tuples of a transaction; they are logged until it has committed, for replay after a
+/// conflict.
 pub const TRANSACTION_TUPLES_MAX: usize = 1 << 20;
-/// How often a transaction is run again after conflicts before the topology gives up.
+/// Maximum of retries of a transaction after conflicts; then the topology fails.
 pub const RETRIES_MAX: u32 = 16;
-/// The most groups that one window operator keeps in DRAM; others are in its table.
+/// Maximum of groups that one window operator caches in DRAM; others are read from its table.
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
-/// The most open windows of one window operator.
+/// Maximum of open windows of one window operator.
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
-/// Bad records that wait for a commit; more make the topology commit early.
+/// Maximum of bad records that wait for a commit; more make the topology commit early.
 pub const REJECTS_PENDING_MAX: usize = 4096;
-/// A partly filled transaction of `Boundary::Every` is committed if nothing arrives for so long.
+/// A partly filled transaction of `Boundary::Every` is committed if no tuple arrives for this long.
 pub const IDLE_COMMIT_MS: u64 = 1000;

@@ -1,16 +1,16 @@
 //! Operators: the nodes of a topology. One per file.
 //!
-//! What the execution promises an operator:
+//! Guarantees of the execution to an operator:
 //!
 //! - It is called from one thread, and between `open` and the end always within one transaction at a time:
 //!   `batch`, `watermark` and `commit` get the transaction in their [`Context`].
 //! - Every node sees a punctuation exactly once, after all nodes before it have seen it. So when `commit` is
 //!   called, all tuples of the transaction have arrived, also those that earlier nodes sent at their `commit`.
-//! - After `commit` comes either `committed` or `aborted`; `aborted` may also come in between. Then whatever
-//!   the operator holds in DRAM must again be what its tables hold: it forgets, and reads again when needed.
+//! - After `commit` comes either `committed` or `aborted`; `aborted` may also come in between. Then the DRAM
+//!   state of the operator must equal its tables again: it drops it, and reads it again when needed.
 //!
-//! What an operator promises: state that must survive is written through the transaction before `commit`
-//! returns; everything it keeps is bounded by a named constant.
+//! Duties of an operator: state that must survive is written through the transaction before `commit` returns;
+//! all state in DRAM is bounded by a named constant.
 
 pub(crate) mod accumulator;
 pub(crate) mod filter;
@@ -31,14 +31,14 @@ use entresol_transactions::Transaction;
 use crate::element::Batch;
 use crate::error::Result;
 
-/// What an operator may use while it is called.
+/// Context of an operator's calls.
 pub struct Context<'a> {
     /// The topology's current transaction.
     pub transaction: &'a Transaction,
     pub(crate) counts: &'a Counts,
 }
 
-/// What operators count; added to the progress when the transaction commits.
+/// Counters of operators; added to the progress when the transaction commits.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     late: Cell<u64>,
@@ -51,13 +51,13 @@ impl Counts {
 }
 
 impl Context<'_> {
-    /// Counts tuples that came too late and were dropped.
+    /// Counts late tuples that were dropped.
     pub fn count_late(&self, tuples: u64) {
         self.counts.late.set(self.counts.late.get() + tuples);
     }
 }
 
-/// Where an operator sends its results.
+/// Output of an operator.
 #[derive(Debug, Default)]
 pub struct Output {
     pub(crate) batches: Vec<Batch>,
@@ -72,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Tells the operators behind that no tuple with an earlier event time follows.
+    /// Sends a watermark: no tuple with an earlier event time follows.
     pub fn watermark(&mut self, time_us: i64) {
         self.watermark = Some(time_us);
     }
@@ -83,25 +83,26 @@ pub trait Operator: Send {
     /// Its name in errors.
     fn name(&self) -> &str;
 
-    /// Tuples from one of the inputs.
+    /// Processes tuples from one of the inputs.
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;
 
-    /// No tuple with an event time before `time_us` follows on any input; `i64::MAX` if nothing follows.
+    /// Processes a watermark: no tuple with an event time before `time_us` follows on any input; `i64::MAX`
+    /// at the end.
     fn watermark(&mut self, _context: &Context<'_>, time_us: i64, output: &mut Output) -> Result<()> {
         output.watermark(time_us);
         Ok(())
     }
 
-    /// The transaction's tuples are complete: write what must be in it.
+    /// Ends the transaction's input: the operator writes its state.
     fn commit(&mut self, _context: &Context<'_>, _output: &mut Output) -> Result<()> {
         Ok(())
     }
 
-    /// The transaction is committed.
+    /// Called after the transaction has committed.
     fn committed(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// The transaction's effects are dropped.
+    /// Called after the transaction was aborted.
     fn aborted(&mut self) {}
 }

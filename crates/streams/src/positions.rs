@@ -1,10 +1,11 @@
-//! The tables in which topologies keep what must survive besides operator state.
+//! Tables in which topologies store their durable state besides operator state.
 //!
-//! `streams_positions`: per topology and source the position behind the last committed tuple.
+//! `streams_positions`: per topology and source the position after the last committed tuple.
 //! `streams_watermarks`: per topology and window operator (named by its state table) the watermark.
 //!
-//! A position is written in the transaction of its tuples' effects, after a check that the stored one is still
-//! the one that this run knows: if the same topology ran twice at once, neither could count tuples twice.
+//! A position is written in the transaction of its tuples' effects, after a check that the stored one is the
+//! one that this run read or wrote last: if the same topology ran twice at once, neither could count tuples
+//! twice.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub const POSITIONS_TABLE: &str = "streams_positions";
 /// The table of watermarks.
 pub const WATERMARKS_TABLE: &str = "streams_watermarks";
 
-/// Makes the two tables if they are missing.
+/// Creates the two tables if they are missing.
 pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)> {
     let bigint = |name: &str| Column::new(name, DataType::BigInt).not_null();
     let varchar = |name: &str| Column::new(name, DataType::Varchar).not_null();
@@ -42,11 +43,11 @@ pub(crate) fn open_tables(catalog: &Catalog) -> Result<(Arc<Table>, Arc<Table>)>
     ))
 }
 
-/// What is stored of a source.
+/// Stored progress of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SourceProgress {
     pub(crate) position: Position,
-    /// Tuples and bad records up to there, over all runs.
+    /// Tuples and bad records up to the position, over all runs.
     pub(crate) tuples: u64,
     pub(crate) rejected: u64,
 }
@@ -72,7 +73,7 @@ pub(crate) struct StoredPosition {
 }
 
 impl StoredPosition {
-    /// Reads what an earlier run has stored.
+    /// Reads the position that an earlier run stored.
     pub(crate) fn open(
         table: &Arc<Table>,
         tx: &Transaction,
@@ -130,14 +131,14 @@ impl StoredPosition {
         Ok(())
     }
 
-    /// The transaction has committed.
+    /// Called after the transaction has committed.
     pub(crate) fn committed(&mut self) {
         if let Some(written) = self.written.take() {
             self.stored = Some(written);
         }
     }
 
-    /// The transaction was aborted.
+    /// Called after the transaction was aborted.
     pub(crate) fn aborted(&mut self) {
         self.written = None;
     }

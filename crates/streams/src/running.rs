@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use crate::error::{Error, Result};
 use crate::histogram::Latencies;
 
-/// Counters of a running topology; any thread may read them. They count what is committed.
+/// Counters of a running topology; any thread may read them. They count committed work only.
 #[derive(Debug)]
 pub struct Progress {
     pub(crate) tuples: AtomicU64,
@@ -21,16 +21,16 @@ pub struct Progress {
     pub(crate) event_time_us: AtomicI64,
 }
 
-/// One reading of the counters.
+/// Snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressSnapshot {
     /// Input tuples of committed transactions.
     pub tuples: u64,
     /// Committed transactions.
     pub transactions: u64,
-    /// Transactions that were dropped whole: by a punctuation or an error.
+    /// Transactions that were dropped: by a punctuation or an error.
     pub aborts: u64,
-    /// Runs that were repeated after a conflict.
+    /// Retries after a conflict.
     pub retries: u64,
     /// Bad records skipped.
     pub rejected: u64,
@@ -56,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// Reads the counters, one after the other.
+    /// Reads the counters one after the other: not atomic.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let event_time_us = self.event_time_us.load(Ordering::Relaxed);
         ProgressSnapshot {
@@ -73,23 +73,24 @@ impl Progress {
 }
 
 impl ProgressSnapshot {
-    /// How far the committed event time is behind the clock (nanoseconds since the epoch).
+    /// Returns the delay of the committed event time behind the clock (nanoseconds since the epoch), in
+    /// milliseconds.
     pub fn watermark_lag_ms(&self, now_ns: u64) -> Option<u64> {
         let now_us = i64::try_from(now_ns / 1000).unwrap_or(i64::MAX);
         self.event_time_us.map(|time_us| now_us.saturating_sub(time_us).max(0) as u64 / 1000)
     }
 }
 
-/// What a topology did from start to end.
+/// Summary of a run of a topology.
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
     /// Input tuples of committed transactions.
     pub tuples: u64,
     /// Committed transactions.
     pub transactions: u64,
-    /// Transactions that were dropped whole.
+    /// Transactions that were dropped.
     pub aborts: u64,
-    /// Runs that were repeated after a conflict.
+    /// Retries after a conflict.
     pub retries: u64,
     /// Bad records skipped.
     pub rejected_rows: u64,
@@ -97,13 +98,13 @@ pub struct Report {
     pub late: u64,
     /// The timestamp of the last commit, 0 if there was none.
     pub last_cts: u64,
-    /// From the commit punctuation to the end of the commit.
+    /// Latencies from the commit punctuation to the end of the commit.
     pub commit_latencies: Latencies,
-    /// From start to end.
+    /// Nanoseconds from start to end.
     pub elapsed_ns: u64,
 }
 
-/// The handle of a running topology. Dropping it lets the topology run on to the end of its sources.
+/// Handle of a running topology. After it is dropped the topology runs on to the end of its sources.
 pub struct Running {
     pub(crate) topology: String,
     pub(crate) thread: JoinHandle<Result<Report>>,
@@ -122,13 +123,13 @@ impl Running {
         &self.progress
     }
 
-    /// Asks the topology to end soon: it commits what it has (or drops it, if the sources mark transactions) and
-    /// leaves windows open for the next run.
+    /// Asks the topology to end soon: it commits the open transaction (or drops it, if the sources mark
+    /// transactions) and leaves windows open for the next run.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// True once the topology has ended.
+    /// Returns true once the topology has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

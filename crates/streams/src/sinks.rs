@@ -1,8 +1,8 @@
-//! Sinks: where tuples leave the database.
+//! Sinks: destinations of tuples outside the database.
 //!
 //! A sink is called after the transaction of its tuples has committed, in order, never for an aborted one. A
 //! crash right after a commit may lose that transaction's tuples outside: at most once. See
-//! [`crate::operators`] for what stands before it.
+//! [`crate::operators`] for the operators before it.
 
 pub(crate) mod channel;
 pub(crate) mod csv;
@@ -19,19 +19,19 @@ use crate::error::{Error, Result};
 
 /// A receiver of committed tuples. It runs in the topology's thread.
 pub trait Sink: Send + 'static {
-    /// The columns of the tuples that will come. Called once, first.
+    /// Opens the sink with the columns of its tuples. Called once, first.
     fn open(&mut self, columns: &[Column]) -> Result<()>;
 
-    /// Committed tuples.
+    /// Receives committed tuples.
     fn emit(&mut self, batch: &Batch) -> Result<()>;
 
-    /// All tuples of a transaction have been emitted.
+    /// Called after all tuples of a transaction have been emitted.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Opens a file of lines to append to; a last line that a crash cut off is taken away.
+/// Opens a file of lines to append to; truncates an incomplete last line that a crash left.
 fn open_lines(path: &Path) -> Result<File> {
     let open = || -> std::io::Result<File> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -43,7 +43,7 @@ fn open_lines(path: &Path) -> Result<File> {
     open().map_err(|source| Error::io(path, source))
 }
 
-/// The length of a file up to its last line end.
+/// Returns the length of a file up to its last line end.
 fn whole_lines_bytes(file: &mut File) -> std::io::Result<u64> {
     const STEP_BYTES: u64 = 4096;
     let mut end = file.metadata()?.len();

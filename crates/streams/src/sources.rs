@@ -1,9 +1,9 @@
-//! Sources: where tuples come from.
+//! Sources of tuples.
 //!
-//! - A source tells, for every tuple, the position after it. The topology stores positions in the transaction
-//!   of the tuples' effects (`streams_positions`) and gives the stored one back to [`Source::open`]: a source
-//!   that can read again from there makes every tuple count exactly once over restarts.
-//! - `next` hands out at most the number of tuples asked for, so what a source holds is bounded by its caller.
+//! - A source gives, for every tuple, the position after it. The topology stores positions in the transaction
+//!   of the tuples' effects (`streams_positions`) and passes the stored one back to [`Source::open`]: a
+//!   source that can read again from there makes every tuple count exactly once over restarts.
+//! - `next` returns at most the number of tuples asked for, so the caller bounds the buffer of a source.
 
 pub(crate) mod channel;
 pub(crate) mod csv;
@@ -16,7 +16,7 @@ use entresol_tables::Column;
 use crate::element::{Punctuation, Tuple};
 use crate::error::Result;
 
-/// A place in a source: what it means is the source's own affair.
+/// Position in a source; its meaning is private to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// Byte offset or number of tuples; 0 is the beginning.
@@ -25,20 +25,20 @@ pub struct Position {
     pub line: u64,
 }
 
-/// A record that is no tuple.
+/// Record that is not a valid tuple.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
-    /// How many tuples of the batch are before it.
+    /// Number of tuples of the batch before it.
     pub tuples_before: usize,
-    /// The line it began at.
+    /// Line at which it begins.
     pub line: u64,
-    /// What is wrong.
+    /// Reason.
     pub reason: String,
     /// The record as it was read.
     pub raw: String,
 }
 
-/// Tuples and where they end.
+/// Batch of tuples with their positions.
 #[derive(Debug, Default)]
 pub struct SourceBatch {
     /// The tuples.
@@ -51,31 +51,31 @@ pub struct SourceBatch {
     pub end: Position,
 }
 
-/// What a source has next.
+/// Next element of a source.
 #[derive(Debug)]
 pub enum Next {
     /// Tuples.
     Batch(SourceBatch),
-    /// A mark.
+    /// A punctuation.
     Punctuation(Punctuation),
-    /// Nothing yet; ask again.
+    /// No element yet; ask again.
     Idle,
-    /// Nothing any more.
+    /// End of the source.
     End,
 }
 
 /// A source of tuples. It runs in the topology's thread.
 pub trait Source: Send {
-    /// The columns of its tuples.
+    /// Returns the columns of its tuples.
     fn columns(&self) -> Vec<Column>;
 
-    /// Begins behind a position that it gave out in an earlier run; `None`: at the beginning.
+    /// Starts after a position that it returned in an earlier run; `None`: at the beginning.
     fn open(&mut self, from: Option<Position>) -> Result<()>;
 
-    /// At most `tuples_max` tuples. Waits a few milliseconds at most.
+    /// Returns at most `tuples_max` tuples. Blocks for a few milliseconds at most.
     fn next(&mut self, tuples_max: usize) -> Result<Next>;
 
-    /// Records skipped in a transaction that has committed.
+    /// Receives the records skipped in a transaction that has committed.
     fn rejected(&mut self, _rejects: &[Reject]) -> Result<()> {
         Ok(())
     }

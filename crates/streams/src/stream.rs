@@ -1,7 +1,7 @@
-//! The stream handle: operators are added by calling its methods.
+//! Stream handles: operators are added by calling their methods.
 //!
-//! A handle can be used more than once: each use gets all tuples. Mistakes (an unknown column, a wrong type) are
-//! reported by [`crate::TopologyBuilder::build`].
+//! A handle can be used more than once: each use gets all tuples. Errors (an unknown column, a wrong type)
+//! are returned by [`crate::TopologyBuilder::build`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::operators::window_aggregate::Tumbling;
 use crate::sinks::Sink;
 use crate::windowed::WindowedStream;
 
-/// A stream of a topology that is being built.
+/// Stream of a topology that is being built.
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) graph: Rc<RefCell<Graph>>,
@@ -32,17 +32,17 @@ pub struct Stream {
     pub(crate) columns: Rc<[Column]>,
     /// The columns that identify a tuple, if they are known: the key of tables made of this stream.
     pub(crate) key: Option<Rc<[String]>>,
-    /// Tuples come from sources, not from TO_STREAM: windows follow the sources' event time.
+    /// True if tuples come from sources, not from TO_STREAM: windows follow the sources' event time.
     pub(crate) from_sources: bool,
 }
 
 impl Stream {
-    /// The columns of its tuples.
+    /// Returns the columns of its tuples.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The place of a column in its tuples, for closures.
+    /// Returns the index of a column in its tuples, for closures.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
@@ -69,8 +69,8 @@ impl Stream {
         self
     }
 
-    /// The event time of a source's tuples: for [`crate::Merge::EventTime`] and [`crate::Boundary::PerWindow`].
-    /// Only on the stream that a source returned.
+    /// Sets the event time of a source's tuples: for [`crate::Merge::EventTime`] and
+    /// [`crate::Boundary::PerWindow`]. Only on the stream that a source returned.
     pub fn event_time(self, column: &str) -> Stream {
         match self.column(column) {
             None => self.mistake(format!("the source has no column {column}")),
@@ -85,13 +85,13 @@ impl Stream {
         self
     }
 
-    /// The tuples that the predicate accepts.
+    /// Passes on the tuples that the predicate accepts.
     pub fn filter(&self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> Stream {
         let name = self.name("filter");
         self.add(Rc::clone(&self.columns), |_| Ok(Box::new(Filter::new(name, predicate)))).same_key(self)
     }
 
-    /// One tuple of `columns` for each tuple.
+    /// Maps each tuple to one tuple of `columns`.
     pub fn map(
         &self,
         columns: Vec<Column>,
@@ -100,7 +100,7 @@ impl Stream {
         self.try_map(columns, move |tuple| Ok(Some(function(tuple))))
     }
 
-    /// One tuple of `columns` for each tuple, or none; an error fails the transaction.
+    /// Maps each tuple to one tuple of `columns`, or none; an error fails the transaction.
     pub fn try_map(
         &self,
         columns: Vec<Column>,
@@ -110,7 +110,7 @@ impl Stream {
         self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, values, function))))
     }
 
-    /// Some of the columns, in this order.
+    /// Selects some of the columns, in this order.
     pub fn select(&self, columns: &[&str]) -> Stream {
         let mut places = Vec::with_capacity(columns.len());
         for name in columns {
@@ -126,7 +126,7 @@ impl Stream {
         if keeps_key { selected.same_key(self) } else { selected }
     }
 
-    /// The same tuples with another name for a column.
+    /// Renames a column.
     pub fn rename(&self, column: &str, name: &str) -> Stream {
         let mut columns = self.columns.to_vec();
         match self.column(column) {
@@ -139,7 +139,7 @@ impl Stream {
         Stream { columns: columns.into(), key: self.key.as_ref().map(renamed), ..self.clone() }
     }
 
-    /// The tuples of both streams, as they come. The columns must be the same.
+    /// Merges the tuples of both streams in the order of their arrival. The columns must be the same.
     pub fn union(&self, other: &Stream) -> Stream {
         let types = |stream: &Stream| {
             stream.columns.iter().map(|c| (c.name.clone(), c.data_type)).collect::<Vec<_>>()
@@ -157,13 +157,13 @@ impl Stream {
         union
     }
 
-    /// Cuts the stream into windows of event time.
+    /// Assigns the tuples to windows of event time.
     pub fn window(&self, window: Tumbling) -> WindowedStream {
         WindowedStream { stream: self.clone(), window }
     }
 
     /// Adds the other columns of the row of `table` whose key (in key order) is in the columns `on`. A column
-    /// whose name the stream has already is called `<table>_<column>`.
+    /// whose name exists in the stream is named `<table>_<column>`.
     pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
             self.mistake(format!("there is no table {table} to look up"));
@@ -219,7 +219,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the stream into a table (TO_TABLE). A table that does not exist is made of the stream's columns.
+    /// Writes the stream into a table (TO_TABLE). A missing table is created with the stream's columns.
     pub fn to_table(&self, target: impl Into<ToTable>) {
         let ToTable { table, key, insert, delete_when } = target.into();
         if self.graph.borrow().schema(&self.catalog, &table).is_none() {
@@ -250,7 +250,7 @@ impl Stream {
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }
 
-    /// Sends committed tuples out.
+    /// Sends committed tuples to a sink.
     pub fn sink(&self, mut sink: impl Sink) {
         let (name, columns) = (self.name("sink"), self.columns.to_vec());
         self.add(Rc::clone(&self.columns), move |_| {
@@ -259,7 +259,7 @@ impl Stream {
         });
     }
 
-    /// Any other operator, with the columns of what it sends.
+    /// Adds any other operator, with its output columns.
     pub fn apply(&self, columns: Vec<Column>, operator: impl Operator + 'static) -> Stream {
         self.add(columns.into(), move |_| Ok(Box::new(operator)))
     }

@@ -31,13 +31,13 @@ pub struct TopologyBuilder {
     settings: Settings,
 }
 
-/// A topology that is ready to start. It belongs to one catalog; its name is the key of what it stores there.
+/// Topology that is ready to start. It belongs to one catalog; its name is the key of its stored positions.
 pub struct Topology {
     executor: Executor,
 }
 
 impl Topology {
-    /// Begins a topology. Only one of a name may run at a time.
+    /// Begins a topology. At most one topology of a name may run at a time.
     pub fn builder(name: &str, catalog: &Arc<Catalog>) -> TopologyBuilder {
         TopologyBuilder {
             name: name.to_owned(),
@@ -53,7 +53,7 @@ impl Topology {
         }
     }
 
-    /// Runs in a thread of its own.
+    /// Starts the topology in a thread of its own.
     pub fn start(self) -> Result<Running> {
         let executor = self.executor;
         let stop = Arc::new(AtomicBool::new(false));
@@ -66,38 +66,38 @@ impl Topology {
         Ok(Running { topology, thread, progress, stop })
     }
 
-    /// Runs to the end of the sources in this thread.
+    /// Runs to the end of the sources in the calling thread.
     pub fn run(self) -> Result<Report> {
         self.executor.run(&AtomicBool::new(false))
     }
 }
 
 impl TopologyBuilder {
-    /// When commits are durable; `sync` if not said.
+    /// Sets the durability of commits; the default is `sync`.
     pub fn durability(mut self, durability: Durability) -> TopologyBuilder {
         self.settings.durability = durability;
         self
     }
 
-    /// What a transaction is; `Every(1000)` if not said.
+    /// Sets the transaction boundary; the default is `Every(1000)`.
     pub fn boundary(mut self, boundary: Boundary) -> TopologyBuilder {
         self.settings.boundary = boundary;
         self
     }
 
-    /// What happens with tuples that cannot be processed; `Stop` if not said.
+    /// Sets the reaction to tuples that cannot be processed; the default is `Stop`.
     pub fn on_error(mut self, on_error: OnError) -> TopologyBuilder {
         self.settings.on_error = on_error;
         self
     }
 
-    /// The order of several sources; `RoundRobin` if not said.
+    /// Sets the order of several sources; the default is `RoundRobin`.
     pub fn merge(mut self, merge: Merge) -> TopologyBuilder {
         self.settings.merge = merge;
         self
     }
 
-    /// The group of the tables that this topology makes; each has one of its own if not said.
+    /// Sets the group of the tables that this topology creates; by default each has a group of its own.
     pub fn group(mut self, group: GroupId) -> TopologyBuilder {
         self.group = Some(group);
         self
@@ -121,13 +121,13 @@ impl TopologyBuilder {
         self.stream(node, columns, true)
     }
 
-    /// The changes that this topology makes to a table, as tuples of the table's columns (TO_STREAM). Deletes
-    /// are left out. The table must exist, or be made by a TO_TABLE or an aggregate above.
+    /// Returns the changes that this topology makes to a table, as tuples of the table's columns (TO_STREAM).
+    /// Deletes are omitted. The table must exist, or be created by a TO_TABLE or an aggregate above.
     pub fn to_stream(&self, table: &str, trigger: Trigger) -> Stream {
         self.listen(table, trigger, false)
     }
 
-    /// Like [`TopologyBuilder::to_stream`], with deletes: a last column `deleted_` says which.
+    /// Same as [`TopologyBuilder::to_stream`], with deletes, marked in a last column `deleted_`.
     pub fn to_stream_changes(&self, table: &str, trigger: Trigger) -> Stream {
         self.listen(table, trigger, true)
     }
@@ -170,7 +170,7 @@ impl TopologyBuilder {
         Stream { graph, catalog, node, columns, key: None, from_sources }
     }
 
-    /// Checks the topology, makes the tables that are missing, and reads where the sources stand.
+    /// Checks the topology, creates the missing tables, and reads the positions of the sources.
     pub fn build(self) -> Result<Topology> {
         let mut graph = self.graph.take();
         let invalid = |reason: String| Error::InvalidTopology { topology: self.name.clone(), reason };
@@ -192,7 +192,7 @@ impl TopologyBuilder {
         Ok(Topology { executor })
     }
 
-    /// Returns the windows that cut the stream with `PerWindow`.
+    /// Returns the windows that bound the transactions with `PerWindow`.
     fn check_boundary(&self, graph: &mut Graph) -> Result<Vec<WindowSpan>, String> {
         if graph.sources.is_empty() {
             return Err("it has no source".to_owned());

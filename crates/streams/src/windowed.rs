@@ -1,4 +1,4 @@
-//! Windows and groups on the way to an aggregate.
+//! Windowed and grouped streams, before their aggregate.
 
 use std::rc::Rc;
 
@@ -11,19 +11,19 @@ use crate::operators::window_aggregate::{Tumbling, WindowAggregate, WindowSpan};
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
 
-/// The column with a window's start.
+/// Column with a window's start.
 pub(crate) const WINDOW_START: &str = "window_start";
-/// The column with a window's end.
+/// Column with a window's end.
 pub(crate) const WINDOW_END: &str = "window_end";
 
-/// A stream cut into windows.
+/// Stream of windows.
 #[derive(Clone)]
 pub struct WindowedStream {
     pub(crate) stream: Stream,
     pub(crate) window: Tumbling,
 }
 
-/// A stream cut into windows and groups.
+/// Stream of windows with groups.
 #[derive(Clone)]
 pub struct GroupedStream {
     stream: Stream,
@@ -39,23 +39,23 @@ impl WindowedStream {
         GroupedStream { stream: self.stream, window: self.window, groups, groups_in_dram: GROUPS_IN_DRAM_MAX }
     }
 
-    /// One group per window.
+    /// Aggregates each window as one group.
     pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
         self.group_by(&[]).aggregate(aggregates, state_table)
     }
 }
 
 impl GroupedStream {
-    /// Keeps at most so many groups in DRAM (1 to [`GROUPS_IN_DRAM_MAX`], which it is if not said); the groups of
-    /// the oldest windows are then read from the state table when they are needed.
+    /// Caches at most `groups` groups in DRAM (1 to [`GROUPS_IN_DRAM_MAX`], the default); the groups of the
+    /// oldest windows are then read from the state table when they are needed.
     pub fn groups_in_dram(mut self, groups: usize) -> GroupedStream {
         self.groups_in_dram = groups;
         self
     }
 
-    /// Adds up each group of each window. The stream has the group columns, `window_start`, `window_end` and the
-    /// results; its key is the group columns and `window_start`. Open windows are in the table `state_table`,
-    /// which this operator alone may write.
+    /// Aggregates each group of each window. The stream has the group columns, `window_start`, `window_end`
+    /// and the results; its key is the group columns and `window_start`. Open windows are in the table
+    /// `state_table`, which only this operator may write.
     pub fn aggregate(self, aggregates: &[Aggregate], state_table: &str) -> Stream {
         match self.resolve(aggregates, state_table) {
             Ok(stream) => stream,
@@ -136,7 +136,7 @@ impl GroupedStream {
         }
     }
 
-    /// Plans the state table, or checks the one that is there.
+    /// Plans the state table, or checks the existing one.
     fn plan_state(
         &self,
         table: &str,

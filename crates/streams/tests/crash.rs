@@ -1,4 +1,4 @@
-//! A topology under power failures: whatever a crash leaves, running it again gives what one run gives.
+//! A topology under power failures: after any crash, running it again gives the result of one run.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -29,7 +29,7 @@ fn run(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
         .group_by(&["meter"])
         .aggregate(&aggregates, "open")
         .to_table(ToTable::insert("windows"));
-    // A TO_STREAM writes a second table: both are of one moment after every crash.
+    // A TO_STREAM writes a second table: both are of one snapshot after every crash.
     let copy = topology.to_stream("windows", Trigger::OnCommit);
     copy.to_table(ToTable::insert("copies"));
     topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;

@@ -23,7 +23,8 @@ fn abort() -> Element {
     Element::Punctuation(Punctuation::Abort)
 }
 
-/// A topology over a channel with these elements: windows, the latest readings, and what sinks got.
+/// Runs a topology over a channel with these elements: windows, the latest readings, and a sink, whose tuples
+/// are returned.
 fn run_punctuated(catalog: &Arc<Catalog>, elements: Vec<Element>) -> (entresol_streams::Report, Vec<Tuple>) {
     let (sender, receiver) = bounded(elements.len().max(1));
     elements.into_iter().for_each(|element| sender.send(element).unwrap());
@@ -200,7 +201,7 @@ fn lookup_joins_inner_and_left() {
     }
 }
 
-/// Alarms out of the changes of a table, joined with limits.
+/// Computes alarms from the changes of a table, joined with limits.
 fn alarms(catalog: &Arc<Catalog>, trigger: Trigger, readings: Vec<Tuple>, every: usize) -> Vec<Tuple> {
     specifications(catalog);
     let topology = Topology::builder("t", catalog).boundary(Boundary::Every(every));
@@ -278,7 +279,7 @@ fn deletes_flow_into_tables_and_out_of_them() {
     }
 }
 
-/// Adds one to the counter of each tuple's key; `meddle` runs in the middle of each transaction's run.
+/// Adds one to the counter of each tuple's key; `meddle` runs in the middle of each run of a transaction.
 fn count_into_counters(
     catalog: &Arc<Catalog>,
     name: &str,
@@ -313,7 +314,7 @@ fn counters() -> Arc<Catalog> {
 fn a_conflict_runs_the_transaction_again_on_the_newer_rows() {
     let catalog = counters();
     let (other, mut runs) = (Arc::clone(&catalog), 0);
-    // Another client overtakes the first two runs of the first transaction.
+    // Another client commits first in the first two runs of the first transaction.
     let running = count_into_counters(&catalog, "t", 4, move || {
         runs += 1;
         if runs <= 2 {
@@ -359,7 +360,7 @@ fn topologies_at_once_on_the_same_rows_count_every_tuple() {
         let (progress, name) = (Arc::clone(running.progress()), running.topology().to_owned());
         match running.join() {
             Ok(report) => assert_eq!(report.tuples, 60),
-            // Overtaken too often: it counted what it committed, and would go on from there.
+            // Too many conflicts: it counted its commits, and would continue from there.
             Err(error) => assert!(error.is_retriable(), "{name}: {error}"),
         }
         finished += progress.snapshot().tuples as i64;
@@ -374,7 +375,7 @@ fn topologies_at_once_on_the_same_rows_count_every_tuple() {
 fn files_get_committed_lines() {
     let directory = tempfile::TempDir::new().unwrap();
     let (json, csv) = (directory.path().join("out.jsonl"), directory.path().join("out.csv"));
-    // What a crash in the middle of a line leaves.
+    // A crash in the middle of a line leaves an incomplete one.
     std::fs::write(&json, "{\"meter\":0}\n{\"met").unwrap();
     let catalog = volatile();
     let topology = Topology::builder("t", &catalog);

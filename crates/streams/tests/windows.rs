@@ -110,12 +110,12 @@ fn windows_that_do_not_fit_the_memory_budget_wait_in_their_table() {
     let budget = MemoryBudget::tiny(64 << 20);
     let options = PoolOptions { memory: Some(Arc::clone(&budget)), ..PoolOptions::default() };
     let pool = Pool::volatile(&options).unwrap();
-    // The pool's own memory counts too: it has what it needs from the beginning.
+    // The pool's own memory counts too: it is allocated from the beginning.
     drop(pool.reserve(12 << 20).unwrap());
     let context = StateContext::open_or_create(pool).unwrap();
     let catalog = Catalog::open_or_create(context).unwrap();
     let usage = || budget.usage().consumers[MemoryConsumer::StreamState as usize];
-    // All but 128 KiB are somebody else's.
+    // All but 128 KiB are reserved by another consumer.
     let free = budget.free_bytes();
     let other = budget.try_reserve(MemoryConsumer::Queries, free - (128 << 10)).unwrap();
     let readings: Vec<Tuple> = (0..6000).map(|n| random_reading(7, n, 3000, 90)).collect();

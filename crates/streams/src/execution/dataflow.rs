@@ -1,9 +1,9 @@
-//! The operators and what is on the way between them.
+//! Dataflow: the operators and the elements in flight between them.
 //!
-//! - A pass visits every node once, in an order in which each follows all that it depends on; so a node has all
-//!   its input of the pass before it works, and sees each punctuation once.
-//! - A node's watermark is the least of those of all nodes before it. It never falls within a transaction; an
-//!   abort takes it back to where the transaction began.
+//! - A pass visits every node once, in topological order; so a node has all its input of the pass before it
+//!   runs, and sees each punctuation once.
+//! - A node's watermark is the least watermark of its upstream nodes. It never decreases within a
+//!   transaction; an abort resets it to its value at the begin of the transaction.
 //! - Between passes all inboxes are empty.
 
 use crate::element::Batch;
@@ -18,12 +18,12 @@ pub(crate) struct Dataflow {
 struct Node {
     /// `None` for sources.
     operator: Option<Box<dyn Operator>>,
-    /// Whose watermarks count.
+    /// Upstream nodes, whose watermarks count.
     before: Vec<usize>,
     consumers: Vec<usize>,
     inbox: Vec<Batch>,
     watermarks: Watermarks,
-    /// At the begin of the transaction.
+    /// Watermarks at the begin of the transaction.
     committed: Watermarks,
 }
 
@@ -38,7 +38,7 @@ impl Dataflow {
         Dataflow { nodes: Vec::with_capacity(order.len()), order }
     }
 
-    /// Adds the next node. Nodes before it may have higher numbers only if they are added later.
+    /// Adds the next node. Upstream nodes may have higher numbers only if they are added later.
     pub(crate) fn add(&mut self, operator: Option<Box<dyn Operator>>, inputs: Vec<usize>, after: Vec<usize>) {
         let none = Watermarks { seen: i64::MIN, sent: i64::MIN };
         let mut before = inputs.clone();
@@ -56,7 +56,7 @@ impl Dataflow {
         }
     }
 
-    /// Once all nodes are there: makes lists of consumers out of lists of inputs.
+    /// Turns lists of inputs into lists of consumers, once all nodes are added.
     fn invert_inputs(&mut self) {
         let inputs: Vec<Vec<usize>> =
             self.nodes.iter_mut().map(|node| std::mem::take(&mut node.consumers)).collect();
@@ -67,20 +67,20 @@ impl Dataflow {
         }
     }
 
-    /// Tuples of a source flow through all operators.
+    /// Passes tuples of a source through all operators.
     pub(crate) fn batch(&mut self, context: &Context<'_>, source: usize, batch: &Batch) -> Result<()> {
         self.send(source, vec![batch.clone()]);
         self.pass(context, false)
     }
 
-    /// A source's watermark flows through all operators.
+    /// Passes a source's watermark through all operators.
     pub(crate) fn watermark(&mut self, context: &Context<'_>, source: usize, time_us: i64) -> Result<()> {
         let sent = &mut self.nodes[source].watermarks.sent;
         *sent = (*sent).max(time_us);
         self.pass(context, false)
     }
 
-    /// The commit punctuation flows through all operators.
+    /// Passes the commit punctuation through all operators.
     pub(crate) fn commit(&mut self, context: &Context<'_>) -> Result<()> {
         self.pass(context, true)
     }
@@ -135,7 +135,7 @@ impl Dataflow {
         }
     }
 
-    /// The transaction has committed.
+    /// Tells all operators that the transaction has committed.
     pub(crate) fn committed(&mut self) -> Result<()> {
         for node in &mut self.nodes {
             node.committed = node.watermarks;
@@ -148,7 +148,7 @@ impl Dataflow {
         Ok(())
     }
 
-    /// The transaction's effects are dropped.
+    /// Tells all operators that the transaction was aborted.
     pub(crate) fn aborted(&mut self) {
         for node in &mut self.nodes {
             node.inbox.clear();

@@ -1,25 +1,26 @@
-//! The loop of a topology: cuts the stream into transactions, commits, aborts and repeats them.
+//! Main loop of a topology: divides the stream into transactions, commits, aborts and retries them.
 //!
 //! # A transaction
 //!
 //! ```text
 //!   begin ─ tuples, watermarks ─ commit punctuation through all operators ─ positions ─ votes ─ commit
-//!             │ kept for replay                 │ TO_TABLEs vote, TO_STREAMs on commit flow
+//!             │ logged for replay               │ TO_TABLEs vote, TO_STREAMs on commit flow
 //!             ▼                                 ▼
-//!           error: abort, operators forget.   conflict: abort, forget, run the kept input again
+//!           error: abort, operators reset.   conflict: abort, reset, replay the input
 //! ```
 //!
-//! - TO_TABLE and windows vote for their states when the commit punctuation reaches them; the last vote is that
-//!   of the source positions, and with it the executor becomes the coordinator and commits (lightweight 2PC,
-//!   dissertation 5.3.3). If some written state has not voted, nothing is committed.
-//! - A *doomed* transaction has met tuples that cannot be processed (with [`OnError::Abort`]): the rest of its
-//!   tuples is skipped, so that what is dropped is the transaction as a whole.
-//! - A dropped transaction's tuples count as processed: the next commit stores a position behind them. If none
-//!   comes before a restart, they are read and dropped again.
+//! - TO_TABLE and windows vote for their states when the commit punctuation reaches them; the last vote is
+//!   that of the source positions, and with it the executor becomes the coordinator and commits (lightweight
+//!   2PC, dissertation 5.3.3). If some written state has not voted, nothing is committed.
+//! - A transaction is *doomed* once it contains tuples that cannot be processed (with [`OnError::Abort`]):
+//!   the rest of its tuples is skipped, so that the complete transaction is dropped.
+//! - A dropped transaction's tuples count as processed: the next commit stores a position after them. If
+//!   there is none before a restart, they are read and dropped again.
 //!
-//! # What bounds memory
+//! # Limits
 //!
-//! [`TRANSACTION_TUPLES_MAX`] kept tuples; longer transactions are an error. [`RETRIES_MAX`] repetitions.
+//! [`TRANSACTION_TUPLES_MAX`] tuples are logged for replay; longer transactions are an error. [`RETRIES_MAX`]
+//! retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ use crate::operators::{Context, Counts};
 use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX, RETRIES_MAX, TRANSACTION_TUPLES_MAX};
 
-/// How long to wait before a busy resource is tried again.
+/// Delay before a busy resource is tried again.
 const BUSY_WAIT_MS: u64 = 1;
 
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) merge: Merge,
 }
 
-/// What a transaction has got, kept to be run again.
+/// Input of a transaction, logged for replay.
 #[derive(Clone)]
 enum Input {
     Batch { node: usize, batch: Batch },
@@ -71,10 +72,10 @@ pub(crate) struct Executor {
     inputs: Vec<Input>,
     input_tuples: usize,
     retries: u32,
-    /// The rest of the transaction is skipped.
+    /// True if the rest of the transaction is to be skipped.
     doomed: bool,
     windows: Vec<WindowSpan>,
-    /// Per window, where the open one starts.
+    /// Start of the open window, per window operator.
     window_starts: Vec<Option<i64>>,
     event_time_us: i64,
     idle_since_ns: Option<u64>,
@@ -124,7 +125,7 @@ impl Executor {
         self.catalog.context().pool().env()
     }
 
-    /// Runs until the sources end, `stop` is set, or an error.
+    /// Runs until the sources end, `stop` is set, or an error occurs.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<Report> {
         let start_ns = self.env().now_ns();
         let result = self.feed.open().and_then(|()| self.run_until(stop));
@@ -165,7 +166,7 @@ impl Executor {
         self.finish_open()
     }
 
-    /// At a stop, or before the end of a source whose tuples carry no marks.
+    /// Ends the open transaction at a stop, or before the end of a source whose tuples carry no marks.
     fn finish_open(&mut self) -> Result<()> {
         match self.settings.boundary {
             Boundary::Punctuated if !self.inputs.is_empty() || self.doomed => {
@@ -184,7 +185,7 @@ impl Executor {
         self.commit()
     }
 
-    /// Processes as many of the tuples as belong to the current transaction.
+    /// Processes those of the tuples that belong to the current transaction; returns their number.
     fn tuples(&mut self, source: usize, batch: &Batch) -> Result<()> {
         self.idle_since_ns = None;
         let taken = match self.settings.boundary {
@@ -221,8 +222,8 @@ impl Executor {
         }
     }
 
-    /// How many tuples come before the first whose event time closes a window. If it is the first of all: ends
-    /// the transaction with the watermark that this tuple brings, and returns 0.
+    /// Returns the number of tuples before the first one whose event time closes a window. If that is the
+    /// first of all, ends the transaction with the watermark of this tuple and returns 0.
     fn tuples_before_crossing(&mut self, source: usize, batch: &Batch) -> Result<usize> {
         for (at, tuple) in batch.iter().enumerate() {
             let time_us = self.feed.source(source).time_of(tuple)?;
@@ -254,7 +255,8 @@ impl Executor {
         })
     }
 
-    /// The event time of a source's tuple is a watermark for all sources if they are merged by event time.
+    /// Applies the event time of a source's tuple as a watermark to all sources if they are merged by event
+    /// time.
     fn watermark_from(&mut self, source: usize, time_us: i64) -> Result<()> {
         let nodes: Vec<usize> = match self.feed.merges_by_event_time() {
             true => self.feed.live_nodes().collect(),
@@ -265,7 +267,7 @@ impl Executor {
 
     fn punctuation(&mut self, source: usize, punctuation: Punctuation) -> Result<()> {
         match punctuation {
-            // A transaction begins with its first tuple; what was open before it was not marked complete.
+            // A transaction begins with its first tuple; the open one before it was not marked complete.
             Punctuation::Begin => self.finish_open(),
             Punctuation::Commit => self.commit(),
             Punctuation::Abort => {
@@ -280,7 +282,7 @@ impl Executor {
         }
     }
 
-    /// Windows behind a source that has ended are closed, in a transaction that ends with it.
+    /// Closes the windows of a source that has ended, in a transaction that ends with it.
     fn ended(&mut self, source: usize) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated {
             self.finish_open()?;
@@ -381,7 +383,7 @@ impl Executor {
         self.dataflow.committed()
     }
 
-    /// After an error within a transaction: runs it again, dooms it, or gives up.
+    /// Handles an error within a transaction: retries it, dooms it, or returns the error.
     fn recover(&mut self, mut error: Error) -> Result<()> {
         self.abort_transaction();
         while error.is_retriable() {
@@ -415,7 +417,7 @@ impl Executor {
         result
     }
 
-    /// Takes back all effects of the open transaction; its input stays.
+    /// Rolls back all effects of the open transaction; its input stays.
     fn abort_transaction(&mut self) {
         if let Some(transaction) = self.transaction.take() {
             transaction.abort();

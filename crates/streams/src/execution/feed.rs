@@ -1,10 +1,10 @@
 //! The sources of a topology, merged into one stream.
 //!
-//! - Tuples are looked at first ([`Feed::peek`]) and taken then ([`Feed::take`]), so that the executor can end a
-//!   transaction between any two of them; a source's position moves with what is taken.
-//! - Of each source at most one batch is held.
-//! - By event time, the source whose next tuple is the earliest comes first; a source that has nothing yet holds
-//!   all others up until it has, or has ended.
+//! - Tuples are peeked first ([`Feed::peek`]) and consumed later ([`Feed::take`]), so that the executor can
+//!   end a transaction between any two of them; a source's position advances with the tuples consumed.
+//! - At most one batch of each source is buffered.
+//! - By event time, the source with the earliest next tuple comes first; a source without tuples blocks all
+//!   others until it has some, or has ended.
 
 use crate::BATCH_TUPLES;
 use crate::boundary::Merge;
@@ -41,9 +41,9 @@ struct Pending {
     taken: usize,
 }
 
-/// What comes next.
+/// Next element of the sources.
 pub(crate) enum Fed {
-    /// Tuples of a source, not taken yet.
+    /// Tuples of a source, not consumed yet.
     Tuples {
         source: usize,
         batch: Batch,
@@ -76,7 +76,7 @@ impl FeedSource {
         self.source.open(self.stored.stored().map(|stored| stored.position))
     }
 
-    /// Makes sure that tuples are pending; returns what else came instead.
+    /// Fills the buffer of a source with tuples; returns the other element if there is one instead.
     fn fill(&mut self, number: usize) -> Result<Option<Fed>> {
         while self.pending.is_none() {
             let batch = match self.source.next(BATCH_TUPLES)? {
@@ -114,7 +114,7 @@ impl FeedSource {
         Ok(None)
     }
 
-    /// Counts the bad records before the next tuple (all, at the end of the batch).
+    /// Counts the bad records before the next tuple (all of them at the end of the batch).
     fn skip_rejects(&mut self, pending: &mut Pending) {
         let all = pending.taken == pending.batch.len();
         while let Some(reject) = pending.rejects.next_if(|reject| all || reject.tuples_before < pending.taken)
@@ -143,7 +143,7 @@ impl FeedSource {
         self.pending = Some(pending);
     }
 
-    /// The event time of a tuple of this source.
+    /// Returns the event time of a tuple of this source.
     pub(crate) fn time_of(&self, tuple: &[entresol_tables::Value]) -> Result<i64> {
         self.event_time.and_then(|column| event_time(&tuple[column])).ok_or_else(|| Error::Tuple {
             operator: format!("source {}", self.name),
@@ -166,7 +166,7 @@ impl Feed {
         &self.sources[number]
     }
 
-    /// The nodes of the sources that have not ended.
+    /// Returns the nodes of the sources that have not ended.
     pub(crate) fn live_nodes(&self) -> impl Iterator<Item = usize> {
         self.sources.iter().filter(|source| !source.ended).map(|source| source.node)
     }
@@ -175,7 +175,7 @@ impl Feed {
         self.merge == Merge::EventTime || self.sources.len() == 1
     }
 
-    /// What comes next; tuples stay where they are.
+    /// Returns the next element; tuples are not consumed.
     pub(crate) fn peek(&mut self) -> Result<Fed> {
         match self.merge {
             Merge::RoundRobin => self.peek_in_turn(),
@@ -230,7 +230,7 @@ impl Feed {
         Ok(Fed::Tuples { source: number, batch: batch.slice(0..tuples) })
     }
 
-    /// Takes the first tuples of what `peek` gave.
+    /// Consumes the first tuples that `peek` returned.
     pub(crate) fn take(&mut self, number: usize, tuples: usize) {
         self.sources[number].take(tuples);
         if self.sources[number].pending.is_none() {
@@ -238,17 +238,17 @@ impl Feed {
         }
     }
 
-    /// Bad records that wait for a commit.
+    /// Number of bad records that wait for a commit.
     pub(crate) fn rejects_pending(&self) -> usize {
         self.sources.iter().map(|source| source.rejects.len()).sum()
     }
 
-    /// True if a position has moved since the last commit.
+    /// Returns true if a position has advanced since the last commit.
     pub(crate) fn has_moved(&self) -> bool {
         self.sources.iter().any(|source| source.stored.stored().unwrap_or_default() != source.progress)
     }
 
-    /// Writes all positions into the transaction.
+    /// Writes all source positions into the transaction.
     pub(crate) fn write_positions(&mut self, tx: &entresol_transactions::Transaction) -> Result<()> {
         for source in &mut self.sources {
             if source.stored.stored().is_none() && source.progress == SourceProgress::default() {
@@ -259,7 +259,7 @@ impl Feed {
         Ok(())
     }
 
-    /// The transaction has committed: bad records are handed out. Returns how many.
+    /// Hands out bad records after a commit; returns their number.
     pub(crate) fn committed(&mut self) -> Result<u64> {
         let mut rejected = 0;
         for source in &mut self.sources {

@@ -1,4 +1,4 @@
-//! Aggregates and their accumulators: what is added up per group, and how it lies in the state table.
+//! Aggregates and their accumulators, and the columns in which a state table stores them.
 //!
 //! | aggregate | of | result | columns of the state table |
 //! | --- | --- | --- | --- |
@@ -9,8 +9,8 @@
 //! | avg | all of these | DOUBLE | `<name>_sum` (integers as DECIMAL(38,0)) and `<name>_count` |
 //! | min, max | any type | the same type | the value |
 //!
-//! NULL values are left out everywhere; all but count are NULL if there was no other value.
-//! Storing and loading gives back the same accumulator, so results do not depend on restarts.
+//! NULL values are ignored; every aggregate but count is NULL if there was no other value. Storing and
+//! loading returns the same accumulator, so results do not depend on restarts.
 
 use entresol_tables::{Column, DataType, Value, decimal};
 
@@ -100,7 +100,7 @@ impl Aggregate {
     }
 }
 
-/// An aggregate with its column's place and type.
+/// Aggregate bound to its column's index and type.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundAggregate {
     kind: Kind,
@@ -109,7 +109,7 @@ pub(crate) struct BoundAggregate {
     name: String,
 }
 
-/// What one aggregate has gathered for one group.
+/// Accumulator of one aggregate of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Accumulator {
     Count(i64),
@@ -126,7 +126,7 @@ pub(crate) enum Accumulator {
 }
 
 impl BoundAggregate {
-    /// The column of results.
+    /// Returns the column of results.
     pub(crate) fn result_column(&self) -> Column {
         let data_type = match self.kind {
             Kind::Count => DataType::BigInt,
@@ -138,7 +138,7 @@ impl BoundAggregate {
         if self.kind == Kind::Count { column.not_null() } else { column }
     }
 
-    /// The columns of the state table.
+    /// Returns the columns of the state table.
     pub(crate) fn state_columns(&self) -> Vec<Column> {
         if self.kind != Kind::Avg {
             return vec![self.result_column()];
@@ -239,7 +239,7 @@ impl BoundAggregate {
             Accumulator::Extreme(value) => return row.push(value.clone()),
             Accumulator::Double { sum, count } => (Value::Double(*sum), *count),
             Accumulator::Exact { sum, count } => match self.result_type() {
-                // Checked when it was added.
+                // The range was checked when the value was added.
                 DataType::BigInt => (Value::BigInt(*sum as i64), *count),
                 _ => (Value::Decimal(*sum), *count),
             },
@@ -254,7 +254,7 @@ impl BoundAggregate {
         self.result_column().data_type
     }
 
-    /// Reads what `store` appended from the front of `row`; `None` if it is something else.
+    /// Reads the values that `store` appended, from the front of `row`; `None` if they have other types.
     pub(crate) fn load(&self, row: &mut std::slice::Iter<'_, Value>) -> Option<Accumulator> {
         let first = row.next()?;
         let loaded = match (self.start(), first) {
@@ -279,7 +279,7 @@ impl BoundAggregate {
         })
     }
 
-    /// The result.
+    /// Returns the result.
     pub(crate) fn result(&self, accumulator: &Accumulator) -> Value {
         match (self.kind, accumulator) {
             (Kind::Avg, Accumulator::Double { count: 0, .. } | Accumulator::Exact { count: 0, .. }) => {

@@ -1,4 +1,4 @@
-//! Filter: passes on the tuples that a predicate accepts. Copies none.
+//! Filter: passes on the tuples that a predicate accepts, without copies.
 
 use entresol_tables::Value;
 

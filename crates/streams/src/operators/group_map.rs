@@ -2,7 +2,7 @@
 //!
 //! - A group's key is hashed once per tuple, straight from the tuple's columns; a key is copied only when its
 //!   group is new. The hash is seeded per run, so keys cannot be made to collide from outside.
-//! - `touched` groups differ from their row in the state table; `stored` ones may have a row there.
+//! - `touched` groups differ from their row in the state table; `stored` groups may have a row there.
 //! - Order of iteration is order of arrival; results are sorted by key before they leave the operator.
 //! - The number of groups is bounded by the owner ([`crate::GROUPS_IN_DRAM_MAX`] over all windows).
 
@@ -18,7 +18,7 @@ const NONE: u32 = u32::MAX;
 /// The groups of one window.
 #[derive(Debug, Default)]
 pub(crate) struct GroupMap {
-    /// Hash to the first group with it; groups with one hash are chained.
+    /// First group of each hash; groups with equal hashes are chained.
     heads: HashMap<u64, u32, BuildHasherDefault<HashedAlready>>,
     groups: Vec<Group>,
     accumulators: Vec<Accumulator>,
@@ -34,7 +34,8 @@ struct Group {
     stored: bool,
 }
 
-/// Bytes of memory that a group takes, about: vectors that grow have room to spare. Texts among minima and maxima come on top.
+/// Estimated bytes of memory of a group: vectors that grow have spare capacity. Strings among minima and
+/// maxima are extra.
 pub(crate) fn group_bytes(key: &[Value], accumulators: usize) -> usize {
     let text = |value: &Value| if let Value::Varchar(text) = value { text.len() } else { 0 };
     let fixed = size_of::<Group>() + size_of::<(u64, u32)>() + accumulators * size_of::<Accumulator>();
@@ -42,7 +43,7 @@ pub(crate) fn group_bytes(key: &[Value], accumulators: usize) -> usize {
 }
 
 impl GroupMap {
-    /// Bytes of memory that the groups take, about.
+    /// Estimated bytes of memory of all groups.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -51,7 +52,7 @@ impl GroupMap {
         self.groups.len()
     }
 
-    /// The group whose key is in `columns` of the tuple.
+    /// Returns the group whose key is in `columns` of the tuple.
     pub(crate) fn find(&self, hash: u64, tuple: &[Value], columns: &[usize]) -> Option<u32> {
         let mut at = *self.heads.get(&hash)?;
         while at != NONE {
@@ -64,7 +65,7 @@ impl GroupMap {
         None
     }
 
-    /// Adds a group that is not there.
+    /// Adds a new group.
     pub(crate) fn add(
         &mut self,
         hash: u64,
@@ -81,7 +82,7 @@ impl GroupMap {
         at
     }
 
-    /// The accumulators of a group, to be changed.
+    /// Returns the accumulators of a group for modification.
     pub(crate) fn touch(&mut self, at: u32) -> &mut [Accumulator] {
         let group = &mut self.groups[at as usize];
         if !group.touched {
@@ -93,7 +94,7 @@ impl GroupMap {
         &mut self.accumulators[start..start + width]
     }
 
-    /// Calls `f` with key and accumulators of each touched group; all are taken for stored after it.
+    /// Calls `f` with key and accumulators of each touched group and marks all of them stored.
     pub(crate) fn take_touched(&mut self, mut f: impl FnMut(&[Value], &[Accumulator])) {
         let width = self.accumulators.len().checked_div(self.groups.len()).unwrap_or(0);
         for at in self.touched.drain(..) {
@@ -105,7 +106,7 @@ impl GroupMap {
         }
     }
 
-    /// Key, accumulators and whether a row may be stored, of each group.
+    /// Iterates over key, accumulators and a flag, true if a row may be stored, of each group.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[Value], &[Accumulator], bool)> {
         let width = self.accumulators.len().checked_div(self.groups.len()).unwrap_or(0);
         self.groups.iter().enumerate().map(move |(at, group)| {
@@ -161,7 +162,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// For keys that are hashes.
+/// Hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 pub(crate) struct HashedAlready(u64);
 

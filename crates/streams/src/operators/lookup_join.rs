@@ -1,9 +1,10 @@
 //! Lookup join: adds columns of the table row whose key the tuple names.
 //!
-//! - Reads through the topology's transaction: it sees that transaction's own writes, and one snapshot else.
+//! - Reads through the topology's transaction: it sees that transaction's own writes, and its snapshot
+//!   otherwise.
 //! - All keys of a batch are looked up together (their cache misses overlap).
 //! - A NULL in a join column matches nothing. Inner drops tuples without a match, left fills in NULL.
-//! - Keeps nothing between batches.
+//! - Stateless between batches.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::element::{Batch, Tuple};
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
 
-/// What happens to tuples without a match.
+/// Treatment of tuples without a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinKind {
     /// They are dropped.
@@ -25,7 +26,7 @@ pub enum JoinKind {
 pub(crate) struct LookupJoin {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
-    /// Tuple columns that make the key, in key order.
+    /// Indexes of the tuple columns that form the key, in key order.
     pub(crate) on: Vec<usize>,
     /// Table columns to add.
     pub(crate) added: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Map: makes one tuple, none, or an error of each. A select is a map.
+//! Map: turns each tuple into one tuple, none, or an error. A select is a map.
 
 use entresol_tables::Value;
 
@@ -8,7 +8,7 @@ use crate::operators::{Context, Operator, Output};
 
 pub(crate) struct Map<F> {
     name: String,
-    /// Values of every tuple that comes out.
+    /// Number of values of each output tuple.
     values: usize,
     function: F,
 }

@@ -1,9 +1,9 @@
-//! The operator before an external sink: holds the tuples of a transaction back until it has committed.
+//! The operator before an external sink: buffers the tuples of a transaction until it has committed.
 //!
 //! - An aborted transaction emits nothing; a committed one emits all its tuples, in order.
 //! - After a crash between the commit and the emission, the last transaction's tuples may be missing outside:
-//!   an external sink gets every tuple at most once. What must not be missed goes into a table.
-//! - At most [`TRANSACTION_TUPLES_MAX`] tuples are held; more is an error.
+//!   an external sink gets every tuple at most once. Tuples that must not be lost belong in a table.
+//! - At most [`TRANSACTION_TUPLES_MAX`] tuples are buffered; more is an error.
 
 use crate::TRANSACTION_TUPLES_MAX;
 use crate::element::Batch;

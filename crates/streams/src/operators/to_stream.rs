@@ -3,15 +3,16 @@
 //! Both policies stay inside the transaction that made the changes, so what the continuation writes commits
 //! with its cause, all or nothing, exactly once over crashes:
 //!
-//! - `EachTuple`: every tuple that a TO_TABLE of this topology writes flows on at once.
+//! - `EachTuple`: every tuple that a TO_TABLE of this topology writes is sent at once.
 //! - `OnCommit`: when the commit punctuation has reached every operator that writes the table, the
-//!   transaction's write set of it flows on: one tuple per changed key, with its last value, in key order.
+//!   transaction's write set of that table is sent: one tuple per changed key, with its last value, in key
+//!   order.
 //!   This is just before the commit becomes visible, instead of in a follow-up transaction after it: a
 //!   follow-up would need a durable queue to be exactly once, and readers would see the cause without its
 //!   effect. External sinks behind the continuation still emit only after the commit has succeeded.
 //!
-//! Deletes are left out, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL in
-//! all columns but the key's. Watermarks of an `OnCommit` stream are held back until its tuples have flowed.
+//! Deletes are omitted, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL
+//! in all columns but the key's. Watermarks of an `OnCommit` stream are delayed until its tuples were sent.
 
 use std::sync::Arc;
 
@@ -21,10 +22,10 @@ use crate::element::{Batch, Tuple};
 use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
 
-/// When changes of a table flow.
+/// Trigger policy of a TO_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// As soon as they are made.
+    /// Each change is sent when it is written.
     EachTuple,
     /// At the commit punctuation: the last value of each changed key.
     OnCommit,
@@ -34,7 +35,7 @@ pub(crate) struct ToStream {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
     pub(crate) trigger: Trigger,
-    /// Deletes flow too, and tuples have the `deleted_` column.
+    /// True if deletes are sent too, and tuples have the `deleted_` column.
     pub(crate) with_deletes: bool,
     pub(crate) held_watermark: Option<i64>,
 }
@@ -71,7 +72,7 @@ impl Operator for ToStream {
         &self.name
     }
 
-    /// Only with `EachTuple`: what TO_TABLE wrote, with its `deleted_` column.
+    /// Receives the rows that TO_TABLE wrote, with their `deleted_` column; only with `EachTuple`.
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         if self.with_deletes {
             output.push(batch.clone());

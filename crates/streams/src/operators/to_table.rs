@@ -1,10 +1,11 @@
 //! TO_TABLE: writes the tuples of a stream into a table (dissertation 5.1.1).
 //!
-//! - Columns are matched by name when the topology is built; INT widens to BIGINT. What the stream lacks is NULL.
-//! - `upsert` adds or replaces, `insert` fails on a key that is there. Tuples that `delete_when` accepts delete
-//!   the row with their key, whatever their other values; deleting what is not there does nothing.
+//! - Columns are matched by name when the topology is built; INT widens to BIGINT. Columns that the stream
+//!   lacks are NULL.
+//! - `upsert` adds or replaces, `insert` fails on an existing key. Tuples that `delete_when` accepts delete
+//!   the row with their key, whatever their other values; deleting a missing row has no effect.
 //! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its state.
-//! - Keeps nothing between batches: an abort needs no work here.
+//! - Stateless between batches: an abort needs no action here.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::operators::{Context, Operator, Output};
 
 type Predicate = Box<dyn FnMut(&[Value]) -> bool + Send>;
 
-/// How a stream is written into a table: `"name".into()` upserts.
+/// Target of TO_TABLE: `"name".into()` upserts.
 pub struct ToTable {
     pub(crate) table: String,
     pub(crate) key: Option<Vec<String>>,
@@ -31,19 +32,19 @@ impl ToTable {
         ToTable { table: table.to_owned(), key: None, insert: false, delete_when: None }
     }
 
-    /// Adds rows; a key that is there is an error of the transaction.
+    /// Adds rows; an existing key is an error of the transaction.
     pub fn insert(table: &str) -> ToTable {
         ToTable { insert: true, ..ToTable::upsert(table) }
     }
 
-    /// The key columns of the table, if it has to be made. Without them the stream's own key is taken (that of
-    /// an aggregate: its groups and the window's start), else the table gets the hidden key.
+    /// Sets the key columns of the table, if it has to be created. Without them the stream's own key is used
+    /// (that of an aggregate: its groups and the window's start), else the table gets the hidden key.
     pub fn key(mut self, columns: &[&str]) -> ToTable {
         self.key = Some(columns.iter().map(|&name| name.to_owned()).collect());
         self
     }
 
-    /// Tuples that delete instead of write.
+    /// Sets a predicate for the tuples that delete rows instead of writing them.
     pub fn delete_when(mut self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> ToTable {
         self.delete_when = Some(Box::new(predicate));
         self
@@ -56,11 +57,11 @@ impl From<&str> for ToTable {
     }
 }
 
-/// Where each visible column of the table comes from.
+/// Mapping of tuple columns to the visible columns of a table.
 pub(crate) struct Mapping {
-    /// Tuple column, and whether it widens from INT to BIGINT.
+    /// Tuple column, and true if it widens from INT to BIGINT.
     sources: Vec<Option<(usize, bool)>>,
-    /// Rows are the tuples as they are.
+    /// True if rows equal the tuples.
     identity: bool,
 }
 
@@ -110,7 +111,8 @@ impl Mapping {
     }
 }
 
-/// Decimals of one scale are alike, and INT and SMALLINT: precision and range are checked when a row is written.
+/// Returns true if values of type `from` can be stored as `to`. Precision and range are checked when a row is
+/// written.
 fn accepts(to: DataType, from: DataType) -> bool {
     match (to, from) {
         (DataType::Decimal { scale: to, .. }, DataType::Decimal { scale: from, .. }) => to == from,
@@ -126,7 +128,7 @@ pub(crate) struct ToTableOperator {
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
     pub(crate) delete_when: Option<Predicate>,
-    /// Someone listens to each tuple: send on what was written.
+    /// True if a TO_STREAM reads each tuple: the written rows are sent.
     pub(crate) emits: bool,
 }
 
@@ -142,7 +144,7 @@ impl ToTableOperator {
         Ok(written?)
     }
 
-    /// Writes and deletes in the order of the tuples: runs of writes together.
+    /// Writes and deletes in the order of the tuples; runs of writes are batched.
     fn write_and_delete(&self, context: &Context<'_>, rows: &[&[Value]], deletes: &[bool]) -> Result<()> {
         let mut start = 0;
         for (at, _) in deletes.iter().enumerate().filter(|(_, delete)| **delete) {
@@ -155,7 +157,7 @@ impl ToTableOperator {
         self.write(context, &rows[start..])
     }
 
-    /// The written rows with their `deleted_` column, for TO_STREAM.
+    /// Returns the written rows with their `deleted_` column, for TO_STREAM.
     fn changes(&self, rows: &[&[Value]], deletes: &[bool]) -> Batch {
         let key = self.table.schema().key();
         let tuples = rows.iter().enumerate().map(|(at, row)| {

@@ -2,7 +2,8 @@
 //!
 //! - The window of a tuple starts at its event time rounded down to a multiple of the size (since the epoch).
 //! - The operator's watermark is the greater of (greatest event time seen - lateness) and the watermark
-//!   punctuations from before it. It never falls. A window is closed once the watermark has reached its end.
+//!   punctuations from upstream. It never decreases. A window is closed once the watermark has reached its
+//!   end.
 //! - A tuple whose window is closed is late: it is counted and dropped. Whether a tuple is late depends on the
 //!   tuples before it only, not on batches or transaction boundaries.
 //! - A closed window sends one tuple per group: group columns, window_start, window_end, results; windows in
@@ -26,11 +27,11 @@ use crate::operators::{Context, Operator, Output};
 /// A tumbling window over event time.
 #[derive(Debug, Clone)]
 pub struct Tumbling {
-    /// The column of the event time: TIMESTAMP, or BIGINT in microseconds.
+    /// Event time column: TIMESTAMP, or BIGINT in microseconds.
     pub time: String,
-    /// The length of a window.
+    /// Window size.
     pub size: Duration,
-    /// How far behind the greatest event time a tuple may come and still be counted.
+    /// Allowed lateness: a tuple that is behind the greatest event time by no more than this is not late.
     pub lateness: Duration,
 }
 
@@ -40,7 +41,7 @@ impl Tumbling {
         Tumbling { time: time.to_owned(), size, lateness: Duration::ZERO }
     }
 
-    /// Waits so long for tuples out of order.
+    /// Sets the allowed lateness of tuples out of order.
     pub fn lateness(mut self, lateness: Duration) -> Tumbling {
         self.lateness = lateness;
         self
@@ -55,18 +56,18 @@ pub(crate) struct WindowSpan {
 }
 
 impl WindowSpan {
-    /// The start of the window that an event time belongs to.
+    /// Returns the start of the window that contains an event time.
     pub(crate) fn start_of(&self, time_us: i64) -> i64 {
         time_us.div_euclid(self.size_us).saturating_mul(self.size_us)
     }
 
-    /// The watermark after an event time was seen.
+    /// Returns the watermark after an event time was seen.
     pub(crate) fn watermark_after(&self, time_us: i64) -> i64 {
         time_us.saturating_sub(self.lateness_us)
     }
 }
 
-/// The event time in a tuple.
+/// Returns the event time in a value.
 pub(crate) fn event_time(value: &Value) -> Option<i64> {
     match value {
         Value::Timestamp(time_us) | Value::BigInt(time_us) => Some(*time_us),
@@ -81,13 +82,13 @@ pub(crate) struct WindowAggregate {
     pub(crate) span: WindowSpan,
     pub(crate) state: WindowState,
     pub(crate) watermarks: Arc<Table>,
-    /// `None`: to be read from the table.
+    /// `None` if it is not loaded from the table yet.
     pub(crate) watermark: Option<i64>,
     pub(crate) stored_watermark: i64,
 }
 
 impl WindowAggregate {
-    /// Reads what DRAM does not have, and returns the watermark.
+    /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<i64> {
         self.state.ensure_loaded(context.transaction)?;
         if let Some(watermark) = self.watermark {

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! - A `complete` window has all its groups in DRAM; of another one, groups that DRAM lacks are in the table.
+//! - A `complete` window has all its groups in DRAM; the missing groups of any other one are in the table.
 //! - At a commit, touched groups are written; so a committed transaction's table rows are the windows' state.
 //! - The table belongs to one operator of one topology; changes by others are overwritten or lost.
 //!
@@ -19,8 +19,9 @@
 //!
 //! # Memory
 //!
-//! At most [`GROUPS_IN_DRAM_MAX`] groups, and what the pool's memory budget has left for stream state: when full, the oldest
-//! window is written to the transaction and leaves DRAM. At most [`OPEN_WINDOWS_MAX`] windows; more is an error.
+//! At most [`GROUPS_IN_DRAM_MAX`] groups, and at most the part of the pool's memory budget that is available
+//! to stream state: when full, the oldest window is written to the transaction and leaves DRAM. At most
+//! [`OPEN_WINDOWS_MAX`] windows; more is an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,14 +42,14 @@ pub(crate) struct WindowState {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
     pub(crate) aggregates: Vec<BoundAggregate>,
-    /// Group columns in the tuples.
+    /// Indexes of the group columns in the tuples.
     pub(crate) group_columns: Vec<usize>,
     pub(crate) hash_seed: u64,
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
     pub(crate) groups_max: usize,
     windows: BTreeMap<i64, OpenWindow>,
     groups: usize,
-    /// Bytes of the groups, and what is reserved for them.
+    /// Bytes of the groups, and the bytes reserved for them.
     bytes: usize,
     memory: Option<MemoryReservation>,
     loaded: bool,
@@ -88,7 +89,7 @@ impl WindowState {
         }
     }
 
-    /// Drops all that is in DRAM.
+    /// Drops all state in DRAM.
     pub(crate) fn forget(&mut self) {
         self.windows.clear();
         self.groups = 0;
@@ -167,7 +168,7 @@ impl WindowState {
         Ok(())
     }
 
-    /// Brings a group into DRAM: from the table if it may be there, else a new one.
+    /// Loads a group into DRAM: from the table if it may be there, else a new one.
     fn add_group(&mut self, tx: &Transaction, start: i64, hash: u64, tuple: &[Value]) -> Result<u32> {
         if self.groups >= self.groups_max {
             self.spill(tx)?;
@@ -202,7 +203,7 @@ impl WindowState {
         Ok(window.groups.add(hash, key, accumulators.into_iter(), is_stored))
     }
 
-    /// Reserves memory for so many bytes more.
+    /// Reserves memory for `more` bytes.
     fn try_reserve(&mut self, more: usize) -> Result<(), MemoryLimit> {
         let Some(memory) = &mut self.memory else { return Ok(()) };
         let wanted = self.bytes + more;
@@ -212,7 +213,7 @@ impl WindowState {
         memory.try_resize(wanted.next_multiple_of(RESERVED_BYTES_STEP) as u64)
     }
 
-    /// Groups have left DRAM.
+    /// Releases the memory of groups that have left DRAM.
     fn give_back(&mut self, groups: usize, bytes: usize) {
         self.groups -= groups;
         self.bytes -= bytes;
@@ -255,17 +256,17 @@ impl WindowState {
         Ok(self.table.upsert_many(tx, &rows)?)
     }
 
-    /// The first window that starts before `end`.
+    /// Returns the start of the first window that starts before `end`.
     pub(crate) fn first_before(&self, end: i64) -> Option<i64> {
         self.windows.keys().next().copied().filter(|start| *start < end)
     }
 
-    /// The last window.
+    /// Returns the start of the last window.
     pub(crate) fn last_start(&self) -> Option<i64> {
         self.windows.keys().next_back().copied()
     }
 
-    /// Takes a window out of DRAM and out of the table.
+    /// Removes a window from DRAM and from the table; returns its groups.
     pub(crate) fn close(&mut self, tx: &Transaction, start: i64) -> Result<ClosedGroups> {
         let complete = self.windows.get(&start).is_none_or(|window| window.complete);
         if !complete {
@@ -296,7 +297,8 @@ impl WindowState {
     }
 }
 
-/// A free function, so that the other fields stay borrowable.
+/// Returns the groups of a window, which it opens if necessary. A free function, so that the other fields
+/// stay borrowable.
 fn open_window<'w>(
     windows: &'w mut BTreeMap<i64, OpenWindow>,
     name: &str,

@@ -1,5 +1,5 @@
-//! Committed tuples into a channel: one batch after the other. A full channel holds the topology up; that is
-//! the backpressure, and the channel's capacity the bound on memory.
+//! Sends committed tuples to a channel, one batch after the other. A full channel blocks the topology; that
+//! is the backpressure, and the channel's capacity bounds the memory.
 
 use crossbeam_channel::Sender;
 use entresol_tables::Column;
@@ -14,7 +14,7 @@ pub struct ChannelSink {
 }
 
 impl ChannelSink {
-    /// Sends to `sender`; if the receiver is gone, the topology ends with an error.
+    /// Sends to `sender`; if the receiver is closed, the topology ends with an error.
     pub fn new(sender: Sender<Element>) -> ChannelSink {
         ChannelSink { sender }
     }

@@ -1,4 +1,5 @@
-//! Committed tuples as lines of a CSV file, with a header line. Appends to what is there. NULL is empty.
+//! Writes committed tuples as lines of a CSV file, with a header line. Appends to an existing file. NULL is
+//! empty.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

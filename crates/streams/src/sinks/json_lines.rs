@@ -1,4 +1,4 @@
-//! Committed tuples as JSON objects, one per line.
+//! Writes committed tuples as JSON objects, one per line.
 //!
 //! Integers and finite doubles are numbers; decimals, dates and timestamps are strings, so that no digit is
 //! lost; NULL and doubles that JSON has no number for are `null`.
@@ -14,10 +14,10 @@ use crate::sinks::{Sink, open_lines};
 
 /// JSON lines to a file or any writer.
 pub struct JsonLinesSink {
-    /// The file, or a name for errors.
+    /// Path of the file, or a name for errors.
     path: PathBuf,
     columns: Vec<Column>,
-    /// `None`: the file is still to be opened.
+    /// `None` until the file is opened.
     writer: Option<Box<dyn Write + Send>>,
 }
 

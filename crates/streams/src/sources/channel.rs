@@ -1,9 +1,9 @@
 //! A source that receives elements from a channel: tuples and punctuations, from another thread.
 //!
 //! - Its position is the number of tuples received; a channel cannot be read again, so after a restart the
-//!   sender has to look up the stored position and go on from there.
-//! - The bound on memory is the channel's own capacity, and one batch taken out of it.
-//! - The end of all senders is the end of the stream.
+//!   sender has to look up the stored position and continue from there.
+//! - Memory is bounded by the channel's own capacity, and one received batch.
+//! - The stream ends when all senders are dropped.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ const WAIT: Duration = Duration::from_millis(2);
 pub struct ChannelSource {
     columns: Vec<Column>,
     receiver: Receiver<Element>,
-    /// The rest of a batch that was larger than asked for.
+    /// Rest of a batch that was larger than requested.
     rest: std::vec::IntoIter<Tuple>,
     position: u64,
 }
 
 impl ChannelSource {
-    /// A source of what `receiver` receives; the tuples must have these columns.
+    /// Creates a source of the elements of `receiver`; the tuples must have these columns.
     pub fn new(columns: Vec<Column>, receiver: Receiver<Element>) -> ChannelSource {
         ChannelSource { columns, receiver, rest: Vec::new().into_iter(), position: 0 }
     }

@@ -1,11 +1,12 @@
 //! CSV files as a source.
 //!
-//! - Columns are found by name in the header line. A column may be made of others: a timestamp of a date and a
-//!   time field ([`CsvSource::timestamp_of`]), or anything by a row mapper ([`CsvSource::mapper`]).
-//! - The position is the byte offset behind a record. A record that is no tuple is counted, written to the
-//!   reject file if there is one, and skipped.
+//! - Columns are found by name in the header line. A column may be computed from others: a timestamp from a
+//!   date and a time field ([`CsvSource::timestamp_of`]), or anything by a row mapper
+//!   ([`CsvSource::mapper`]).
+//! - The position is the byte offset after a record. A record that is not a valid tuple is counted, written
+//!   to the reject file if there is one, and skipped.
 //! - Reading and parsing run in a thread of their own, at most [`READ_AHEAD_BATCHES_MAX`] batches ahead.
-//! - A record may have at most [`RECORD_FIELDS_MAX`] fields; what is longer is a reject.
+//! - A record may have at most [`RECORD_FIELDS_MAX`] fields; a longer one is rejected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +21,14 @@ use crate::sources::csv_reader::{CsvReader, Record};
 use crate::sources::rejects::RejectFile;
 use crate::sources::{Next, Position, Reject, Source, SourceBatch};
 
-/// How many parsed batches wait for the topology.
+/// Maximum of parsed batches that wait for the topology.
 pub const READ_AHEAD_BATCHES_MAX: usize = 4;
-/// The most fields of a record.
+/// Maximum of fields of a record.
 pub const RECORD_FIELDS_MAX: usize = 4096;
 /// Tuples per parsed batch.
 const READ_AHEAD_TUPLES: usize = 1024;
 
-/// How a file writes a day.
+/// Date format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateFormat {
     /// `2026-11-21`
@@ -40,7 +41,7 @@ pub enum DateFormat {
 
 pub(crate) type Mapper = Arc<dyn Fn(&Record<'_>, &mut Tuple) -> Result<(), String> + Send + Sync>;
 
-/// How a file is read.
+/// Format of a CSV file.
 #[derive(Clone)]
 pub(crate) struct CsvFormat {
     pub(crate) path: PathBuf,
@@ -62,7 +63,7 @@ pub struct CsvSource {
 }
 
 impl CsvSource {
-    /// Tuples with these columns, each found in the header line by its name.
+    /// Creates a source of tuples with these columns, each found in the header line by its name.
     pub fn new(path: impl AsRef<Path>, columns: Vec<Column>) -> CsvSource {
         let format = CsvFormat {
             path: path.as_ref().to_owned(),
@@ -76,31 +77,31 @@ impl CsvSource {
         CsvSource { format, rejects: None, batches: None, reader: None }
     }
 
-    /// The byte between fields; a comma if not said.
+    /// Sets the byte between fields; the default is a comma.
     pub fn separator(mut self, separator: u8) -> CsvSource {
         self.format.separator = separator;
         self
     }
 
-    /// The text that stands for NULL, besides the empty one.
+    /// Sets the string that means NULL, besides the empty one.
     pub fn null(mut self, token: &str) -> CsvSource {
         self.format.null = token.to_owned();
         self
     }
 
-    /// How days are written, in DATE columns and in date fields of timestamps.
+    /// Sets the date format of DATE columns and of the date fields of timestamps.
     pub fn date_format(mut self, format: DateFormat) -> CsvSource {
         self.format.date_format = format;
         self
     }
 
-    /// Makes the TIMESTAMP column `column` of a date field and a time field (`hh:mm:ss`).
+    /// Computes the TIMESTAMP column `column` from a date field and a time field (`hh:mm:ss`).
     pub fn timestamp_of(mut self, column: &str, date_field: &str, time_field: &str) -> CsvSource {
         self.format.timestamps.push((column.to_owned(), date_field.to_owned(), time_field.to_owned()));
         self
     }
 
-    /// Makes tuples by a closure: it pushes one value per column, or says why the record is to be rejected.
+    /// Makes tuples by a closure: it pushes one value per column, or returns the reason to reject the record.
     /// The header is not checked for the columns then.
     pub fn mapper(
         mut self,
@@ -130,7 +131,7 @@ impl Source for CsvSource {
                 let batch = reader.read(READ_AHEAD_TUPLES);
                 let last =
                     !matches!(&batch, Ok(batch) if !batch.tuples.is_empty() || !batch.rejects.is_empty());
-                // The receiver is gone when the topology has stopped.
+                // The receiver is dropped when the topology has stopped.
                 if sender.send(batch).is_err() || last {
                     return;
                 }
@@ -163,13 +164,13 @@ impl Drop for CsvSource {
     fn drop(&mut self) {
         self.batches = None;
         if let Some(reader) = self.reader.take() {
-            // It ends at its next send; a panic in it was reported as the end of the channel.
+            // The thread ends at its next send; a panic in it was reported as the end of the channel.
             let _ = reader.join();
         }
     }
 }
 
-/// A value for `column` out of a field.
+/// Parses a field as a value of `column`.
 pub(crate) fn parse_field(column: &Column, text: &str, format: DateFormat) -> Result<Value, String> {
     if column.data_type == entresol_tables::DataType::Date && format != DateFormat::YearMonthDay {
         let days = parse_day(text.trim(), format);
@@ -180,7 +181,7 @@ pub(crate) fn parse_field(column: &Column, text: &str, format: DateFormat) -> Re
     column.parse(text).map_err(|error| error.to_string())
 }
 
-/// Days since the epoch of a day in some format.
+/// Parses a date; returns days since the epoch.
 pub(crate) fn parse_day(text: &str, format: DateFormat) -> Option<i32> {
     use entresol_tables::calendar::{days_from_civil, parse_date, parse_digits};
     if format == DateFormat::YearMonthDay {

@@ -1,11 +1,11 @@
-//! Reading records of a CSV file and making tuples of them.
+//! Reads records of a CSV file and makes tuples of them.
 //!
-//! - Records are read with the file's own quoting rules (RFC 4180); a field is checked to be UTF-8 and trimmed
-//!   of blanks only where its type says so.
-//! - A record that does not fit never stops the file: it becomes a [`Reject`].
-//! - A quote that is never closed, or not within [`RECORD_BYTES_MAX`], rejects the line that it is opened in; reading
-//!   goes on with the next line.
-//! - A file that does not end in a line end has a last record nevertheless.
+//! - Records follow the file's own quoting rules (RFC 4180); a field is checked to be UTF-8 and trimmed of
+//!   blanks only where its type needs it.
+//! - A record that is not valid never stops the file: it becomes a [`Reject`].
+//! - A quote that is never closed, or not within [`RECORD_BYTES_MAX`], rejects the line in which it is
+//!   opened; reading continues with the next line.
+//! - A file without a final line end still has a last record.
 
 mod bounded;
 
@@ -21,20 +21,20 @@ use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, RECORD_FIELDS_MAX, parse_day, parse_field};
 use crate::sources::{Position, Reject, SourceBatch};
 
-/// A record, for row mappers.
+/// Record of a CSV file, for row mappers.
 pub struct Record<'a> {
     header: &'a [String],
     fields: &'a ByteRecord,
 }
 
 impl Record<'_> {
-    /// A field by its place.
+    /// Returns a field by its index.
     pub fn field(&self, at: usize) -> Result<&str, String> {
         let bytes = self.fields.get(at).ok_or_else(|| format!("there is no field {at}"))?;
         std::str::from_utf8(bytes).map_err(|_| format!("field {at} is not UTF-8"))
     }
 
-    /// A field by its name in the header line.
+    /// Returns a field by its name in the header line.
     pub fn named(&self, name: &str) -> Result<&str, String> {
         let at = self.header.iter().position(|field| field == name);
         self.field(at.ok_or_else(|| format!("there is no field {name}"))?)
@@ -46,11 +46,11 @@ enum Maker {
     Timestamp { date: usize, time: usize },
 }
 
-/// What was found at a position.
+/// Result of reading one record.
 enum Found {
     Record,
     End,
-    /// A record without an end, and why.
+    /// A record without an end, and the reason.
     Endless(String),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct CsvReader {
 }
 
 impl CsvReader {
-    /// Opens the file, reads its header and goes to the position.
+    /// Opens the file, reads its header and seeks to the position.
     pub(crate) fn open(format: CsvFormat, from: Option<Position>) -> Result<CsvReader> {
         let path = &format.path;
         let file = File::open(path).map_err(|source| Error::io(path, source))?;
@@ -95,7 +95,7 @@ impl CsvReader {
         Ok(CsvReader { reader, file_bytes, header, makers, record: ByteRecord::new(), format })
     }
 
-    /// At most `tuples_max` records; nothing at the end of the file.
+    /// Reads at most `tuples_max` records; none at the end of the file.
     pub(crate) fn read(&mut self, tuples_max: usize) -> Result<SourceBatch> {
         let mut batch = SourceBatch { end: self.position(), ..SourceBatch::default() };
         for _ in 0..tuples_max {
@@ -146,8 +146,8 @@ impl CsvReader {
         }
     }
 
-    /// Whether the file's last record, which begins at `start`, goes over several lines and has an odd number of
-    /// quotes: then the last one is open.
+    /// Returns true if the file's last record, which begins at `start`, spans several lines and has an odd
+    /// number of quotes: then the last quote is open.
     fn ends_in_quotes(&mut self, start: Position) -> Result<bool> {
         let end = self.position();
         if end.line <= start.line + 1 {
@@ -155,12 +155,12 @@ impl CsvReader {
         }
         let bytes = self.read_from(start, end.offset - start.offset)?;
         let quotes = bytes.iter().filter(|byte| **byte == b'"').count();
-        // The end of the file again, so that the next call finds it.
+        // Back to the end of the file, so that the next call finds it.
         self.seek(end)?;
         Ok(quotes % 2 == 1)
     }
 
-    /// Rejects the one line at `start` and goes to the next.
+    /// Rejects the one line at `start` and seeks to the next.
     fn skip_line(&mut self, start: Position, reason: String, tuples_before: usize) -> Result<Reject> {
         let bytes = self.read_from(start, RECORD_BYTES_MAX)?;
         // Empty lines before the record belong to no record.
@@ -184,7 +184,7 @@ impl CsvReader {
         self.reader.get_mut().renew();
         let mut position = csv::Position::new();
         position.set_byte(to.offset).set_line(to.line.max(1));
-        // Past the buffer: the file was read elsewhere meanwhile.
+        // The position is outside the buffer: the file was read elsewhere meanwhile.
         let sought = self.reader.seek_raw(std::io::SeekFrom::Start(to.offset), position);
         sought.map_err(|error| csv_error(&self.format, error))
     }
@@ -255,7 +255,7 @@ impl CsvReader {
         Ok(Value::Timestamp(i64::from(days) * MICROS_PER_DAY + micros))
     }
 
-    /// The record's fields with separators, lossy where they are not UTF-8.
+    /// Returns the record's fields with separators, lossy where they are not UTF-8.
     fn raw(&self) -> String {
         let fields: Vec<_> =
             self.record.iter().take(RECORD_FIELDS_MAX).map(String::from_utf8_lossy).collect();

@@ -14,7 +14,8 @@ pub struct GeneratorSource<F> {
 }
 
 impl<F: FnMut(u64) -> Option<Tuple> + Send> GeneratorSource<F> {
-    /// `function` gives the tuple at a position, from 0 on. It must be a function of the position alone.
+    /// Creates a source; `function` returns the tuple at a position, from 0 on, and must depend on the
+    /// position alone.
     pub fn new(columns: Vec<Column>, function: F) -> Self {
         GeneratorSource { columns, function, position: 0 }
     }

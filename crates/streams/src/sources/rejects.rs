@@ -1,7 +1,7 @@
-//! The reject file of a source: one CSV line per bad record: line number, reason, record.
+//! Reject file of a source: one CSV line per bad record: line number, reason, record.
 //!
-//! Lines are appended after the transaction that skipped the record has committed, so no record is there twice;
-//! after a crash those of the last transaction may be missing. The number of them is in `streams_positions`.
+//! Lines are appended after the transaction that skipped the record has committed, so no record is there
+//! twice; after a crash those of the last transaction may be missing. Their number is in `streams_positions`.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;

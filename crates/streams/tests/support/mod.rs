@@ -1,4 +1,4 @@
-//! What the tests share: databases, readings, and the batch computation that streams are compared with.
+//! Common parts of the tests: databases, readings, and the batch computation that streams are compared with.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn random_reading(seed: u64, n: u64, meters: u64, disorder: u64) -> Tuple {
 /// Group and window of a reading to count, sum, min, max.
 pub type Oracle = BTreeMap<(i32, i64), (i64, f64, f64, f64)>;
 
-/// Recomputes windows from all the readings: which ones count, and what they add up to. Returns late ones too.
+/// Recomputes windows from all readings, without late ones; returns the number of late ones too.
 pub fn recompute(readings: &[Tuple], size_s: i64, lateness_s: i64) -> (Oracle, u64) {
     let mut oracle = Oracle::new();
     let mut watermark = i64::MIN;
@@ -101,7 +101,7 @@ pub fn recompute(readings: &[Tuple], size_s: i64, lateness_s: i64) -> (Oracle, u
     (oracle, late)
 }
 
-/// Rows (meter, window_start, window_end, count, sum, min, max) as an oracle has them.
+/// Converts rows (meter, window_start, window_end, count, sum, min, max) to an oracle.
 pub fn as_oracle(rows: &[Row]) -> Oracle {
     let mut oracle = Oracle::new();
     for row in rows {

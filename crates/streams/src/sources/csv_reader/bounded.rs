@@ -1,13 +1,14 @@
-//! A file that gives at most so many bytes for one record, so that a quote that is never closed does not read the
-//! rest of the file into memory.
+//! File that returns a bounded number of bytes for one record, so that a quote that is never closed does not
+//! read the rest of the file into memory.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// The longest record of a CSV file. What is longer, or a quote that is open for longer, is a reject.
+/// Maximum length of a record of a CSV file. A longer record, or a quote that is open for longer, is
+/// rejected.
 pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
 
-/// A file with an allowance of bytes.
+/// File with an allowance of bytes.
 pub(super) struct BoundedFile {
     file: File,
     allowance_bytes: u64,
@@ -18,12 +19,12 @@ impl BoundedFile {
         BoundedFile { file, allowance_bytes: RECORD_BYTES_MAX }
     }
 
-    /// A new record begins.
+    /// Resets the allowance at the begin of a record.
     pub(super) fn renew(&mut self) {
         self.allowance_bytes = RECORD_BYTES_MAX;
     }
 
-    /// The bytes from a position up to a limit; the position of the file is lost.
+    /// Reads the bytes from a position up to a limit; the position of the file is lost.
     pub(super) fn read_from(&mut self, offset: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
         self.file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The reader against small files: formats, rejects, and going on from every position.
+//! Tests of the reader with small files: formats, rejects, and resuming from every position.
 
 use std::path::PathBuf;
 
