@@ -1,13 +1,13 @@
-//! What two threads do on one FPTree that one does, and how fast its inner nodes are rebuilt when it is opened.
+//! Measures the throughput of two threads on one FPTree against one, and the rebuild of inner nodes at open.
 //!
 //! ```text
 //! cargo run --release -p entresol-structures --example fptree_two_threads -- [KEYS] [ROUNDS]
 //! ```
 //!
-//! The load is mixed: of eight operations four look up, two replace, one inserts and one removes; keys are random, evenly
-//! or after Zipf's law (0.99). The pool is a journal with durability `none`. A thread's time is that for which it had a
-//! processor, so that a busy machine disturbs less; `speed-up` is what two threads do in the time in which one does one
-//! half of it. Every lookup is checked.
+//! The load is mixed: of eight operations four look up, two replace, one inserts and one removes; keys are
+//! random, evenly or after Zipf's law (0.99). The pool is a journal with durability `none`. A thread's time is
+//! that for which it had a processor, so that a busy machine disturbs less; `speed-up` is what two threads do
+//! in the time in which one does one half of it. Every lookup is checked.
 
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::{FpTree, WordKey};

@@ -25,7 +25,7 @@ const OPERATIONS: [&str; 8] = [
     "update in batches",
     "delete",
 ];
-/// What a volatile map has no call of its own for: the plain operation stands beside it.
+/// Index of the plain operation beside which a batch is shown: a volatile map has no call for batches.
 const PLAIN: [usize; 8] = [0, 0, 2, 2, 4, 5, 5, 7];
 
 /// Wall clock and time on a processor, in ns an operation: on a busy machine the second is the steadier one.
@@ -46,7 +46,7 @@ fn load(keys: usize) -> Load {
     Load { keys, wanted }
 }
 
-/// How long this thread has run so far, where the system tells.
+/// Returns the nanoseconds that this thread has run so far, if the system reports them.
 fn on_processor_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
@@ -139,8 +139,8 @@ fn measure_table(load: &Load, pool: &Arc<Pool>, samples: &mut Samples) -> Result
     Ok(())
 }
 
-/// Half gets, half updates, by one thread and by two on the same keys: ns on a processor, an operation. Zipf: rank r with
-/// a probability that falls as r to the power of -0.99.
+/// Half gets, half updates, by one thread and by two on the same keys: ns on a processor, an operation. Zipf:
+/// rank r with a probability that falls as r to the power of -0.99.
 fn measure_threads(load: &Load, pool: &Arc<Pool>, table: &HashTable<WordKey>) {
     let keys = &load.keys;
     let rank = |random: u64, is_zipf: bool| {

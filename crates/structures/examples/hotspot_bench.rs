@@ -1,6 +1,6 @@
-//! What the hotspot index gains and costs: plain FPTree and hash table beside the same with the hotspot index in
-//! front, turn by turn, medians of three rounds. Slow memory is played: every get that reaches the index waits so
-//! many nanoseconds more.
+//! Measures gains and costs of the hotspot index: plain FPTree and hash table beside the same with the
+//! hotspot index in front, alternating, medians of three rounds. Slow memory is emulated: every get that
+//! reaches the index waits for a number of additional nanoseconds.
 //!
 //! ```text
 //! cargo run --release -p entresol-structures --example hotspot_bench [KEYS] [EXTRA_NS]
@@ -60,7 +60,7 @@ fn key(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// How long this thread has run so far: on a busy machine steadier than the clock on the wall.
+/// Returns the nanoseconds that this thread has run so far: on a busy machine steadier than wall-clock time.
 fn on_processor_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)

@@ -4,8 +4,8 @@
 //! cargo run --release -p entresol-structures --example lists -- [KEYS] [journal|dax|volatile]
 //! ```
 //!
-//! Numbers in random order: inserted, looked up, scanned, removed. Then the same with strings. M operations a second
-//! of this thread's time on a processor, and what the pool holds for a key.
+//! Numbers in random order: inserted, looked up, scanned, removed. Then the same with strings. M operations a
+//! second of this thread's time on a processor, and what the pool holds for a key.
 
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::skiplist::{
@@ -24,7 +24,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// Entries of a scan.
 const SCAN: usize = 100;
 
-/// What is measured. Keys are numbers; maps of strings make them of these.
+/// Operations to measure. Keys are numbers; maps of strings derive them from these.
 trait Map {
     fn insert(&mut self, key: u64, value: u64) -> Outcome<()>;
     fn get(&self, key: u64) -> Outcome<Option<u64>>;
@@ -70,7 +70,7 @@ impl Map for BTreeMap<Vec<u8>, u64> {
     }
 }
 
-/// Something in a pool.
+/// A structure in a pool.
 struct Pooled<T>(Arc<Pool>, T);
 
 impl<C: Content, T: Towers> Map for Pooled<SkipList<u64, C, T>> {
@@ -169,21 +169,21 @@ fn key(i: u64) -> u64 {
     (mixed ^ mixed >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D)
 }
 
-/// How long this thread has run so far: on a busy machine steadier than the clock on the wall.
+/// Returns the seconds that this thread has run so far: on a busy machine steadier than wall-clock time.
 fn on_processor_s() -> Outcome<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let ns: u64 = text.split_whitespace().next().ok_or("an empty schedstat")?.parse()?;
     Ok(ns as f64 / 1e9)
 }
 
-/// M operations a second on a processor.
+/// Measures M operations a second of processor time.
 fn rate(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     let start = on_processor_s()?;
     work()?;
     Ok(operations as f64 / (on_processor_s()? - start) / 1e6)
 }
 
-/// Measures a map of so many keys; all maps of a table must find the same.
+/// Measures a map of `keys` keys; all maps of a table must return the same.
 fn measure(
     name: &str,
     keys: u64,
@@ -214,7 +214,7 @@ fn measure(
     }
     let remove = rate(keys, || {
         (0..keys).try_for_each(|i| {
-            // In another order than they came.
+            // In another order than that of the inserts.
             let i = i * 7_368_787 % keys;
             if map.remove(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} was gone").into()) }
         })

@@ -1,13 +1,13 @@
-//! Compares the LSM-tree with the generic B+-tree (fingerprints, inner nodes in DRAM) and the FPTree: nanoseconds on
-//! the processor an operation, random 8-byte keys.
+//! Compares the LSM-tree with the generic B+-tree (fingerprints, inner nodes in DRAM) and the FPTree:
+//! nanoseconds on the processor an operation, random 8-byte keys.
 //!
 //! ```text
 //! cargo run --release -p entresol-structures --example lsm_bench -- [KEYS] [DOMAIN] [RUNS_PER_LEVEL] [DISK_LEVELS]
 //! ```
 //!
-//! KEYS is 1,000,000 without saying; DOMAIN is `journal` (durability `none`: nothing is synced) or `volatile`. Every
-//! result is checked. "writer" is the time of the writing thread alone; what the tree's own thread does beside it is in
-//! the time by the clock until all is merged.
+//! KEYS defaults to 1,000,000; DOMAIN is `journal` (durability `none`: nothing is synced) or `volatile`.
+//! Every result is checked. "writer" is the time of the writing thread alone; the work of the tree's own
+//! thread is included in the wall-clock time until all is merged.
 
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_structures::btree::instances::FpLikeTree;
@@ -26,13 +26,13 @@ fn key(i: u64) -> u64 {
     (mixed ^ mixed >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D)
 }
 
-/// Nanoseconds that this thread has been on the processor, as the scheduler counts them.
+/// Returns the nanoseconds that this thread has been on the processor, as the scheduler counts them.
 fn on_processor_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Prints what an operation took, by this thread on the processor and by the clock.
+/// Prints the time of an operation, by this thread's processor time and by the clock.
 fn measure(name: &str, operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
     let (start, before) = (Instant::now(), on_processor_ns());
     work()?;

@@ -1,5 +1,5 @@
-//! Compares the search primitives of `node::search` with what sorted nodes do, in nodes that are in the processor's
-//! caches: nanoseconds a search.
+//! Compares the search primitives of `node::search` with the search of sorted nodes, in nodes that are in the
+//! processor's caches: nanoseconds a search.
 //!
 //! ```text
 //! cargo run --release -p entresol-structures --example search

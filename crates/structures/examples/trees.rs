@@ -1,14 +1,14 @@
-//! Compares the instances of the B+-tree with `BTreeMap`, the FPTree of this crate among them: M operations a second
-//! on random 8-byte keys, and bytes per tuple.
+//! Compares the instances of the B+-tree with `BTreeMap`, the FPTree of this crate among them: M operations a
+//! second on random 8-byte keys, and bytes per tuple.
 //!
 //! ```text
 //! cargo run --release -p entresol-structures --example trees -- [KEYS] [DOMAIN] [TREES]
 //! ```
 //!
-//! KEYS is 1,000,000 without saying; DOMAIN is `journal` (durability `none`: nothing is synced), `dax` (cache-line
-//! flushes and fences on an ordinary file in `/dev/shm`) or `volatile`; TREES are names, or parts of names, with commas
-//! between. Every result is checked. Times are of the processor that the measuring thread had to itself, so that a busy
-//! machine disturbs them less; what threads in the background do is not in them.
+//! KEYS defaults to 1,000,000; DOMAIN is `journal` (durability `none`: nothing is synced), `dax` (cache-line
+//! flushes and fences on an ordinary file in `/dev/shm`) or `volatile`; TREES are names, or parts of names,
+//! with commas between. Every result is checked. Times are processor times of the measuring thread, so that a
+//! busy machine disturbs them less; background threads are not included.
 
 use crossbeam_epoch::Guard;
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
@@ -28,16 +28,16 @@ const SCAN: usize = 100;
 /// Keys of one call of `get_many`.
 const BATCH: u64 = 512;
 
-/// What all maps are asked to do.
+/// Operations of all maps.
 trait Map {
     fn insert(&mut self, key: u64, value: u64) -> Outcome<()>;
     fn get(&self, key: u64) -> Outcome<Option<u64>>;
-    /// The values of keys, one by one where there is no better way.
+    /// Returns the values of keys, one by one if there is no better method.
     fn get_many(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Outcome<()>;
     fn remove(&mut self, key: u64) -> Outcome<Option<u64>>;
-    /// The sum of the values of so many tuples from a key on.
+    /// Returns the sum of the values of the tuples from a key on.
     fn scan(&self, from: u64) -> Outcome<u64>;
-    /// What a caller with many operations holds, as a commit or a query does: pinning for each is a full fence.
+    /// Guard of a caller with many operations, as a commit or a query has: pinning for each is a full fence.
     fn pin(&self) -> Option<Guard>;
     /// Bytes of nodes.
     fn bytes(&self) -> Outcome<Option<u64>>;
@@ -146,7 +146,7 @@ fn processor_ns() -> Outcome<u64> {
     Ok(first.parse()?)
 }
 
-/// Does something for so many numbers, with a guard for each batch of them.
+/// Calls a function for a range of numbers, with a guard for each batch of them.
 fn in_batches(
     map: &mut dyn Map,
     count: u64,
@@ -159,7 +159,7 @@ fn in_batches(
     Ok(())
 }
 
-/// M operations a second of this thread's processor time.
+/// Measures M operations a second of this thread's processor time.
 fn rate(operations: u64, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     let start = processor_ns()?;
     work()?;
@@ -201,7 +201,7 @@ fn measure(name: &str, keys: u64, mut map: Box<dyn Map>, expected_sum: &mut Opti
     }
     let remove = rate(keys, || {
         in_batches(&mut *map, keys, |map, i| {
-            // In another order than they came.
+            // In another order than that of the inserts.
             let i = i * 7_368_787 % keys;
             if map.remove(key(i))? == Some(i) { Ok(()) } else { Err(format!("key {i} was gone").into()) }
         })

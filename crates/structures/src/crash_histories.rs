@@ -1,8 +1,8 @@
-//! The histories with which the crash checker looks at an index: for this crate's tests, for the floors above,
-//! and for the lab.
+//! Operation histories with which the crash checker checks an index: for this crate's tests, for the crates
+//! above, and for the lab.
 //!
-//! After every crash the index is sound, owns all that is allocated, holds the operations that had returned,
-//! with or without the one in flight, and goes on working.
+//! After every crash the index is sound, owns all allocated objects, holds the operations that had returned,
+//! with or without the one in flight, and continues to work.
 
 use crate::{KeyWidth, OrderedIndex};
 use entresol_memory::crash::{
@@ -17,7 +17,7 @@ type Content = BTreeMap<Vec<u8>, u64>;
 type Operation = MapOperation<Vec<u8>, u64>;
 
 const ROOT: &str = "index";
-/// The value with which a recovered index is tried, under the key after all others.
+/// Value of the probe of a recovered index, under the key after all others.
 const LATER: u64 = u64::MAX;
 
 fn key(width: KeyWidth, number: u64) -> Vec<u8> {
@@ -28,8 +28,9 @@ fn key(width: KeyWidth, number: u64) -> Vec<u8> {
     }
 }
 
-/// A seeded history over a quarter as many keys as operations: it grows, churns, and in its last quarter takes
-/// out all keys from the greatest down. With 600 operations several leaves split, and all are released again.
+/// Generates a seeded operation history over a quarter as many keys as operations: it grows, churns, and in
+/// its last quarter removes all keys from the greatest down. With 600 operations several leaves split, and
+/// all are freed again.
 fn operations(width: KeyWidth, count: u64, seed: u64) -> Vec<Operation> {
     let env = Env::simulated(seed);
     let keys = (count / 4).max(1);
@@ -59,7 +60,7 @@ fn of_memory(error: crate::Error) -> entresol_memory::Error {
     entresol_memory::Error::Invalid(error.to_string())
 }
 
-/// Does an operation; returns the value before it.
+/// Applies an operation; returns the value before it.
 fn apply(pool: &Arc<Pool>, index: &OrderedIndex, operation: &Operation) -> crate::Result<Option<u64>> {
     let with = pool.publication();
     match operation {
@@ -71,7 +72,7 @@ fn apply(pool: &Arc<Pool>, index: &OrderedIndex, operation: &Operation) -> crate
     }
 }
 
-/// One writer: `count` operations on an index of this width.
+/// Checks one writer: `count` operations on an index of this width.
 pub fn check_index(
     width: KeyWidth,
     count: u64,
@@ -94,17 +95,17 @@ pub fn check_index(
     })
 }
 
-/// How two writers share the processors.
+/// Scheduling of two writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
-    /// One at a time, interleaved as the seed says: a failure can be had again.
+    /// One at a time, interleaved by the seed: a failure can be reproduced.
     InTurns,
-    /// As the machine has it.
+    /// By the operating system.
     Free,
 }
 
-/// Two writers with `count` operations each on a few keys that they share: what is left must be the result of some
-/// order of their operations.
+/// Checks two writers with `count` operations each on a few shared keys: the recovered state must be the
+/// result of some order of their operations.
 pub fn check_two_writers(
     width: KeyWidth,
     count: u64,
@@ -152,7 +153,7 @@ pub fn check_two_writers(
     })
 }
 
-/// Opens the index of a pool, if it has one; it must be sound and own all that is allocated.
+/// Opens the index of a pool, if it has one; it must be sound and own all allocated objects.
 fn open(pool: &Arc<Pool>) -> Result<Option<OrderedIndex>, String> {
     let mut own = Vec::new();
     let index = match pool.root(ROOT) {
@@ -170,7 +171,7 @@ fn open(pool: &Arc<Pool>) -> Result<Option<OrderedIndex>, String> {
     if own == allocated { Ok(index) } else { Err(format!("owned are {own:?}, allocated {allocated:?}")) }
 }
 
-/// All entries, but for the one with which a recovered index is tried.
+/// Returns all entries, without that of the probe of a recovered index.
 fn content(index: &OrderedIndex) -> Result<Content, String> {
     let mut entries = Vec::new();
     let text = |error: crate::Error| error.to_string();
@@ -185,7 +186,7 @@ fn content(index: &OrderedIndex) -> Result<Content, String> {
     Ok(entries.map(|(key, value)| (key.to_vec(), value)).collect())
 }
 
-/// A recovered index takes a key in and gives it back. The power can fail again meanwhile.
+/// Probes a recovered index: adds a key and removes it. The power can fail again meanwhile.
 fn goes_on(pool: &Arc<Pool>, index: &OrderedIndex, width: KeyWidth) -> crate::Result<()> {
     let later = match width {
         KeyWidth::Variable => b"later".to_vec(),

@@ -1,12 +1,12 @@
-//! Errors of the structures floor.
+//! Errors of the index structures.
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of the structures floor.
+/// An error of the index structures.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// From the floor below.
+    /// From the memory crate.
     #[error(transparent)]
     Memory(#[from] entresol_memory::Error),
     /// A key does not fit the index.
@@ -14,18 +14,18 @@ pub enum Error {
     KeyTooLong {
         /// Bytes of the key.
         found_bytes: usize,
-        /// The most that the index takes.
+        /// The longest key of the index.
         limit_bytes: usize,
     },
-    /// The call cannot be carried out as it is.
+    /// The call's arguments are not valid.
     #[error("{0}")]
     Invalid(String),
     /// The persistent bytes are not those of a sound structure.
     #[error("the index at pool offset {offset:#x} is damaged: {what}")]
     Corrupt {
-        /// Where in the pool.
+        /// Pool offset.
         offset: u64,
-        /// What was found.
+        /// Description of the damage.
         what: String,
     },
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How long the keys of an index are.
+/// Lengths of the keys of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum KeyWidth {
@@ -22,7 +22,7 @@ pub enum KeyWidth {
 }
 
 impl KeyWidth {
-    /// The width with this number, as it is stored.
+    /// Returns the width with this number, as stored.
     pub fn from_number(number: u8) -> Option<KeyWidth> {
         match number {
             1 => Some(KeyWidth::Eight),
@@ -44,7 +44,7 @@ pub struct OrderedIndex {
     tree: Tree,
 }
 
-/// Calls a generic method on whichever tree it is.
+/// Calls a generic method of the tree in use.
 macro_rules! on_tree {
     ($self:expr, $tree:ident => $call:expr) => {
         match &$self.tree {
@@ -56,7 +56,7 @@ macro_rules! on_tree {
 }
 
 impl OrderedIndex {
-    /// Lays out an empty index; it exists once the publication is published. Returns its root offset.
+    /// Creates an empty index; it exists once the publication is published. Returns its root offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, width: KeyWidth, with: &mut Publication<'p>) -> Result<u64> {
         match width {
             KeyWidth::Eight => FpTree::<WordKey>::create(pool, width as u8, with),
@@ -65,7 +65,7 @@ impl OrderedIndex {
         }
     }
 
-    /// Opens an index by its root offset; rebuilds what it keeps in DRAM.
+    /// Opens an index by its root offset; rebuilds its parts in DRAM.
     pub fn open(pool: &Arc<Pool>, root: u64) -> Result<OrderedIndex> {
         let tree = match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => Tree::Eight(FpTree::open(pool, root, KeyWidth::Eight as u8)?),
@@ -88,7 +88,7 @@ impl OrderedIndex {
         })
     }
 
-    /// The width of its keys.
+    /// Returns the width of its keys.
     pub fn width(&self) -> KeyWidth {
         match &self.tree {
             Tree::Eight(_) => KeyWidth::Eight,
@@ -97,7 +97,7 @@ impl OrderedIndex {
         }
     }
 
-    /// The value of a key. A key that does not fit is not there. An error where the index is damaged.
+    /// Returns the value of a key, none for a key that does not fit. An error where the index is damaged.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
         fn get<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<u64>> {
@@ -106,7 +106,7 @@ impl OrderedIndex {
         on_tree!(self, tree => get(tree, key))
     }
 
-    /// The values of keys, fetched together; `values` is cleared first.
+    /// Returns the values of keys, fetched together; `values` is cleared first.
     pub fn get_many<B: AsRef<[u8]>>(&self, keys: &[B], values: &mut Vec<Option<u64>>) -> Result<()> {
         fn get_many<K: TreeKey, B: AsRef<[u8]>>(
             tree: &FpTree<K>,
@@ -125,13 +125,13 @@ impl OrderedIndex {
         on_tree!(self, tree => get_many(tree, keys, values))
     }
 
-    /// The values of keys of several indexes, fetched together where the indexes have keys of one width and lie in one pool;
-    /// `values` is cleared first. For who has few keys of each.
+    /// Returns the values of keys of several indexes, fetched together where the indexes have keys of one
+    /// width and are in one pool; `values` is cleared first. For few keys of each index.
     pub fn get_many_of<'i>(
         lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])> + Clone,
         values: &mut Vec<Option<u64>>,
     ) -> Result<()> {
-        /// False, if they are not all of this kind.
+        /// Returns false if the indexes are not all of this kind.
         fn together<'i, K: TreeKey>(
             lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])> + Clone,
             tree: impl Fn(&'i OrderedIndex) -> Option<&'i FpTree<K>>,
@@ -156,7 +156,7 @@ impl OrderedIndex {
         if done { Ok(()) } else { OrderedIndex::get_many_by_index(lookups, values) }
     }
 
-    /// The same, one index after the other.
+    /// Same as [`OrderedIndex::get_many_of`], one index after the other.
     fn get_many_by_index<'i>(
         lookups: impl Iterator<Item = (&'i OrderedIndex, &'i [u8])>,
         values: &mut Vec<Option<u64>>,
@@ -188,7 +188,7 @@ impl OrderedIndex {
         if let Tree::Variable(tree) = &self.tree { Some(tree) } else { None }
     }
 
-    /// Adds a key, together with all that `with` carries.
+    /// Adds a key, atomically with the changes in `with`.
     pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
         fn insert<'p, K: TreeKey>(
             tree: &'p FpTree<K>,
@@ -201,7 +201,7 @@ impl OrderedIndex {
         on_tree!(self, tree => insert(tree, key, value, with))
     }
 
-    /// Adds keys, which differ, with few publications; see [`FpTree::insert_many`].
+    /// Adds distinct keys with few publications; see [`FpTree::insert_many`].
     pub fn insert_many<'p, B: AsRef<[u8]>>(
         &'p self,
         keys: &[B],
@@ -221,8 +221,8 @@ impl OrderedIndex {
         on_tree!(self, tree => insert_many(tree, keys, carried, existing))
     }
 
-    /// Carries out changes in order, each failure-atomic on its own; see [`FpTree::apply_many`]. If a key does not fit, none is
-    /// carried out.
+    /// Applies changes in order, each failure-atomic on its own; see [`FpTree::apply_many`]. If a key does
+    /// not fit, none is applied.
     pub fn apply_many<B: AsRef<[u8]>>(
         &self,
         changes: &[(B, Change)],
@@ -241,7 +241,7 @@ impl OrderedIndex {
         on_tree!(self, tree => apply_many(tree, changes, before))
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one.
     pub fn replace<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         fn replace<'p, K: TreeKey>(
             tree: &'p FpTree<K>,
@@ -254,7 +254,7 @@ impl OrderedIndex {
         on_tree!(self, tree => replace(tree, key, value, with))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value.
+    /// Removes a key, atomically with the changes in `with`; returns its value.
     pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
         fn remove<'p, K: TreeKey>(
             tree: &'p FpTree<K>,
@@ -266,8 +266,9 @@ impl OrderedIndex {
         on_tree!(self, tree => remove(tree, key, with))
     }
 
-    /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from.
-    /// A bound that is longer than the keys is cut and excluded: keys that are prefixes of it come before it.
+    /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to continue
+    /// from. A bound longer than the keys is truncated and excluded: keys that are prefixes of it are less
+    /// than it.
     pub fn scan_batch(
         &self,
         from: Bound<&[u8]>,
@@ -276,7 +277,8 @@ impl OrderedIndex {
         self.scan(from, 1, entries)
     }
 
-    /// As [`OrderedIndex::scan_batch`], leaf after leaf until there are at least `enough` entries more: one descent.
+    /// Same as [`OrderedIndex::scan_batch`], leaf after leaf until there are at least `enough` entries more:
+    /// one descent.
     pub fn scan(
         &self,
         from: Bound<&[u8]>,
@@ -305,7 +307,8 @@ impl OrderedIndex {
         on_tree!(self, tree => scan(tree, from, (width_bytes, enough), entries))
     }
 
-    /// The first entry at or after each of some keys, which fit the index, in any order; `found` is cleared first.
+    /// Finds the first entry at or after each of some keys, which fit the index, in any order; `found` is
+    /// cleared first.
     pub fn first_from_each<B: AsRef<[u8]>>(
         &self,
         keys: &[B],
@@ -324,7 +327,7 @@ impl OrderedIndex {
         on_tree!(self, tree => first_from_each(tree, keys, found))
     }
 
-    /// The first entry at or after a key that fits the index. Cost: a descent and one leaf.
+    /// Returns the first entry at or after a key that fits the index. Cost: a descent and one leaf.
     pub fn first_from(&self, key: &[u8]) -> Result<Option<(KeyBytes, u64)>> {
         fn first_from<K: TreeKey>(tree: &FpTree<K>, key: &[u8]) -> Result<Option<(KeyBytes, u64)>> {
             tree.first_from(K::from_bytes(key)?)
@@ -332,7 +335,7 @@ impl OrderedIndex {
         on_tree!(self, tree => first_from(tree, key))
     }
 
-    /// The longest key that fits.
+    /// Returns the length of the longest key that fits.
     pub fn key_bytes_max(&self) -> usize {
         match &self.tree {
             Tree::Eight(_) => 8,
@@ -341,27 +344,27 @@ impl OrderedIndex {
         }
     }
 
-    /// The greatest key.
+    /// Returns the greatest key.
     pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         on_tree!(self, tree => tree.last_key())
     }
 
-    /// The number that its owner noted last; see [`FpTree::note`].
+    /// Returns the number that its owner stored last; see [`FpTree::note`].
     pub fn note(&self) -> Option<u64> {
         on_tree!(self, tree => tree.note())
     }
 
-    /// Notes a number; see [`FpTree::set_note`].
+    /// Stores a number; see [`FpTree::set_note`].
     pub fn set_note(&self, number: u64) {
         on_tree!(self, tree => tree.set_note(number));
     }
 
-    /// How much of it is not opened yet; see [`FpTree::segments_left`].
+    /// Returns the number of unopened segments; see [`FpTree::segments_left`].
     pub fn segments_left(&self) -> u64 {
         on_tree!(self, tree => tree.segments_left())
     }
 
-    /// Opens more of it, ahead of need; see [`FpTree::open_more`].
+    /// Opens unopened segments ahead of need; see [`FpTree::open_more`].
     pub fn open_more(&self, segments_max: usize) -> Result<u64> {
         on_tree!(self, tree => tree.open_more(segments_max))
     }
@@ -376,7 +379,7 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.check(object))
     }
 
-    /// As [`OrderedIndex::check`] for an index that may be damaged anywhere; see [`FpTree::check_damaged`].
+    /// Same as [`OrderedIndex::check`] for an index that may be damaged anywhere; see [`FpTree::check_damaged`].
     pub fn check_damaged(
         &self,
         claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
@@ -385,8 +388,8 @@ impl OrderedIndex {
         on_tree!(self, tree => tree.check_damaged(claim, entry))
     }
 
-    /// As [`OrderedIndex::check_damaged`] for what [`OrderedIndex::destroy_step`] has left of an index; see
-    /// [`FpTree::check_remains`].
+    /// Same as [`OrderedIndex::check_damaged`] for an index partly freed by [`OrderedIndex::destroy_step`];
+    /// see [`FpTree::check_remains`].
     pub fn check_remains(
         pool: &Arc<Pool>,
         root: u64,
@@ -400,8 +403,8 @@ impl OrderedIndex {
         }
     }
 
-    /// Frees a part of an index that is not open any more; see [`FpTree::destroy_step`]. True when only its
-    /// root object is left.
+    /// Frees a part of a closed index; see [`FpTree::destroy_step`]. Returns true when only its root object
+    /// is left.
     pub fn destroy_step(pool: &Arc<Pool>, root: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
         match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => FpTree::<WordKey>::destroy_step(pool, root, free_values, leaves_max),

@@ -1,17 +1,18 @@
-//! Keys: how they are stored in nodes and compared.
+//! Keys: their representation in nodes and their order.
 //!
-//! Every kind of key takes a fixed number of words in a node. Fixed keys are the words themselves, big-endian,
-//! so that word order is byte order. A key of variable length is its first eight bytes (order-preserving
-//! prefix) and the offset of a record with the whole key:
+//! Every kind of key takes a fixed number of words in a node. Fixed keys are the words themselves,
+//! big-endian, so that word order is byte order. A key of variable length is its first eight bytes
+//! (order-preserving prefix) and the offset of a record with the complete key:
 //!
 //! ```text
-//! record word   what
+//! record word   content
 //! 0             bytes of the key
 //! 1..           the key, zero padded
 //! ```
 //!
-//! A damaged reference may lead anywhere. Such a key matches no other: it lies behind the keys of up to eight bytes that
-//! begin as it does and before the longer ones, and is logged wherever it is met; the checks of trees report it.
+//! A damaged reference may have any target. Such a key equals no other: it is ordered after the keys of up to
+//! eight bytes with its prefix and before the longer ones, and is logged at each access; the checks of trees
+//! report it.
 
 use crate::error::{Error, Result};
 use crate::simd::{Line, not_greater, sort_by_words};
@@ -32,11 +33,11 @@ pub const KEY_BYTES_MAX: usize = 4096;
 pub trait TreeKey: Sized + Send + Sync + 'static {
     /// Words that a key takes in a node.
     const WORDS: usize;
-    /// Whether the words are all of the key, so that any words may be compared.
+    /// True if the words are the complete key, so that any words may be compared.
     const PLAIN: bool;
-    /// A key as it is in a node.
+    /// Key as stored in a node.
     type Stored: Copy + Send + Sync + Debug;
-    /// A key as it is searched for.
+    /// Key as passed to a search.
     type Key<'k>: Copy;
 
     /// The key with these bytes.
@@ -47,40 +48,40 @@ pub trait TreeKey: Sized + Send + Sync + 'static {
     fn load(words: &[AtomicU64]) -> Self::Stored;
     /// Writes a key to its words.
     fn store(words: &[AtomicU64], stored: Self::Stored);
-    /// One of its words.
+    /// Returns one of its words.
     fn word(stored: Self::Stored, index: usize) -> u64;
-    /// One byte of hash.
+    /// Returns one byte of hash.
     fn fingerprint(key: Self::Key<'_>) -> u8;
-    /// Stored key against wanted key.
+    /// Compares a stored key with a wanted key.
     fn compare(pool: &Pool, stored: Self::Stored, key: Self::Key<'_>) -> Ordering;
-    /// Which words of a line (as bits) are not greater, if a word is all of a key.
+    /// Returns the words of a line (as bits) that are not greater, if a word is the complete key.
     #[inline]
     fn line_not_greater(_line: &Line, _key: Self::Key<'_>) -> Option<u64> {
         None
     }
-    /// Two stored keys.
+    /// Compares two stored keys.
     fn compare_stored(pool: &Pool, left: Self::Stored, right: Self::Stored) -> Ordering;
     /// Sorts entries by their keys.
     #[inline]
     fn sort(pool: &Pool, entries: &mut [(Self::Stored, u64)]) {
         entries.sort_unstable_by(|a, b| Self::compare_stored(pool, a.0, b.0));
     }
-    /// Makes the stored form; what lies outside the node is flushed, and allocated by `with`.
+    /// Makes the stored form; objects outside the node are flushed, and allocated by `with`.
     fn place<'p>(pool: &'p Pool, key: Self::Key<'_>, with: &mut Publication<'p>) -> Result<Self::Stored>;
-    /// A stored form of its own for the same key.
+    /// Makes another stored form of the same key, with objects of its own.
     fn duplicate<'p>(
         pool: &'p Pool,
         stored: Self::Stored,
         with: &mut Publication<'p>,
     ) -> Result<Self::Stored>;
-    /// Frees what lies outside the node.
+    /// Frees the objects outside the node.
     fn release(stored: Self::Stored, with: &mut Publication<'_>);
-    /// Checks a stored key that may be damaged: the object outside the node that it needs, as (offset, bytes), or
-    /// what is wrong.
+    /// Verifies a stored key that may be damaged: returns the object outside the node that it needs, as
+    /// (offset, bytes), or a description of the damage.
     fn check(_pool: &Pool, _stored: Self::Stored) -> std::result::Result<Option<(u64, u64)>, String> {
         Ok(None)
     }
-    /// The object outside the node, if there is one.
+    /// Returns the object outside the node, if there is one.
     fn record_offset(_stored: Self::Stored) -> Option<u64> {
         None
     }
@@ -92,7 +93,7 @@ fn mix(word: u64) -> u64 {
     (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Up to eight bytes as a word that compares like them.
+/// Returns up to eight bytes as a word with the same order.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
     if let Some(whole) = bytes.first_chunk::<8>() {
@@ -263,7 +264,7 @@ pub struct StoredBytes {
 }
 
 impl ByteKey {
-    /// The words of a record's bytes, and their number; none if it is not there.
+    /// Returns the words of a record's bytes, and the length of the key; none if it is not a record.
     #[inline]
     fn record(pool: &Pool, stored: StoredBytes) -> Option<(&[AtomicU64], usize)> {
         let offset = stored.record;
@@ -286,7 +287,7 @@ impl ByteKey {
         None
     }
 
-    /// Writes a record of these big-endian words.
+    /// Writes a record with these big-endian words.
     fn write_record<'p>(
         pool: &'p Pool,
         length: usize,
@@ -319,7 +320,7 @@ impl TreeKey for ByteKey {
 
     fn to_bytes(pool: &Pool, stored: StoredBytes) -> KeyBytes {
         let Some((words, length)) = ByteKey::record(pool, stored) else {
-            // Whoever goes on from here must get past it.
+            // Scans that continue from here must get past it.
             let mut bytes = KeyBytes::from_slice(&stored.prefix.to_be_bytes());
             bytes.push(0);
             return bytes;
@@ -372,8 +373,8 @@ impl TreeKey for ByteKey {
         if left.prefix != right.prefix {
             return left.prefix.cmp(&right.prefix);
         }
-        // A total order of whatever bytes there are, since sorting by any other may panic. A record that is not there comes
-        // between the keys that end with the prefix and those that go on.
+        // A total order of any bytes, since sorting by any other may panic. A missing record is ordered
+        // between the keys that end with the prefix and the longer ones.
         match (ByteKey::record(pool, left), ByteKey::record(pool, right)) {
             (Some((left, left_bytes)), Some((right, right_bytes))) => {
                 let words = left.iter().zip(right);
@@ -405,7 +406,7 @@ impl TreeKey for ByteKey {
     }
 
     fn release(stored: StoredBytes, with: &mut Publication<'_>) {
-        // What cannot be a record is not freed; it is lost already.
+        // An invalid record is not freed; it is lost already.
         if ByteKey::record(with.pool(), stored).is_some() {
             with.free(stored.record);
         }

@@ -1,7 +1,7 @@
 //! Version latches: readers never write, writers lock one word.
 //!
-//! A latch is a counter: odd while a writer holds it, changed by every write. A reader notes the (even)
-//! version, reads, and accepts what it read only if the version is still the same.
+//! A latch is a counter: odd while a writer holds it, changed by every write. A reader reads the (even)
+//! version, then the data, and accepts the data only if the version is still the same.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use entresol_memory::Pool;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-/// The version to validate later; waits while a writer is inside.
+/// Returns the version to validate later; waits while a writer holds the latch.
 #[inline]
 pub(crate) fn read(latch: &AtomicU64) -> u64 {
     let mut spins = 0u32;
@@ -23,10 +23,10 @@ pub(crate) fn read(latch: &AtomicU64) -> u64 {
     }
 }
 
-/// Whether nothing was written since [`read`].
+/// Returns true if nothing was written since [`read`].
 #[inline]
 pub(crate) fn validate(latch: &AtomicU64, version: u64) -> bool {
-    // Keeps the reads before it before the second look at the version.
+    // Keeps the reads before it before the second read of the version.
     fence(Ordering::Acquire);
     latch.load(Ordering::Relaxed) == version
 }
@@ -40,7 +40,7 @@ pub(crate) fn try_lock_at(latch: &AtomicU64, version: u64) -> bool {
     locked
 }
 
-/// Locks if nobody holds it.
+/// Locks if the latch is free.
 pub(crate) fn try_lock(latch: &AtomicU64) -> bool {
     let version = latch.load(Ordering::Relaxed);
     version & 1 == 0 && try_lock_at(latch, version)
@@ -53,16 +53,16 @@ pub(crate) fn lock_alone(latch: &AtomicU64) {
     fence(Ordering::Release);
 }
 
-/// Lets go; readers that overlapped will notice.
+/// Releases the latch; overlapping readers will notice.
 #[inline]
 pub(crate) fn unlock(latch: &AtomicU64) {
-    // Nobody else changes a latch that is held, and a plain store does not wait for the stores before it.
+    // No other thread changes a locked latch, and a plain store does not wait for the stores before it.
     let held = latch.load(Ordering::Relaxed);
     debug_assert!(held & 1 == 1, "an unlocked latch was unlocked");
     latch.store(held + 1, Ordering::Release);
 }
 
-/// Waits a little, longer as it repeats.
+/// Waits briefly, longer on each repetition.
 #[inline]
 pub(crate) fn pause(spins: &mut u32) {
     *spins += 1;
@@ -74,7 +74,7 @@ pub(crate) fn pause(spins: &mut u32) {
     }
 }
 
-/// Latches that this thread holds; dropping it lets go.
+/// Latches that this thread holds; dropping it releases them.
 #[derive(Default)]
 pub(crate) struct Held<'t>(SmallVec<[&'t AtomicU64; 4]>);
 
@@ -85,12 +85,12 @@ impl Drop for Held<'_> {
 }
 
 impl<'t> Held<'t> {
-    /// A latch, if nothing was written since [`read`].
+    /// Locks a latch, if nothing was written since [`read`].
     pub(crate) fn at(latch: &'t AtomicU64, version: u64) -> Option<Held<'t>> {
         try_lock_at(latch, version).then(|| Held(SmallVec::from_slice(&[latch])))
     }
 
-    /// Takes another latch, unless somebody else has it. Never waits, so that nobody waits in a ring.
+    /// Locks another latch, if it is free. Never waits, so threads never wait in a cycle.
     pub(crate) fn try_add(&mut self, latch: &'t AtomicU64) -> bool {
         // Nodes share latches.
         let has = self.0.iter().any(|own| std::ptr::eq(*own, latch));
@@ -104,16 +104,17 @@ impl<'t> Held<'t> {
     }
 }
 
-/// Latches for nodes of a pool, shared by hash of the node's place. DRAM only.
+/// Latches for nodes of a pool, shared by hash of the node's offset. DRAM only.
 #[derive(Clone)]
 pub(crate) struct LatchStripes {
     latches: Arc<[AtomicU64]>,
 }
 
-/// Latches that are shared by structures of a pool, by its address: which is no other pool's while one of them has it.
+/// Latches that structures of a pool share, by the pool's address: no other pool has it while the pool is
+/// open.
 static OF_POOLS: Mutex<Vec<(usize, Weak<[AtomicU64]>)>> = Mutex::new(Vec::new());
 
-/// 128 KiB of latches: small enough for the second-level cache, many enough that threads rarely meet.
+/// 128 KiB of latches: small enough for the second-level cache, many enough that threads rarely contend.
 const STRIPES: usize = 1 << 14;
 
 impl LatchStripes {
@@ -121,8 +122,9 @@ impl LatchStripes {
         LatchStripes { latches: (0..STRIPES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The latches that structures of a pool share, so that a pool of many small ones needs no more than a large one. For
-    /// those that hold latches of one structure at a time, and never wait for another while they hold one.
+    /// Returns the latches that structures of a pool share, so that a pool of many small ones needs no more
+    /// than a large one. For structures that hold latches of one structure at a time, and never wait for
+    /// another while they hold one.
     pub(crate) fn of_pool(pool: &Arc<Pool>) -> LatchStripes {
         let address = Arc::as_ptr(pool) as usize;
         let mut known = OF_POOLS.lock();
@@ -136,7 +138,7 @@ impl LatchStripes {
         stripes
     }
 
-    /// The latch with a number; neighbouring numbers have neighbouring latches.
+    /// Returns the latch with a number; neighbouring numbers have neighbouring latches.
     #[inline]
     pub(crate) fn at(&self, number: usize) -> &AtomicU64 {
         &self.latches[number % STRIPES]
@@ -147,7 +149,7 @@ impl LatchStripes {
         self.numbered(leaf / crate::leaf::LEAF_BYTES as u64)
     }
 
-    /// The latch of whatever has this number; neighbours should have neighbouring numbers.
+    /// Returns the latch of an object with this number; neighbours should have neighbouring numbers.
     #[inline]
     pub(crate) fn numbered(&self, number: u64) -> &AtomicU64 {
         &self.latches[number as usize % STRIPES]

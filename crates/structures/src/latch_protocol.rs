@@ -1,6 +1,7 @@
-//! The protocol of version latches, looked at in every interleaving: readers, an update and a split of a leaf, as
-//! [`crate::fptree`] and [`crate::btree`] do them. Each step is one call of [`crate::latch`] or one access to a word, and
-//! all orders of the threads' steps are tried (memory orderings weaker than that are not).
+//! Model check of the protocol of version latches, in every interleaving: readers, an update and a split of a
+//! leaf, as in [`crate::fptree`] and [`crate::btree`]. Each step is one call of [`crate::latch`] or one
+//! access to a word, and all orders of the threads' steps are explored (memory orderings weaker than that are
+//! not).
 //!
 //! ```text
 //!  parent latch, child ── leaf 0: latch, a pair of words that are always alike
@@ -19,17 +20,17 @@ const WORDS: usize = 8;
 /// Lookups of a reader.
 const LOOKUPS: u8 = 2;
 
-/// What a thread may do wrong.
+/// Deliberate bug of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
-    /// It does not look again whether the parent still leads to the leaf.
+    /// It does not validate that the parent still leads to the leaf.
     ParentNotValidated,
-    /// It does not look again whether somebody wrote to the leaf meanwhile.
+    /// It does not validate that no writer changed the leaf meanwhile.
     LeafNotValidated,
     /// A writer latches the leaf whatever its version.
     LatchedAtAnyVersion,
-    /// The split lets go of the leaf before the parent leads to the new one.
+    /// The split releases the leaf before the parent leads to the new one.
     LeafLetGoBeforeParent,
 }
 
@@ -48,7 +49,7 @@ struct Thread {
     leaf_version: u64,
     leaf: usize,
     pair: [u64; 2],
-    /// The greatest value that it has seen.
+    /// The greatest value that it has read.
     seen: u64,
     lookups: u8,
     is_done: bool,
@@ -88,7 +89,7 @@ impl State {
         self.words[latch] & 1 == 1
     }
 
-    /// One step of a thread. False if it waits; an error if it sees what cannot be.
+    /// Executes one step of a thread. False if it waits; an error if it reads an impossible state.
     fn advance(&mut self, number: usize, fault: Fault) -> Result<bool, String> {
         let mut thread = self.threads[number].clone();
         let moved = match (thread.role, thread.step) {
@@ -204,7 +205,7 @@ impl State {
     }
 }
 
-/// Looks at every state that any order of steps leads to; returns how many there are.
+/// Explores all states that any order of steps leads to; returns their number.
 fn explore(roles: &[Role], fault: Fault) -> Result<usize, String> {
     let updates = roles.iter().filter(|role| **role == Role::Updates).count() as u64;
     let mut seen = HashSet::new();

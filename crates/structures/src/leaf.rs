@@ -2,7 +2,7 @@
 //! ones, and a one-byte fingerprint of each key, so that a search reads one cache line and the entry it wants.
 //!
 //! ```text
-//! word          what (W = words of a key; 1 or 2)
+//! word          content (W = words of a key; 1 or 2)
 //! 0             bitmap of valid entries
 //! 1..8          fingerprints, a byte each
 //! 8             offset of the next leaf; 0: last
@@ -10,12 +10,13 @@
 //! 16..128       entries: key (W words), value (1 word)
 //! ```
 //!
-//! Where there is a choice, an entry is put into the first free slot from the *home* slot on that its fingerprint
-//! names: a search asks for the home's line together with the fingerprints, and mostly finds the entry there,
-//! instead of waiting for two lines in a row. Nothing relies on it: an entry may be in any slot.
+//! If there is a choice, an entry is written to the first free slot from its *home* slot on, which its
+//! fingerprint determines: a search prefetches the home's line together with the fingerprints, and mostly
+//! finds the entry there, instead of waiting for two lines in a row. This is only an optimisation: an entry
+//! may be in any slot.
 //!
-//! An entry counts once its bit is set; its words and its fingerprint are flushed and fenced before. So a crash
-//! leaves an entry whole or not at all.
+//! An entry is valid once its bit is set; its words and its fingerprint are flushed and fenced before. So a
+//! crash leaves an entry complete or none.
 
 use crate::key::TreeKey;
 use crate::simd::matching_bytes;
@@ -38,11 +39,11 @@ pub(crate) const NEXT_WORD: u64 = 8;
 const LOW: usize = 9;
 const ENTRIES: usize = 16;
 
-/// Slots with their keys: as many as a leaf may have.
+/// Slots with their keys: as many as a leaf has at most.
 pub(crate) type Parted<K> = SmallVec<[(<K as TreeKey>::Stored, usize); 64]>;
 
-/// A leaf in the pool, seen as words. The accessors tell a modelled pool which lines they use; on other domains that is
-/// one test of a word that is at hand.
+/// A leaf in the pool, as words. The accessors report the lines they use to a modelled pool; on other domains
+/// that is one test of a cached word.
 pub(crate) struct Leaf<'p, K: TreeKey> {
     pool: &'p Pool,
     words: &'p [AtomicU64; LEAF_WORDS],
@@ -68,18 +69,18 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         Leaf { pool, words, offset, key: PhantomData }
     }
 
-    /// The first cache line: bitmap and fingerprints.
+    /// Reports an access to the first cache line: bitmap and fingerprints.
     #[inline]
     fn touch_head(&self) {
         self.pool.touch(self.offset, LINE_WORDS * 8);
     }
 
-    /// The second one: next leaf and low key.
+    /// Reports an access to the second one: next leaf and low key.
     fn touch_link(&self) {
         self.pool.touch(self.word_offset(NEXT_WORD), (1 + K::WORDS) * 8);
     }
 
-    /// The words of an entry.
+    /// Reports an access to the words of an entry.
     #[inline]
     fn touch_entry(&self, slot: usize) {
         self.pool.touch(self.entry_offset(slot), (K::WORDS + 1) * 8);
@@ -101,19 +102,19 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         K::load(&self.words[LOW..LOW + K::WORDS])
     }
 
-    /// Asks for the line in which an entry with this fingerprint is most likely.
+    /// Prefetches the line in which an entry with this fingerprint is most likely.
     #[inline]
     pub(crate) fn prefetch_home(pool: &Pool, offset: u64, fingerprint: u8) {
         pool.prefetch(offset + Self::entry_word(Self::home(fingerprint)) as u64 * 8);
     }
 
-    /// Asks for all lines of a leaf.
+    /// Prefetches all lines of a leaf.
     #[inline]
     pub(crate) fn prefetch_whole(pool: &Pool, offset: u64) {
         (0..LEAF_BYTES as u64).step_by(LINE_WORDS * 8).for_each(|byte| pool.prefetch(offset + byte));
     }
 
-    /// The slot from which on an entry with this fingerprint is put: the first of a cache line's.
+    /// Returns the home slot of this fingerprint: the first of a cache line's.
     #[inline]
     fn home(fingerprint: u8) -> usize {
         let slot = (usize::from(fingerprint) * Self::CAPACITY) >> 8;
@@ -121,7 +122,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         slot - slot % entries_per_line
     }
 
-    /// The slot to put an entry with this fingerprint into; there must be a free one.
+    /// Returns the slot for a new entry with this fingerprint; there must be a free one.
     #[inline]
     pub(crate) fn free_slot(bitmap: u64, fingerprint: u8) -> usize {
         let free = !bitmap & Self::FULL;
@@ -131,7 +132,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         candidates.trailing_zeros() as usize
     }
 
-    /// The pool offset of a word.
+    /// Returns the pool offset of a word.
     pub(crate) fn word_offset(&self, word: u64) -> u64 {
         self.offset + word * 8
     }
@@ -173,7 +174,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.words[Self::fingerprint_word(slot)].load(Relaxed).to_le_bytes()[slot % 8]
     }
 
-    /// The slots that may hold a key with this fingerprint.
+    /// Returns the slots that may hold a key with this fingerprint.
     #[inline]
     pub(crate) fn candidates(&self, fingerprint: u8) -> u64 {
         let line = self.words.first_chunk().expect("a leaf has more than one line");
@@ -181,7 +182,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         matches & self.bitmap() & Self::FULL
     }
 
-    /// The slot of a key among candidates.
+    /// Returns the slot of a key among candidates.
     #[inline]
     pub(crate) fn confirm(&self, pool: &Pool, mut candidates: u64, key: K::Key<'_>) -> Option<usize> {
         while candidates != 0 {
@@ -194,13 +195,13 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         None
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     #[inline]
     pub(crate) fn find(&self, pool: &Pool, key: K::Key<'_>) -> Option<usize> {
         self.confirm(pool, self.candidates(K::fingerprint(key)), key)
     }
 
-    /// Adds an entry: its words and its fingerprint, then the bit that makes it count.
+    /// Adds an entry: its words and its fingerprint, then the bit that makes it valid.
     #[inline]
     pub(crate) fn add_entry(
         &self,
@@ -227,7 +228,7 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         with.write(entry + K::WORDS as u64 * 8, value);
     }
 
-    /// Writes an entry and its fingerprint into a leaf that nobody else sees yet.
+    /// Writes an entry and its fingerprint into an unreachable leaf.
     fn write_entry(&self, slot: usize, key: K::Stored, value: u64, fingerprint: u8) {
         self.touch_entry(slot);
         let word = Self::entry_word(slot);
@@ -239,15 +240,15 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         fingerprints.store(u64::from_le_bytes(bytes), Relaxed);
     }
 
-    /// Valid slots, in order of their keys.
+    /// Returns the valid slots, in order of their keys.
     pub(crate) fn sorted_slots(&self, pool: &Pool) -> Vec<(K::Stored, usize)> {
         let mut slots: Vec<_> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
         slots.sort_unstable_by(|a, b| K::compare_stored(pool, a.0, b.0));
         slots
     }
 
-    /// Valid slots with their keys: so many with the lowest keys, in any order, then the others, the lowest of these first.
-    /// There must be more than so many.
+    /// Returns the valid slots with their keys: the `lower` slots with the lowest keys, in any order, then
+    /// the others, the lowest of these first. There must be more than `lower`.
     pub(crate) fn parted_slots(&self, pool: &Pool, lower: usize) -> Parted<K> {
         let mut slots: Parted<K> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
         slots.select_nth_unstable_by(lower, |a, b| K::compare_stored(pool, a.0, b.0));
@@ -279,13 +280,13 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         self.words[BITMAP_WORD as usize].store(bitmap, Relaxed);
     }
 
-    /// Slots that are free.
+    /// Number of free slots.
     pub(crate) fn room(&self) -> usize {
         (!self.bitmap() & Self::FULL).count_ones() as usize
     }
 
-    /// Writes entries of another leaf into free slots, to be flushed by the publication; returns the bitmap with which they
-    /// count. There must be room for them.
+    /// Writes entries of another leaf into free slots, to be flushed by the publication; returns the bitmap
+    /// that makes them valid. There must be room for them.
     pub(crate) fn take_over(
         &self,
         from: &Leaf<'_, K>,
@@ -334,8 +335,8 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
     }
 }
 
-/// Entries on their way into a leaf, several at once: its bitmap and fingerprints as they will be. Whoever fills a leaf has it
-/// to itself.
+/// Entries that are being added to a leaf, several at once: its bitmap and fingerprints as they will be. The
+/// caller has exclusive access to the leaf.
 pub(crate) struct Filling {
     before: u64,
     bitmap: u64,
@@ -377,7 +378,7 @@ impl Filling {
         self.bitmap |= 1 << slot;
     }
 
-    /// The fingerprints of what was added, then the bits that make it count.
+    /// Writes the fingerprints of the added entries, then the bits that make them valid.
     pub(crate) fn finish<K: TreeKey>(&self, leaf: &Leaf<'_, K>, with: &mut Publication<'_>) {
         let new = self.bitmap & !self.before;
         if new == 0 {
@@ -392,7 +393,7 @@ impl Filling {
     }
 }
 
-/// The positions of set bits.
+/// Iterates over the positions of set bits.
 pub(crate) fn bits(mut bitmap: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         if bitmap == 0 {

@@ -1,12 +1,12 @@
 //! Persistent index structures.
 //!
-//! What stands:
+//! Contents:
 //! - the FPTree (dissertation 3.2.2): leaves with fingerprints in persistent memory, sorted inner nodes in DRAM
 //!   that are built when they are needed. Keys are 8 bytes, 16 bytes, or of variable length; values are one word.
-//!   [`OrderedIndex`] is the face that the floors above use: byte keys in memcmp order;
+//!   [`OrderedIndex`] is the interface for the crates above: byte keys in memcmp order;
 //! - [node layouts](node) with their micro-operations, the parts that trees are made of;
 //! - one [B+-tree](btree) over any of them, with the designs of the papers as
-//!   [instances](btree::instances). The crate's `README.md` says which to take;
+//!   [instances](btree::instances). The crate's `README.md` says which to choose;
 //! - the extendible hash table ([`HashTable`]): one bucket of two neighbouring lines a lookup;
 //! - the LSM-tree ([`lsm::LsmTree`]): a buffer and its log, levels in the pool and in files;
 //! - [skip-lists](skiplist) with a pair or a bucket in each node, towers in the pool or in DRAM;
@@ -84,17 +84,17 @@ pub use key::{ByteKey, KEY_BYTES_MAX, KeyBytes, PairKey, TreeKey, WordKey};
 pub use leaf::LEAF_BYTES;
 pub use range::{Range, Scan};
 
-/// What [`OrderedIndex::insert`] found.
+/// Result of [`OrderedIndex::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inserted {
-    /// The key is new and now there.
+    /// The key was added.
     New,
-    /// The key was there, with this value; nothing was changed.
+    /// The key exists, with this value; nothing was changed.
     Exists(u64),
 }
 
 impl Inserted {
-    /// The value that the key had.
+    /// Returns the value that the key had.
     #[inline]
     pub fn before(self) -> Option<u64> {
         match self {
@@ -104,13 +104,13 @@ impl Inserted {
     }
 }
 
-/// What [`OrderedIndex::apply_many`], [`FpTree::apply_many`] and [`HashTable::apply_many`] do with a key.
+/// Change of a key by [`OrderedIndex::apply_many`], [`FpTree::apply_many`] and [`HashTable::apply_many`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Adds it with a value; if it is there, nothing changes.
+    /// Adds the key with a value; no change if it exists.
     Insert(u64),
-    /// Changes its value; if it is not there, nothing changes.
+    /// Changes the value; no change if the key is missing.
     Replace(u64),
-    /// Removes it.
+    /// Removes the key.
     Remove,
 }

@@ -1,5 +1,5 @@
-//! What every ordered map of this floor has to stand, by numbers as keys: a model, crashes, threads, damage, a full
-//! pool. A structure's tests say how it takes numbers ([`NumberMap`]), and call these.
+//! Common tests of every ordered map of this crate, by numbers as keys: a model, crashes, threads, damage, a
+//! full pool. A structure's tests implement [`NumberMap`], and call these.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ type Operation = MapOperation<u64, u64>;
 /// Greater than any number that tests use as a key.
 pub(crate) const NUMBERS_END: u64 = 1 << 24;
 const ROOT: &str = "map";
-/// What a recovered map is tried with.
+/// Key of the probe of a recovered map.
 const LATER: u64 = NUMBERS_END - 1;
 
 /// An ordered map with numbers as keys, in their order.
@@ -31,9 +31,9 @@ pub(crate) trait NumberMap: Sized + Send + Sync {
     fn insert<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Inserted>;
     fn update<'p>(&'p self, key: u64, value: u64, with: Publication<'p>) -> Result<Option<u64>>;
     fn remove<'p>(&'p self, key: u64, with: Publication<'p>) -> Result<Option<u64>>;
-    /// The entries from one key up to another, ascending.
+    /// Returns the entries from one key up to another, ascending.
     fn range(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>>;
-    /// The same in descending order.
+    /// Same as `range`, in descending order.
     fn range_back(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>>;
     fn check(&self, object: &mut dyn FnMut(u64)) -> Result<()>;
     fn keys(&self) -> Result<u64>;
@@ -51,7 +51,7 @@ pub(crate) fn new_map<M: NumberMap>(pool: &Arc<Pool>) -> Result<M> {
     M::open(pool, root)
 }
 
-/// The map is sound and owns all that is allocated.
+/// Verifies that the map is sound and owns all allocated objects.
 fn sound<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), String> {
     let mut own = BTreeSet::new();
     let mut twice = None;
@@ -82,7 +82,7 @@ fn apply<M: NumberMap>(pool: &Arc<Pool>, map: &M, operation: &Operation) -> Resu
     }
 }
 
-/// Phases of growth, churn and decay against a `BTreeMap`; every so often opened again and looked over.
+/// Phases of growth, churn and decay against a `BTreeMap`; reopened and verified periodically.
 pub(crate) fn agrees_with_a_model<M: NumberMap>(operations: u64, keys: u64, seed: u64) {
     let pool = small_pool();
     let mut map: M = new_map(&pool).unwrap();
@@ -138,7 +138,8 @@ fn holds<M: NumberMap>(map: &M, model: &Model) {
     assert!(map.range_back(0, NUMBERS_END).unwrap().into_iter().rev().eq(all));
 }
 
-/// A seeded history over a quarter as many keys as operations: it grows, churns, and then takes out all keys.
+/// Generates a seeded operation history over a quarter as many keys as operations: it grows, churns, and then
+/// removes all keys.
 fn operations(count: u64, keys: u64, seed: u64) -> Vec<Operation> {
     let env = Env::simulated(seed);
     let random = |i: u64, inserts: u64| {
@@ -159,7 +160,7 @@ fn of_memory(error: Error) -> entresol_memory::Error {
     entresol_memory::Error::Invalid(error.to_string())
 }
 
-/// Opens what a crash left: it is sound, and holds what is legal.
+/// Opens a map after a crash: it is sound; returns its content.
 fn recovered<M: NumberMap>(pool: &Arc<Pool>) -> std::result::Result<Option<(M, Model)>, String> {
     let Some(root) = pool.root(ROOT) else {
         let mut left = Vec::new();
@@ -177,7 +178,7 @@ fn recovered<M: NumberMap>(pool: &Arc<Pool>) -> std::result::Result<Option<(M, M
     Ok(Some((map, content)))
 }
 
-/// A recovered map takes keys in beside those there, and gives them back.
+/// Probes a recovered map: adds keys beside the existing ones, and removes them.
 fn goes_on<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     map.insert(LATER, 1, pool.publication()).map_err(text)?;
@@ -191,7 +192,7 @@ fn goes_on<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), S
     sound(pool, map)
 }
 
-/// One history under the crash checker.
+/// Checks one history under the crash checker.
 pub(crate) fn crashes<M: NumberMap + 'static>(
     count: u64,
     keys: u64,
@@ -216,7 +217,7 @@ pub(crate) fn crashes<M: NumberMap + 'static>(
     })
 }
 
-/// Histories of several seeds; fails unless they looked at so many states that differ.
+/// Checks histories of several seeds; fails unless enough distinct states were checked.
 pub(crate) fn survives_crashes<M: NumberMap + 'static>(
     histories: u64,
     count: u64,
@@ -233,7 +234,7 @@ pub(crate) fn survives_crashes<M: NumberMap + 'static>(
     assert!(total.replayed || total.distinct >= distinct_min, "{total:?}");
 }
 
-/// Two writers in turns on a few keys under the crash checker: what is left is the result of some order.
+/// Two writers in turns on a few keys under the crash checker: the result is that of some order.
 pub(crate) fn two_writers_survive_crashes<M: NumberMap + 'static>(
     histories: u64,
     count: u64,
@@ -286,7 +287,7 @@ fn two_writers<M: NumberMap + 'static>(
     })
 }
 
-/// Destroying under the crash checker: nothing leaks, and what a crash left can be destroyed.
+/// Destroying under the crash checker: nothing leaks, and an interrupted destruction can be repeated.
 pub(crate) fn survives_being_destroyed<M: NumberMap + 'static>(keys: u64, states_min: u64) {
     let history = |pool: &Arc<Pool>| {
         let map: M = new_map(pool).map_err(of_memory)?;
@@ -366,7 +367,7 @@ fn read_along<M: NumberMap>(map: &M, seed: u64, keys: u64, stop: &AtomicBool) {
     }
 }
 
-/// Writers and readers at once: nothing is lost, nothing is seen that was not written, every returned value is right.
+/// Writers and readers at once: nothing is lost, only written values are read, every returned value is right.
 pub(crate) fn threads_agree<M: NumberMap>(count: u64, keys: u64) {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
@@ -394,7 +395,7 @@ pub(crate) fn threads_agree<M: NumberMap>(count: u64, keys: u64) {
     holds(&map, &model);
 }
 
-/// Threads that insert and remove the same few keys: each change is somebody's, once.
+/// Threads that insert and remove the same few keys: each change is made by one thread, once.
 pub(crate) fn threads_fight<M: NumberMap>(count: u64, keys: u64) {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
@@ -424,8 +425,8 @@ pub(crate) fn threads_fight<M: NumberMap>(count: u64, keys: u64) {
     sound(&pool, &map).unwrap();
 }
 
-/// Any bit anywhere: found, or harmless, or a wrong entry; never a panic, never an endless loop. Returns how many of
-/// a hundred were found.
+/// Any flipped bit is found, or harmless, or a wrong entry; never a panic, never an endless loop. Returns how
+/// many of a hundred were found.
 pub(crate) fn flipped_bits_are_no_panic<M: NumberMap>(flips: u64, keys: u64) -> u64 {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
@@ -460,7 +461,7 @@ pub(crate) fn flipped_bits_are_no_panic<M: NumberMap>(flips: u64, keys: u64) -> 
     found * 100 / flips
 }
 
-/// Every bit of the header that counts is found when it is opened, and so are places where no map is.
+/// Every flipped bit of the header's used words is found at open, and so are offsets without a map.
 pub(crate) fn a_wrong_header_is_refused<M: NumberMap>(header_words: u64) {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
@@ -483,7 +484,7 @@ pub(crate) fn a_wrong_header_is_refused<M: NumberMap>(header_words: u64) {
     M::open(&pool, root).unwrap();
 }
 
-/// A pool that is full refuses what needs room, and the map stays what it was.
+/// A full pool refuses operations that need room, and the map stays unchanged.
 pub(crate) fn a_full_pool_changes_nothing<M: NumberMap>() {
     let options =
         PoolOptions { extent_bytes: 256 << 10, address_space_bytes: 512 << 10, ..PoolOptions::default() };
@@ -508,7 +509,7 @@ pub(crate) fn a_full_pool_changes_nothing<M: NumberMap>() {
     assert_eq!(map.keys().unwrap(), 0);
 }
 
-/// The journal gives back what was there, whatever of it was only in the journal.
+/// The journal restores everything, also changes that were only in the journal.
 pub(crate) fn the_journal_brings_it_back<M: NumberMap>() {
     let directory = tempfile::tempdir().unwrap();
     let mut model = Model::new();
@@ -544,7 +545,7 @@ pub(crate) fn the_journal_brings_it_back<M: NumberMap>() {
     }
 }
 
-/// What a caller's publication carries happens with the operation or not at all.
+/// The changes in a caller's publication are applied with the operation or not at all.
 pub(crate) fn carries_what_it_is_given<M: NumberMap>() {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
@@ -562,7 +563,7 @@ pub(crate) fn carries_what_it_is_given<M: NumberMap>() {
     let (inserted, value) = carrying(5).unwrap();
     assert_eq!((inserted, map.get(5).unwrap()), (Inserted::New, Some(value)));
     let before = objects();
-    // There already: the second object is given back.
+    // The key exists: the second object is freed.
     assert_eq!(carrying(5).unwrap().0, Inserted::Exists(value));
     assert_eq!(objects(), before);
     let mut with = pool.publication();

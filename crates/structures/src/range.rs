@@ -1,7 +1,8 @@
-//! Iterating over a range of keys, in any structure that scans.
+//! Iterators over a range of keys, for any structure that scans.
 //!
-//! A [`Scan`] fetches a run of entries at a time and says which range is left; [`Range`] makes an iterator of that. It
-//! holds nothing between two fetches, so writers and a paused reader do not know of each other.
+//! A [`Scan`] fetches a run of entries at a time and returns the rest of the range; [`Range`] makes an
+//! iterator of that. It holds no lock between two fetches, so writers and a paused reader do not block each
+//! other.
 
 use crate::error::Result;
 use crate::node::{Entries, FixedKey};
@@ -11,15 +12,16 @@ use std::ops::RangeInclusive;
 const BATCH_ENTRIES_MAX: usize = 1024;
 const BATCH_ENTRIES_FIRST: usize = 64;
 
-/// Ordered scans, both ways.
+/// Ordered scans in both directions.
 ///
-/// A key that is there throughout a scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+/// A key that exists throughout a scan is returned once, in order; a key that is inserted or removed
+/// meanwhile may be returned.
 pub trait Scan {
-    /// What its keys are.
+    /// Type of its keys.
     type Key: FixedKey;
 
-    /// Appends the entries of a range in ascending order until there are at least `enough`, or none are left. Returns the
-    /// range that is left, if any.
+    /// Appends the entries of a range in ascending order until there are at least `enough`, or none are left.
+    /// Returns the rest of the range, if any.
     fn scan(
         &self,
         range: RangeInclusive<Self::Key>,
@@ -27,7 +29,7 @@ pub trait Scan {
         entries: &mut Entries<Self::Key>,
     ) -> Result<Option<RangeInclusive<Self::Key>>>;
 
-    /// As [`Scan::scan`], in descending order.
+    /// Same as [`Scan::scan`], in descending order.
     fn scan_back(
         &self,
         range: RangeInclusive<Self::Key>,
@@ -93,7 +95,7 @@ impl<S: Scan> DoubleEndedIterator for Range<'_, S> {
     }
 }
 
-/// Cuts the sorted entries from a place on to a range; says whether there was one above it.
+/// Truncates the sorted entries from an index on to a range; returns true if there was one above it.
 pub(crate) fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
     let above = before + entries[before..].partition_point(|(key, _)| key <= to);
     let is_last = above < entries.len();

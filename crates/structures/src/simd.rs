@@ -1,15 +1,16 @@
-//! Searching bytes and words with vector instructions, and prefetching DRAM.
+//! Searches of bytes and words with vector instructions, and prefetching of DRAM.
 //!
-//! Lines are read while writers may be inside; whoever searches validates afterwards that nobody was. Where the
-//! processor has AVX-512, a line is compared by one instruction, written in assembly: to the compiler that is no
-//! access to plain data, and a line torn between two of its words is as stale as one read word by word.
+//! Lines are read while writers may change them; the caller validates afterwards that none did. Where the
+//! processor has AVX-512, a line is compared by one instruction, written in assembly: to the compiler that is
+//! no access to plain data, and a line torn between two of its words is as stale as one read word by word.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of a cache line.
 pub(crate) type Line = [AtomicU64; 8];
 
-/// Whether a line is compared by one instruction. Where not, callers with sorted words do better with binary search.
+/// Returns true if a line is compared by one instruction. Where not, callers with sorted words do better with
+/// binary search.
 #[inline]
 pub(crate) fn compares_lines() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -20,14 +21,14 @@ pub(crate) fn compares_lines() -> bool {
     false
 }
 
-/// The positions (bits) of the words of a line that are not greater than `wanted`.
+/// Returns the positions (bits) of the words of a line that are not greater than `wanted`.
 #[inline]
 pub(crate) fn not_greater(line: &Line, wanted: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if compares_lines() {
         let mask: u64;
-        // SAFETY: the processor has AVX-512 (just asked), and reads 64 bytes of a live line. Registers above 15 leave
-        // no state behind that slows other instructions down.
+        // SAFETY: the processor has AVX-512 (just asked), and reads 64 bytes of a live line. Registers above 15
+        // leave no state behind that slows other instructions down.
         unsafe {
             std::arch::asm!(
                 "vpbroadcastq zmm16, {wanted}",
@@ -46,7 +47,7 @@ pub(crate) fn not_greater(line: &Line, wanted: u64) -> u64 {
     words_matching(line, |word| word <= wanted)
 }
 
-/// The positions (bits) of the words of a line that equal `wanted`.
+/// Returns the positions (bits) of the words of a line that equal `wanted`.
 #[inline]
 pub(crate) fn equal(line: &Line, wanted: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -71,13 +72,13 @@ pub(crate) fn equal(line: &Line, wanted: u64) -> u64 {
     words_matching(line, |word| word == wanted)
 }
 
-/// The same, a word at a time.
+/// Compares a line, a word at a time.
 fn words_matching(line: &Line, matches: impl Fn(u64) -> bool) -> u64 {
     (0..8).fold(0, |bits, i| bits | u64::from(matches(line[i].load(Ordering::Relaxed))) << i)
 }
 
-/// The positions (bits) of the bytes of a cache line that equal `wanted`. The words are read one by one: a reader
-/// validates that nobody changed them meanwhile.
+/// Returns the positions (bits) of the bytes of a cache line that equal `wanted`. The words are read one by
+/// one: a reader validates that no writer changed them meanwhile.
 #[inline]
 pub(crate) fn matching_bytes(line: &Line, wanted: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -102,7 +103,7 @@ pub(crate) fn matching_bytes(line: &Line, wanted: u8) -> u64 {
     bytes_of_words(line, wanted)
 }
 
-/// The same without the processor's widest instructions.
+/// Same as [`matching_bytes`], without the processor's widest instructions.
 #[inline]
 fn bytes_of_words(line: &Line, wanted: u8) -> u64 {
     let words: [u64; 8] = std::array::from_fn(|i| line[i].load(Ordering::Relaxed));
@@ -130,7 +131,7 @@ fn sse2_matches(words: [u64; 8], wanted: u8) -> u64 {
     matches
 }
 
-/// The positions (bits) of the bytes of a word that equal `wanted`.
+/// Returns the positions (bits) of the bytes of a word that equal `wanted`.
 #[inline]
 pub(crate) fn matching_bytes_of_word(word: u64, wanted: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -151,7 +152,7 @@ fn sse2_matches_of_word(word: u64, wanted: u8) -> u64 {
     u64::from(_mm_movemask_epi8(equal).cast_unsigned() & 0xFF)
 }
 
-/// The same, a byte at a time.
+/// Same as [`matching_bytes`], a byte at a time.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn portable_matches(words: &[u64], wanted: u8) -> u64 {
     let mut matches = 0;
@@ -163,12 +164,12 @@ fn portable_matches(words: &[u64], wanted: u8) -> u64 {
     matches
 }
 
-/// The most entries that are sorted by counting, and the fewest for which that pays.
+/// Maximum of entries that are sorted by counting, and the minimum for which that pays.
 const COUNTED_MAX: usize = 64;
 const COUNTED_MIN: usize = 8;
 
-/// Sorts entries by their words. As many as a leaf has are sorted by counting how many words are smaller, eight comparisons at a
-/// time and no branch that depends on a word: a fifth of the time of sorting by comparing.
+/// Sorts entries by their words. As many as a leaf has are sorted by counting how many words are smaller, eight
+/// comparisons at a time and no branch that depends on a word: a fifth of the time of sorting by comparing.
 pub(crate) fn sort_by_words(entries: &mut [(u64, u64)]) {
     #[cfg(target_arch = "x86_64")]
     if (COUNTED_MIN..=COUNTED_MAX).contains(&entries.len()) && compares_lines() {
@@ -213,7 +214,7 @@ fn sort_by_counting(entries: &mut [(u64, u64)]) {
     }
 }
 
-/// Asks the processor to fetch the line where something begins.
+/// Prefetches the line where a value begins.
 #[inline]
 pub(crate) fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
-//! How a structure's deliberate mistakes are switched on, by its tests alone.
+//! Switches of a structure's deliberate bugs, for its tests only.
 
-/// Makes the functions that ask for a mistake and make it, beside an enum of mistakes called `Mutant`. Outside of this
+/// Generates the functions that test and set a switch, beside an enum of bugs named `Mutant`. Outside of this
 /// crate's tests all of it compiles to nothing.
 macro_rules! switches {
     () => {
@@ -9,20 +9,20 @@ macro_rules! switches {
             static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
         }
 
-        /// Whether this mistake is to be made.
+        /// Returns true if this bug is switched on.
         #[cfg(test)]
         pub(super) fn is(mutant: Mutant) -> bool {
             ACTIVE.get() == Some(mutant)
         }
 
-        /// Whether this mistake is to be made: never.
+        /// Returns false: no bug is switched on.
         #[cfg(not(test))]
         #[inline(always)]
         pub(super) const fn is(_: Mutant) -> bool {
             false
         }
 
-        /// Makes a mistake, in this thread, while `work` runs.
+        /// Switches a bug on, in this thread, while `work` runs.
         #[cfg(test)]
         pub(super) fn with<T>(mutant: Option<Mutant>, work: impl FnOnce() -> T) -> T {
             ACTIVE.set(mutant);

@@ -11,7 +11,7 @@ use ordered::{Content, ROOT, content, create, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a recovered index is tried with: so many keys from here on.
+/// First key of the probe of a recovered index.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
 const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
@@ -22,7 +22,7 @@ fn small_pool() -> Arc<Pool> {
     Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap()
 }
 
-/// Changes of so many keys from a range, some of them twice.
+/// Generates `count` changes of keys of a range, some of them twice.
 fn batch(random: &Env, width: KeyWidth, count: u64, first: u64, spread: u64, inserts: u64) -> Batch {
     let change = |_| {
         let key = key(width, first + random.random_u64() % spread);
@@ -36,7 +36,7 @@ fn batch(random: &Env, width: KeyWidth, count: u64, first: u64, spread: u64, ins
     (0..count).map(change).collect()
 }
 
-/// What one change does; returns the value before it.
+/// Applies one change to a model; returns the value before it.
 fn apply(content: &mut Content, (key, change): &(Vec<u8>, Change)) -> Option<u64> {
     let before = content.get(key).copied();
     match (change, before) {
@@ -51,7 +51,7 @@ fn apply(content: &mut Content, (key, change): &(Vec<u8>, Change)) -> Option<u64
     before
 }
 
-/// The index is sound, and owns all that is allocated.
+/// Verifies that the index is sound, and owns all allocated objects.
 fn sound(pool: &Arc<Pool>, index: &OrderedIndex) {
     let (mut own, mut allocated) = (BTreeSet::new(), BTreeSet::new());
     index.check(|object| assert!(own.insert(object), "twice")).unwrap();
@@ -99,7 +99,7 @@ fn a_key_that_does_not_fit_changes_nothing() {
     assert_eq!((before, content(&index)), (Vec::new(), Content::new()));
 }
 
-/// Of each key, what was added and what was removed leave none or one.
+/// The inserts and removals of each key leave none or one.
 #[test]
 fn writers_of_the_same_keys() {
     for width in WIDTHS {
@@ -140,7 +140,7 @@ fn writers_of_the_same_keys() {
     }
 }
 
-/// Batches, in their order.
+/// Batches, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Batches(Vec<Batch>);
 
@@ -156,7 +156,8 @@ impl Model for Batches {
     }
 }
 
-/// After a crash all batches that returned have been carried out, of the next one the first changes, and nothing leaks.
+/// After a crash all returned batches are applied, of the next one a prefix of the changes, and nothing
+/// leaks.
 fn survives(width: KeyWidth, options: &CrashOptions) -> entresol_memory::Result<CrashReport> {
     let recorder = Recorder::new(Batches::default());
     let recorded = Arc::clone(&recorder);
@@ -177,7 +178,7 @@ fn survives(width: KeyWidth, options: &CrashOptions) -> entresol_memory::Result<
         };
         let index = OrderedIndex::open(pool, root).map_err(|error| error.to_string())?;
         let mut found = content(&index);
-        // What verifications added before they were cut off themselves: the first keys, too.
+        // Keys of probes that crashed themselves: a prefix, too.
         let later = found.split_off(&key(width, LATER));
         if !later.keys().enumerate().all(|(at, found)| *found == key(width, LATER + at as u64)) {
             return Err("what was added after the crash has a gap".into());

@@ -1,4 +1,4 @@
-//! Several threads on one index: nothing is lost, nothing is seen that was not written.
+//! Several threads on one index: nothing is lost, only written values are read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn key(width: KeyWidth, number: u64) -> Vec<u8> {
     }
 }
 
-/// Writers own the keys of one residue class each, so each knows what its keys must hold; readers check that
+/// Writers own the keys of one residue class each, so each knows the values of its keys; readers check that
 /// every value belongs to its key.
 fn churn(width: KeyWidth, operations: u64) {
     const WRITERS: u64 = 3;
@@ -48,7 +48,7 @@ fn churn(width: KeyWidth, operations: u64) {
                         let number = env.random_u64() % KEYS / WRITERS * WRITERS + writer;
                         let key = key(width, number);
                         let value = number << 32 | operation;
-                        // Phases of growth and of decay, so that leaves split and are released.
+                        // Phases of growth and of decay, so that leaves split and are freed.
                         let decays = operation / 4000 % 2 == 1;
                         if env.random_u64() % 10 < if decays { 7 } else { 2 } {
                             let old = index.remove(&key, pool.publication()).unwrap();
@@ -121,7 +121,7 @@ fn writers_and_readers_agree_on_keys_of_any_length() {
     churn(KeyWidth::Variable, 20_000);
 }
 
-/// Whatever the threads saw must come out of one order of all operations on each key.
+/// The results of the threads must be those of one order of all operations on each key.
 #[test]
 fn histories_of_shared_keys_are_linearizable() {
     const KEYS: u64 = 200;
@@ -136,7 +136,7 @@ fn histories_of_shared_keys_are_linearizable() {
                     let env = Env::simulated(SEED * 3 + thread as u64);
                     for i in 0..20_000 {
                         let (key, value) = (key(width, env.random_u64() % KEYS), i << 8 | thread as u64);
-                        // Phases of growth and of decay, so that leaves split and are released.
+                        // Phases of growth and of decay, so that leaves split and are freed.
                         let removes = if i / 2000 % 2 == 1 { 6 } else { 1 };
                         let operation = match env.random_u64() % 10 {
                             n if n < removes => MapOperation::Remove(key.clone()),

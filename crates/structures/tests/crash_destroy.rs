@@ -1,5 +1,5 @@
-//! Destroying a tree under the crash checker: whatever is left after a crash is a sound tree that owns all that is
-//! allocated, keys' records and values among it, so that destroying it again frees the rest.
+//! Destroying a tree under the crash checker: a crash leaves a sound tree that owns all allocated objects,
+//! keys' records and values among them, so that destroying it again frees the rest.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("a key that needs a record, {number:04}").into_bytes()
 }
 
-/// Every allocated object belongs to the tree, once: as a node, a key's record or a value.
+/// Verifies that every allocated object belongs to the tree, once: as a node, a key's record or a value.
 fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let mut own = BTreeSet::new();
     let root = pool.root("index");

@@ -9,10 +9,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Where a leaf has the offset of the next one.
+/// Offset in a leaf of the reference to the next one.
 const NEXT_LEAF: u64 = 64;
 
-/// A tree of so many keys; its root offset and that of its first leaf.
+/// Creates a tree of `keys` keys; returns it with its root offset and that of its first leaf.
 fn tree(keys: u64) -> (Arc<Pool>, u64, u64) {
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
     let mut publication = pool.publication();
@@ -57,7 +57,7 @@ fn a_ring_of_leaves_and_a_stray_bit_are_found() {
     assert_corrupt(&pool, root);
 }
 
-/// Key `number`: the first eight bytes tell it from the others.
+/// Key `number`: the first eight bytes are unique.
 fn long_key(number: u64) -> Vec<u8> {
     [&(PREFIX + number).to_be_bytes()[..], b" and a tail"].concat()
 }
@@ -77,7 +77,7 @@ fn a_wild_key_record_is_reported_and_matches_nothing() {
             index.insert(&long_key(number), number, pool.publication()).unwrap();
         }
         index.check(|_| {}).unwrap();
-        // Wherever it is stored: in its leaf, and as the low key of one.
+        // All copies of it: in its leaf, and as the low key of one.
         let words = (0..pool.bytes() / 8 - 1).map(|word| word * 8);
         let stored: Vec<u64> =
             words.filter(|at| pool.word(*at).load(Ordering::Relaxed) == PREFIX + damaged).collect();
@@ -132,7 +132,7 @@ fn index_of(width: KeyWidth) -> (Arc<Pool>, u64, Vec<Vec<u8>>) {
     (pool, root, keys)
 }
 
-/// One bit is wrong anywhere: opening and looking over end, with an error or with a tree that can be read.
+/// One flipped bit anywhere: opening and checking end, with an error or with a readable tree.
 #[test]
 fn flipped_bits_are_errors_or_harmless_and_never_panic() {
     for width in [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable] {

@@ -1,5 +1,5 @@
-//! What each operation of the FPTree costs in flushed ranges and fences where the medium is persistent memory,
-//! pinned in `flushes.txt`, so that a change of the cost is a change of that file.
+//! Costs of each operation of the FPTree in flushed ranges and fences on persistent memory, pinned in
+//! `flushes.txt`, so that a change of the cost is a change of that file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,7 +48,7 @@ fn operations_cost_what_the_text_file_says() {
     let mut text = String::from("# keys     operation                       flushes fences\n");
     for width in [KeyWidth::Eight, KeyWidth::Variable] {
         let mut counted = Counted::new(width, text);
-        // The first of a size class makes a slab; it is not what is counted here. Leaves have 1,024 bytes.
+        // The first of a size class makes a slab, which is not measured here. Leaves have 1,024 bytes.
         for number in 0..40 {
             counted.index.insert(&key(width, number * 2), number, counted.pool.publication()).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Two writers and two readers on one hash table: nothing is lost, nothing is seen that was not written.
+//! Two writers and two readers on one hash table: nothing is lost, only written values are read.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ const SEED: u64 = 20_262;
 const WRITERS: u64 = 2;
 const KEYS: u64 = 12_000;
 
-/// Writers own the keys of one residue class each, so each knows what its keys must hold, whatever happens to
+/// Writers own the keys of one residue class each, so each knows the values of its keys, whatever happens to
 /// the keys beside them; readers check that every value belongs to its key.
 fn churn<K: HashKey>(key: impl Fn(u64) -> K::Key<'static> + Sync, operations: u64) {
     println!("seed {SEED}");
@@ -109,8 +109,9 @@ fn a_key_is_inserted_by_one_of_two_writers() {
     table.check(|_| {}).unwrap();
 }
 
-/// Two writers count few keys up, remove and bring back some; one thread makes room meanwhile. What an operation has
-/// returned is noted before the next begins, so a get must see at least that, and never less than the get before.
+/// Two writers increment few keys, remove and insert some again; one thread splits segments meanwhile. The
+/// result of each operation is recorded before the next begins, so a get must return at least that, and never
+/// less than the get before.
 #[test]
 fn no_get_goes_back_while_segments_split() {
     const COUNTED: u64 = 128;
@@ -139,7 +140,7 @@ fn no_get_goes_back_while_segments_split() {
                     assert!(table.replace(key, count, pool.publication()).unwrap().is_some());
                 }
                 returned[key as usize].store(count, Ordering::SeqCst);
-                // Others, so that the segments of the counted ones fill and split.
+                // Other keys, so that the segments of the counted ones fill and split.
                 table.insert(count << 32 | writer, 1, pool.publication()).unwrap();
             }
         };

@@ -7,9 +7,9 @@ use entresol_structures::{Error, FpTree, HashTable, PairKey, WordKey};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Where a table's header has the offset of its first segment.
+/// Offset in a table's header of the reference to its first segment.
 const FIRST_SEGMENT: u64 = 24;
-/// Where a segment has the offset of the next one.
+/// Offset in a segment of the reference to the next one.
 const NEXT_SEGMENT: u64 = 16;
 const SEGMENT_BYTES: u64 = 16 << 10;
 const KEYS: u64 = 1500;
@@ -37,7 +37,7 @@ fn whole() -> Whole {
     Whole { pool, root, segments }
 }
 
-/// Flips a bit, looks, and flips it back.
+/// Flips a bit, calls a function, and flips it back.
 fn flipped<T>(pool: &Pool, word: u64, bit: u32, look: impl FnOnce() -> T) -> T {
     pool.word(word).fetch_xor(1 << bit, Ordering::Relaxed);
     let seen = look();
@@ -53,7 +53,7 @@ fn every_flipped_bit_of_a_header_is_found_when_the_table_is_opened() {
     for word in header.chain(segment_headers) {
         for bit in 0..64 {
             if segments.contains(&word) && bit == 8 {
-                // "Divided": opening looks for entries that have moved, finds none, and takes it back.
+                // "Divided": opening searches for moved entries, finds none, and clears the mark.
                 flipped(&pool, word, bit, || {
                     let table = HashTable::<WordKey>::open(&pool, root).unwrap();
                     table.check(|_| {}).unwrap();
@@ -80,7 +80,7 @@ fn flipped_bits_of_buckets_are_found_by_the_check_or_change_a_value() {
         let word = segment + 128 + env.random_u64() % ((SEGMENT_BYTES - 128) / 8) * 8;
         let bit = (env.random_u64() % 64) as u32;
         let (check, right) = flipped(&pool, word, bit, || (table.check(|_| {}), sum()));
-        // One bit touches one entry; or none, where nothing is stored, or a place that leads nowhere now.
+        // One bit affects one entry; or none, where nothing is stored, or a distance without an entry.
         assert!(right + 1 >= KEYS, "round {round}: bit {bit} of {word:#x} hides {} keys", KEYS - right);
         match check {
             Err(Error::Corrupt { .. }) => found += 1,
@@ -104,7 +104,7 @@ fn operations_on_damaged_buckets_do_not_panic() {
             let word = segment + 128 + env.random_u64() % 127 * 128 + if round % 2 == 0 { 0 } else { 56 };
             pool.word(word).fetch_xor(env.random_u64(), Ordering::Relaxed);
         }
-        // Bits and fingerprints, or places; of the latter some may lead nowhere without harm.
+        // Bits and fingerprints, or distances; of the latter some may be wrong without harm.
         assert!(round % 2 == 1 || table.check(|_| {}).is_err());
         for number in 0..3000 {
             let key = env.random_u64() % (2 * KEYS);

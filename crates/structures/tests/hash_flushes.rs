@@ -1,5 +1,5 @@
-//! What each operation of the hash table costs in flushed ranges and fences where the medium is persistent
-//! memory, pinned in `hash_flushes.txt`, so that a change of the cost is a change of that file.
+//! Costs of each operation of the hash table in flushed ranges and fences on persistent memory, pinned in
+//! `hash_flushes.txt`, so that a change of the cost is a change of that file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn operations_cost_what_the_text_file_says() {
     assert_eq!(table.stats().displaced, 0);
     count("get", &|| assert_eq!(table.get(4), Some(4)));
     count("insert", &|| insert(1000..1001));
-    // The first of a size class makes a slab; it is not what is counted here.
+    // The first of a size class makes a slab, which is not measured here.
     drop(pool.reserve(1024).unwrap());
     count("insert with an allocated value", &|| {
         let object = pool.reserve(1024).unwrap();

@@ -1,4 +1,4 @@
-//! Any history of operations on a hash table against a `HashMap`, for both key widths, with reopening.
+//! Any operation history on a hash table against a `HashMap`, for both key widths, with reopening.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Keys that tests can make from numbers.
+/// Keys that tests make from numbers.
 trait Numbered: HashKey<Stored: Eq + Hash + Debug> {
     fn key(number: u64) -> Self::Key<'static>;
 }

@@ -1,5 +1,5 @@
-//! The hotspot index: behaves like the index behind it, never returns what is stale, keeps its budget, follows the
-//! hot keys, and steps aside when there are none.
+//! The hotspot index: behaves like the index behind it, never returns stale values, stays within its budget,
+//! follows the hot keys, and is bypassed when there are none.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,7 +64,8 @@ impl<I: PointIndex<Key = u64>> PointIndex for Counting<I> {
 
 const KEYS: u64 = 50_000;
 
-/// A counted table of so many keys with a cache meant for 8,192; a third of the gets must be hits for it to pay.
+/// Creates a counted table with a cache meant for 8,192 entries; a third of the gets must be hits for it to
+/// pay.
 fn counted(pool: &Arc<Pool>) -> HotspotIndex<Counting<HashTable<WordKey>>> {
     let behind = Counting { behind: table(pool), gets: AtomicU64::new(0) };
     let options = HotspotOptions {
@@ -79,7 +80,8 @@ fn counted(pool: &Arc<Pool>) -> HotspotIndex<Counting<HashTable<WordKey>>> {
     index
 }
 
-/// So many gets, 80% of them of `hot` keys from `first` on; returns how many reached the index behind.
+/// Makes a number of gets, 80% of them of `hot` keys from `first` on; returns how many reached the index
+/// behind.
 fn skewed(
     index: &HotspotIndex<Counting<HashTable<WordKey>>>,
     env: &Env,
@@ -197,14 +199,14 @@ proptest! {
     }
 }
 
-/// An index whose gets, when told to, are overtaken: after one has read its value, and before it returns, an update of
-/// the same key begins and ends.
+/// An index whose gets race, on request, with an update: after a get has read its value, and before it
+/// returns, an update of the same key begins and ends.
 struct Overtaken {
     behind: HashTable<WordKey>,
     meeting: Option<Meeting>,
 }
 
-/// Tells the updating thread that the value was read; waits for it to have returned.
+/// Tells the updating thread that the value was read; waits until it has returned.
 struct Meeting {
     was_read: std::sync::mpsc::SyncSender<()>,
     is_updated: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
@@ -274,8 +276,8 @@ fn a_value_that_was_read_before_an_update_is_not_kept_after_it() {
     }
 }
 
-/// Two writers count few keys up, all of them hot, and remove and bring back others. What an update has returned is
-/// noted; a get that begins later must not return less.
+/// Two writers increment few keys, all of them hot, and remove and insert others again. The result of an
+/// update is recorded; a get that begins later must not return less.
 fn no_get_is_stale<I: PointIndex<Key = u64>>(behind: I, pool: &Arc<Pool>) {
     const COUNTED: u64 = 64;
     let options = HotspotOptions { budget_bytes: 80_000, hot_after: 1, ..HotspotOptions::default() };
@@ -292,7 +294,7 @@ fn no_get_is_stale<I: PointIndex<Key = u64>>(behind: I, pool: &Arc<Pool>) {
             for value in 1..=60_000 {
                 let key = env.random_u64() % (COUNTED / 2) * 2 + writer;
                 if value % 5 == 0 {
-                    // While it is away, a get may find nothing, but never what was before.
+                    // While it is removed, a get may find nothing, but never the value before.
                     assert!(index.remove(key, pool.publication()).unwrap().is_some());
                     assert_eq!(index.get(key).unwrap(), None);
                     index.insert(key, value, pool.publication()).unwrap();

@@ -1,5 +1,5 @@
-//! What each operation of skip-lists, tries and PMwCAS costs in flushed ranges and fences where the medium is
-//! persistent memory, pinned in `lists_flushes.txt`, so that a change of the cost is a change of that file.
+//! Costs of each operation of skip-lists, tries and PMwCAS in flushed ranges and fences on persistent memory,
+//! pinned in `lists_flushes.txt`, so that a change of the cost is a change of that file.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What towers in DRAM and buckets are worth on a modelled device: lines that a lookup reads from it.
+//! Benefit of towers in DRAM and of buckets on a modelled device: lines that a lookup reads from it.
 
 #![allow(clippy::unwrap_used)]
 

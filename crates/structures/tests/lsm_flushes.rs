@@ -1,5 +1,5 @@
-//! What each operation of the LSM-tree costs in flushed ranges and fences where the medium is persistent memory, pinned
-//! in `lsm_flushes.txt`, so that a change of the cost is a change of that file.
+//! Costs of each operation of the LSM-tree in flushed ranges and fences on persistent memory, pinned in
+//! `lsm_flushes.txt`, so that a change of the cost is a change of that file.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Keys that are added many at once, and the first entries from keys on, of many at once.
+//! Batched inserts of keys, and batched seeks of the first entries from keys on.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,12 +11,12 @@ use ordered::{Content, ROOT, content, create, key};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a recovered index is tried with: so many keys from here on.
+/// First key of the probe of a recovered index.
 const LATER: u64 = 1000;
 const MORE: u64 = 60;
 const WIDTHS: [KeyWidth; 3] = [KeyWidth::Eight, KeyWidth::Sixteen, KeyWidth::Variable];
 
-/// Adds keys, each with an object that its value leads to; returns the values of new keys and of those that were there.
+/// Adds keys, each with an object as its value; returns the values of new keys and of existing ones.
 fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Content, Content)> {
     let (mut new, mut there) = (Content::new(), Content::new());
     let mut objects: Vec<_> = keys.iter().map(|_| Some(pool.reserve(64).unwrap())).collect();
@@ -32,7 +32,7 @@ fn add(pool: &Arc<Pool>, index: &OrderedIndex, keys: &[Vec<u8>]) -> Result<(Cont
     Ok((new, there))
 }
 
-/// The index is sound, and it and what it leads to is all that is allocated.
+/// Verifies that the index is sound, and that it and its values own all allocated objects.
 fn sound(pool: &Arc<Pool>, index: &OrderedIndex) {
     let mut own: BTreeSet<u64> = content(index).into_values().collect();
     index.check(|object| assert!(own.insert(object), "twice")).unwrap();
@@ -95,7 +95,7 @@ fn many_at_once_agree_with_a_model() {
     }
 }
 
-/// Writers want the same keys, each is new for one of them; readers look for the first ones.
+/// Writers insert the same keys, each is new for one of them; readers seek the first ones.
 #[test]
 fn writers_of_the_same_keys_beside_readers() {
     const KEYS: u64 = 1200;
@@ -129,7 +129,7 @@ fn writers_of_the_same_keys_beside_readers() {
                                 assert!(value % 4 != writer || own.contains(&numbers[place]));
                             }
                             own.extend(new);
-                            // Some go again, so that leaves are released.
+                            // Some are removed again, so that leaves are freed.
                             let gone: Vec<u64> = own
                                 .iter()
                                 .copied()
@@ -169,7 +169,7 @@ fn writers_of_the_same_keys_beside_readers() {
     }
 }
 
-/// What batches have added, in their order.
+/// Batches of added keys, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Batches(Vec<Vec<Vec<u8>>>);
 
@@ -185,7 +185,7 @@ impl Model for Batches {
     }
 }
 
-/// After a crash all batches that returned are there, of the next one the first keys, and nothing leaks.
+/// After a crash all returned batches are there, of the next one a prefix of the keys, and nothing leaks.
 fn survives(
     width: KeyWidth,
     options: &CrashOptions,
@@ -210,7 +210,7 @@ fn survives(
         };
         let index = OrderedIndex::open(pool, root).map_err(|error| error.to_string())?;
         let mut found = content(&index);
-        // What verifications added before they were cut off themselves: the first keys, too.
+        // Keys of probes that crashed themselves: a prefix, too.
         let later = found.split_off(&key(width, LATER));
         if !later.keys().enumerate().all(|(at, found)| *found == key(width, LATER + at as u64)) {
             return Err("what was added after the crash has a gap".into());

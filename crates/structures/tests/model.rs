@@ -1,4 +1,4 @@
-//! Any history of operations against a `BTreeMap`, for all key widths, with reopening.
+//! Any operation history against a `BTreeMap`, for all key widths, with reopening.
 
 #![allow(clippy::unwrap_used)]
 
@@ -154,7 +154,7 @@ fn run(width: KeyWidth, steps: &[Step]) {
                     assert_eq!((entry.0.as_slice(), entry.1), (key.as_slice(), *value));
                 }
                 match next {
-                    // A key may be named that nobody has any more.
+                    // The continuation key may have been removed meanwhile.
                     Some(next) => {
                         assert!(several.len() >= enough);
                         assert!(several.last().is_none_or(|(last, _)| *last < next));
@@ -173,7 +173,7 @@ fn run(width: KeyWidth, steps: &[Step]) {
         }
     }
     assert_same(&index, &model);
-    // Nothing leaks: the tree's own objects are all that is allocated.
+    // Nothing leaks: the tree's own objects are all allocated ones.
     let mut own = std::collections::BTreeSet::new();
     index.check(|offset| assert!(own.insert(offset), "an object has one owner")).unwrap();
     let mut allocated = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What the tree's operations cost on a modelled device: pins the lines that they touch.
+//! Costs of the tree's operations on a modelled device: pins the lines that they access.
 
 #![allow(clippy::unwrap_used)]
 
@@ -49,7 +49,7 @@ fn a_lookup_reads_two_lines_of_a_leaf() {
     let cost = pool.modelled_cost().unwrap() - before;
     let lines_read = cost.lines_read as f64 / KEYS as f64;
     assert!((1.9..2.3).contains(&lines_read), "{lines_read} lines a lookup");
-    // Both are asked for at once, mostly.
+    // Both are prefetched together, mostly.
     let ns = cost.ns() / KEYS as f64;
     assert!((300.0..1.5 * 325.0).contains(&ns), "{ns} ns a lookup");
 }
@@ -71,7 +71,7 @@ fn lookups_together_overlap() {
     assert!(together.ns() * 2.0 < alone.ns(), "{} and {}", together.ns(), alone.ns());
 }
 
-/// Dissertation, table 2.2: random reads take 325 ns and 88 ns; the tree's lookups are made of them.
+/// Dissertation, table 2.2: random reads take 325 ns and 88 ns; the tree's lookups consist of them.
 #[test]
 fn a_lookup_costs_as_much_more_as_the_device_is_slower() {
     let lookups = |name| {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-/// A node in a pool, and what it should hold.
+/// A node in a pool, and its expected content.
 struct Tested<'p> {
     pool: &'p Arc<Pool>,
     node: Node<'p>,
@@ -36,14 +36,14 @@ impl<'p> Tested<'p> {
         Tested { pool, node }
     }
 
-    /// Carries out an operation and commits it.
+    /// Executes an operation and commits it.
     fn commit(&self, operation: impl FnOnce(Node<'p>, &mut Medium<'_, 'p>)) {
         let mut with = self.pool.publication();
         operation(self.node, &mut Medium::Pool(self.pool, &mut with));
         with.publish().unwrap();
     }
 
-    /// Carries out an operation without committing it.
+    /// Executes an operation without committing it.
     fn abandon(&self, operation: impl FnOnce(Node<'p>, &mut Medium<'_, 'p>)) {
         let mut with = self.pool.publication();
         operation(self.node, &mut Medium::Pool(self.pool, &mut with));
@@ -55,7 +55,7 @@ enum Step {
     Insert(u64, u64),
     Erase(u64),
     Update(u64, u64),
-    /// An insert or erase whose commit never comes.
+    /// An insert or erase that is never committed.
     Abandon(u64),
     Split(bool),
     Balance,
@@ -193,7 +193,7 @@ proptest! {
         on_sizes!(&steps, Fast, u64: 256 512 1024 2048 4096);
     }
 
-    /// Readers see nonsense while a node changes; they must survive it.
+    /// Readers get inconsistent words while a node changes; they must not panic.
     #[test]
     fn no_words_make_a_reader_panic(words in prop::collection::vec(any::<u64>(), 64), key: u64, small: bool) {
         fn read<L: Layout>(words: &[u64], key: u64) {
@@ -292,15 +292,15 @@ fn micro_operations_cost_what_the_text_file_says() {
     assert_eq!(text, pinned, "the cost changed; if that is meant, run with UPDATE_PINS=1");
 }
 
-/// What two neighbouring nodes held before the change in flight, and what they hold after it.
+/// Content of two neighbouring nodes before the change in flight, and after it.
 #[derive(Default, Clone)]
 struct Progress {
     before: BTreeMap<u64, u64>,
     after: BTreeMap<u64, u64>,
 }
 
-/// Random micro-operations on two neighbours under the crash checker: whatever survives, they hold together what they
-/// held before the operation in flight, or after it, each key in one of them.
+/// Random micro-operations on two neighbours under the crash checker: after a crash, they hold together the
+/// content before the operation in flight, or after it, each key in one of them.
 fn survives<L: Layout>(operations: u64, states_min: u64) {
     let progress = Arc::new(Mutex::new(Progress::default()));
     let seen = progress.clone();
@@ -341,7 +341,7 @@ fn survives<L: Layout>(operations: u64, states_min: u64) {
                     }
                     (2, _) if boundary == 100 && model.len() > 1 => {
                         announce(&model);
-                        // The fresh node is not empty-handed: what it holds counts only with the commit.
+                        // The fresh node is not empty: its content is valid only with the commit.
                         let mut copy = L::sorted::<u64>(left.node);
                         let upper = copy.split_off(copy.len() / 2);
                         L::append(right.node, &upper, medium).unwrap();

@@ -1,7 +1,8 @@
-//! Many lookups at once: while one key's cache lines are on their way, the others' are asked for too.
+//! Batched lookups: while one key's cache lines are loaded, those of the other keys are prefetched too.
 //!
-//! All keys of a group go down level by level, two steps a level: search the node, then go to the child. Each step asks
-//! for the lines that the next one reads. A key whose way was changed by a writer is looked up again alone.
+//! All keys of a group descend level by level, in two steps a level: search the node, then go to the child.
+//! Each step prefetches the lines that the next one reads. A key whose path a writer changed is looked up
+//! again alone.
 
 use super::placement::Child;
 use super::{BTree, LEVELS_MAX, Placement};
@@ -13,14 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the second steps.
 const GROUP: usize = 32;
 
-/// Where the lookup of one key stands.
+/// State of the lookup of one key.
 #[derive(Clone, Copy)]
 struct Way<'t> {
-    /// The child word of the node that is being looked at.
+    /// Child word of the current node.
     word: u64,
-    /// Its node, once it was searched.
+    /// The current node, once it was searched.
     node: Option<Node<'t>>,
-    /// The word to read there next: a child, or the key's value.
+    /// Index of the word to read there next: a child, or the key's value.
     place: Option<usize>,
     parent: &'t AtomicU64,
     parent_version: u64,
@@ -30,7 +31,8 @@ struct Way<'t> {
 }
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// The values of keys; `values` is cleared first. On real memory several times faster than one by one.
+    /// Returns the values of keys; `values` is cleared first. On real memory several times faster than one by
+    /// one.
     pub fn get_many(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
         values.clear();
         values.reserve(keys.len());
@@ -78,7 +80,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    /// Searches an inner node and asks for the child's word. None if a writer was met, or damage.
+    /// Searches an inner node and prefetches the child's word. None on a conflict with a writer, or on
+    /// damage.
     #[inline]
     fn search_inner<'t>(&'t self, key: K, reference: u64, way: &mut Way<'t>) -> Option<()> {
         let node = self.inner(reference).ok()?;
@@ -94,7 +97,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Some(())
     }
 
-    /// Goes from an inner node that was searched to the child, and asks for what a search reads there. A leaf stays.
+    /// Goes from a searched inner node to the child, and prefetches the lines that a search reads there. A
+    /// leaf stays.
     #[inline]
     fn go_down<'t>(&'t self, key: K, way: &mut Way<'t>) -> Option<()> {
         let Some((place, node)) = way.place.take().zip(way.node.take()) else { return Some(()) };
@@ -110,7 +114,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Some(())
     }
 
-    /// Searches the leaf and asks for the value.
+    /// Searches the leaf and prefetches the value.
     #[inline]
     fn search_leaf<'t>(&'t self, key: K, way: &mut Way<'t>) -> Option<()> {
         let Child::Leaf(leaf) = Child::decode(way.word) else { return None };

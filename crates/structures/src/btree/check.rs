@@ -1,4 +1,4 @@
-//! Looking a tree over: sizes and invariants. No damage makes it panic.
+//! Sizes and invariants of a tree. No damage causes a panic.
 
 use super::placement::Child;
 use super::{BTree, BTreeStats, LEVELS_MAX, Placement};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::node::{FixedKey, Layout};
 use std::collections::HashSet;
 
-/// What a walk over the tree carries along.
+/// State of a walk over the tree.
 struct Walk<'f, K, F> {
     object: &'f mut F,
     seen: HashSet<u64>,
@@ -14,21 +14,21 @@ struct Walk<'f, K, F> {
     /// The leaves in the order of the tree, with their low keys.
     leaves: Vec<(Option<K>, u64)>,
     leaf_depth: Option<usize>,
-    /// The references of inner nodes, by depth, with what each says of its right neighbour.
+    /// References of inner nodes, by depth, with their links to the right neighbour.
     links: Vec<Vec<(u64, u64)>>,
 }
 
-/// The keys that a node may have: from, and below.
+/// Range of the keys of a node: from (inclusive), and below (exclusive).
 type Bounds<K> = (Option<K>, Option<K>);
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<BTreeStats> {
         self.walk(|_| {})
     }
 
-    /// Verifies all invariants of the tree; nobody may write meanwhile. `object` is called with the offset of every
-    /// pool object that the tree consists of (not those that its values may refer to).
+    /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the tree consists of (not those that its values may refer to).
     pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
@@ -130,7 +130,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(())
     }
 
-    /// The chain of leaves must be the tree's order, and low keys its separators.
+    /// Verifies that the chain of leaves has the tree's order, and low keys equal the separators.
     fn check_chain(&self, leaves: &[(Option<K>, u64)]) -> Result<()> {
         let shape = L::shape::<K>();
         let mut expected = self.first_leaf();
@@ -155,7 +155,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 }
 
-/// Keys must be in their node's range.
+/// Verifies that keys are in their node's range.
 fn check_bounds<K: FixedKey>(
     offset: u64,
     mut keys: impl Iterator<Item = K>,
@@ -168,7 +168,7 @@ fn check_bounds<K: FixedKey>(
     }
 }
 
-/// Inner nodes of a depth must be linked from left to right.
+/// Verifies that inner nodes of a depth are linked from left to right.
 fn check_links(links: &[Vec<(u64, u64)>]) -> Result<()> {
     for level in links {
         let neighbours = level.iter().skip(1).map(|(reference, _)| reference | 1).chain([0]);

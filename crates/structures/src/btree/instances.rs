@@ -1,6 +1,7 @@
-//! The designs of the papers as instances of [`BTree`]: kinds of keys first, then bytes of leaves, then of inner nodes.
+//! The designs of the papers as instances of [`BTree`]: kinds of keys first, then bytes of leaves, then of
+//! inner nodes.
 //!
-//! | alias | leaves | inner nodes | where from |
+//! | alias | leaves | inner nodes | source |
 //! | --- | --- | --- | --- |
 //! | [`FpLikeTree`] | hashing | sorted, DRAM | FPTree (Oukid et al. 2016) |
 //! | [`WbTree`] | indirection | indirection | wB+-tree (Chen and Jin 2015) |

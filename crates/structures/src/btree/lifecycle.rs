@@ -1,7 +1,7 @@
 //! Creating, opening and destroying trees.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "BTREE" and version
 //! 1             layout of leaves, layout of inner nodes, placement, words of a key, words of a value: a byte each
 //! 2             bytes of a leaf, bytes of an inner node: 4 bytes each
@@ -28,17 +28,17 @@ const ROOT: u64 = 3 * 8;
 const FIRST_LEAF: u64 = 4 * 8;
 const DESTROYING: u64 = 5 * 8;
 const SEAL: usize = 6;
-/// How full inner nodes are when they are rebuilt: room for some splits.
+/// Fill grade of rebuilt inner nodes, in percent: room for some splits.
 const REBUILD_FILL_PERCENT: usize = 85;
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// What header words 1 and 2 say of this kind of tree.
+    /// Header words 1 and 2 of this kind of tree.
     fn kind() -> [u64; 2] {
         let kind = [L::NUMBER, I::NUMBER, P::NUMBER, K::WORDS as u8, 1, 0, 0, 0];
         [u64::from_le_bytes(kind), L::BYTES as u64 | (I::BYTES as u64) << 32]
     }
 
-    /// What tells a header from one with flipped bits.
+    /// Checksum that detects flipped bits of a header.
     fn seal(first_leaf: u64) -> u64 {
         let [kind, sizes] = Self::kind();
         [MAGIC, kind, sizes, first_leaf]
@@ -46,7 +46,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// The kind of tree, in words.
+    /// Describes the kind of tree, for messages.
     pub fn describe() -> String {
         let (leaves, inner, placement) = (L::NAME, I::NAME, P::NAME);
         let (leaf_bytes, inner_bytes, key_bytes) = (L::BYTES, I::BYTES, K::WORDS * 8);
@@ -56,7 +56,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         )
     }
 
-    /// Lays out an empty tree; it exists once the publication is published, with a reference to the returned offset.
+    /// Creates an empty tree; it exists once the publication is published, with a reference to the returned
+    /// offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
         let first = pool.reserve(L::BYTES)?;
         let header = pool.reserve(HEADER_BYTES)?;
@@ -89,8 +90,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// Opens a tree. Cost: nothing to speak of if inner nodes are persistent; else a line or two of every leaf, since
-    /// they are rebuilt. A tree of another kind is an error, and so is damage that is met.
+    /// Opens a tree. Cost: constant if inner nodes are persistent; else a line or two of every leaf, since
+    /// they are rebuilt. A tree of another kind is an error, and so is damage that is found.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         let tree = Self::attach(pool, header)?;
         if pool.word(header + DESTROYING).load(Ordering::Acquire) != 0 {
@@ -107,7 +108,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(tree)
     }
 
-    /// The tree with this header, if it is one of this kind.
+    /// Returns the tree with this header, if it is one of this kind.
     fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         super::check_offset(pool, header, HEADER_BYTES)?;
         let words = pool.words(header, HEADER_BYTES / 8);
@@ -130,7 +131,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Self::unopened(pool, header))
     }
 
-    /// An error if the node that a child word refers to is not sound by itself.
+    /// Returns an error if the node that a child word refers to is damaged.
     fn check_node_sound(&self, word: u64) -> Result<()> {
         let (checked, offset) = match Child::decode(word) {
             Child::Leaf(leaf) => (L::check::<K>(self.leaf(leaf)?), leaf),
@@ -139,7 +140,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         checked.map_err(|what| Error::Corrupt { offset, what })
     }
 
-    /// The first leaf stays the first, and its low key the smallest of all.
+    /// Verifies that the first leaf's low key is the smallest of all.
     fn check_first_leaf(&self) -> Result<()> {
         let first = self.first_leaf();
         if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
@@ -193,7 +194,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut unused = self.pool.publication();
         while children.len() > 1 {
             let groups = children.len().div_ceil(fan_out);
-            // Groups of like size, so that none has a single child.
+            // Groups of equal size, so that none has a single child.
             let size = children.len().div_ceil(groups);
             let mut upper = Entries::with_capacity(groups);
             for group in children.chunks(size) {
@@ -206,8 +207,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(children[0].1)
     }
 
-    /// Frees all of a tree that is not open any more but its header, which the caller frees together with its reference
-    /// to it. A crash in between leaves a tree that cannot be opened; call it again.
+    /// Frees all parts of a closed tree but its header, which the caller frees together with its reference to
+    /// it. A crash in between leaves a tree that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
         let tree = Self::attach(pool, header)?;
         let mut mark = pool.publication();

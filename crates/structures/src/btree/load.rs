@@ -1,6 +1,6 @@
-//! Bulk load: whole leaves are appended at the right end.
+//! Bulk load: filled leaves are appended at the right end.
 //!
-//! Each leaf is one publication, so a crash leaves a tree with a prefix of what was loaded.
+//! Each leaf is one publication, so a crash leaves a tree with a prefix of the loaded entries.
 
 use super::{BTree, Latched, Placement, placement::Child};
 use crate::error::{Error, Result};
@@ -9,9 +9,9 @@ use crate::node::{Entries, FixedKey, Layout, Medium};
 use std::sync::atomic::Ordering;
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// Adds entries whose keys ascend and are greater than all that are there, `fill_percent` (10 to 100) of a leaf's
-    /// capacity to each leaf. An error names the first key that is not greater; what came before it is loaded.
-    /// Returns how many were.
+    /// Adds entries whose keys ascend and are greater than all existing ones, `fill_percent` (10 to 100) of a
+    /// leaf's capacity to each leaf; returns their number. An error names the first key that is not greater;
+    /// the entries before it are loaded.
     pub fn load(&self, entries: impl IntoIterator<Item = (K, u64)>, fill_percent: usize) -> Result<u64> {
         if !(10..=100).contains(&fill_percent) {
             return Err(Error::Invalid(format!("leaves cannot be filled to {fill_percent} percent")));
@@ -44,7 +44,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let structure = self.structure.lock();
             let offset = self.last_leaf()?;
             let latch = self.leaf_latch(offset);
-            // Whoever holds it may be waiting for the structure.
+            // The holder of the latch may be waiting for `structure`.
             if latch::try_lock(latch) {
                 let latched = Latched { node: self.leaf(offset)?, offset, latch };
                 return self.append_behind(&latched, first, entries);
@@ -76,7 +76,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.publish_with_inner(with, |with| self.link(parent, last.offset, (first, right), with))
     }
 
-    /// The last leaf. The caller holds `structure`.
+    /// Returns the last leaf. The caller holds `structure`.
     fn last_leaf(&self) -> Result<u64> {
         let mut word = self.root.load(Ordering::Acquire);
         loop {

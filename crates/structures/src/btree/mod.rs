@@ -1,11 +1,12 @@
-//! One B+-tree for all layouts: generic over the layout of its leaves, the layout of its inner nodes, and where the
-//! inner nodes live (dissertation 3.2.2). The designs of the papers are [instances](instances) of it.
+//! One B+-tree for all layouts: generic over the layout of its leaves, the layout of its inner nodes, and the
+//! placement of the inner nodes (dissertation 3.2.2). The designs of the papers are [instances](instances) of
+//! it.
 //!
 //! ```text
-//!  room           file            what it knows
-//!  layouts        ../node         how one node changes, failure-atomically
+//!  part           file            responsibility
+//!  layouts        ../node         changes of one node, failure-atomically
 //!  placement      placement.rs    inner nodes in the pool or in DRAM
-//!  the tree       the others      which nodes change together
+//!  the tree       the others      changes of several nodes
 //!
 //!            root ── inner ── inner ── ...          pool, or DRAM and rebuilt at open
 //!                      │        │
@@ -14,23 +15,23 @@
 //!
 //! Invariants:
 //! 1. Every leaf is in the chain from the header once, and below the root once, in the same order.
-//! 2. A leaf but the first has a *low key*, which is the separator above it. Its keys are not below its low key and
-//!    below that of the next one.
-//! 3. A separator stands beside the child with the keys from it on; the child before the first separator is the
+//! 2. A leaf but the first has a *low key*, which is the separator above it. Its keys are not below its low
+//!    key and are below that of the next leaf.
+//! 3. A separator is beside the child with the keys from it on; the child before the first separator is the
 //!    node's *leftmost*. All leaves have the same depth.
 //!
-//! **What a crash leaves.** Every change of a single node is that layout's own ([`crate::node`]). A split, merge,
-//! balance, growth or loss of a root prepares its nodes without changing what they hold and commits all of them, the
-//! links and the allocations in one publication: the tree is found before it or after it, and there is nothing to
-//! repair. A split of several levels is one such step a level, from the top down: full inner nodes are split first,
-//! which changes no range. A merge of several levels goes from the bottom up: in between there is an inner node with
-//! few entries, or a root with one child, which is allowed and harmless. In DRAM the inner nodes follow after the
-//! publication; at open they are made from the leaves' low keys.
+//! **After a crash.** Every change of a single node is that layout's own ([`crate::node`]). A split, merge,
+//! balance, growth or loss of a root prepares its nodes without changing their entries and commits all of
+//! them, the links and the allocations in one publication: recovery finds the tree before it or after it, and
+//! has nothing to repair. A split of several levels is one such step a level, from the top down: full inner
+//! nodes are split first, which changes no range. A merge of several levels goes from the bottom up: in
+//! between there is an inner node with few entries, or a root with one child, which is allowed and harmless.
+//! In DRAM the inner nodes change after the publication; at open they are rebuilt from the leaves' low keys.
 //!
-//! **Concurrency.** Readers validate versions (optimistic lock coupling) and never write. A writer latches its one
-//! leaf. Splits and merges hold it, and change inner nodes one operation at a time (`structure`); whoever has that
-//! mutex only tries further leaf latches, and leaves a node with few entries as it is if that fails. Latches are in
-//! DRAM.
+//! **Concurrency.** Readers validate versions (optimistic lock coupling) and never write. A writer latches
+//! its one leaf. Splits and merges hold it, and change inner nodes one operation at a time (`structure`); the
+//! holder of that mutex only tries further leaf latches, and leaves a node with few entries as it is if that
+//! fails. Latches are in DRAM.
 //!
 //! Memory: inner nodes in DRAM, if they are there; 128 KiB of leaf latches, and as much for persistent inner nodes.
 
@@ -57,14 +58,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// More levels than a sound tree has.
+/// Bound on the levels of a sound tree.
 const LEVELS_MAX: usize = 32;
 
-/// Names the kinds of a tree that has no value of them.
+/// Type parameters of a tree, without values of them.
 type Kinds<K, L, I> = PhantomData<fn() -> (K, L, I)>;
 
-/// A persistent ordered map from keys to words; see the [module](self). `L` lays out leaves, `I` inner nodes, which
-/// live where `P` says.
+/// A persistent ordered map from keys to words; see the [module](self). `L` is the layout of leaves, `I` that
+/// of inner nodes, and `P` the placement of inner nodes.
 pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
     pool: Arc<Pool>,
     header: u64,
@@ -72,7 +73,8 @@ pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
     root_latch: AtomicU64,
     placement: P,
     latches: LatchStripes,
-    /// Held while inner nodes change. Whoever waits for it may hold a leaf latch; its holder only tries them.
+    /// Locked while inner nodes change. A thread that waits for it may hold a leaf latch; its holder only
+    /// tries them.
     structure: Mutex<()>,
     handles_underflow: AtomicBool,
     kinds: Kinds<K, L, I>,
@@ -95,14 +97,14 @@ pub struct BTreeStats {
     pub dram_bytes: u64,
 }
 
-/// A leaf that a descent ended in, its version then, and its low key, if it has one.
+/// Leaf at the end of a descent, its version then, and its low key, if it has one.
 struct Found<K> {
     leaf: u64,
     version: u64,
     low: Option<K>,
 }
 
-/// A leaf whose latch this thread holds; dropping it lets go.
+/// Leaf whose latch this thread holds; dropping it releases the latch.
 struct Latched<'t> {
     node: Node<'t>,
     offset: u64,
@@ -116,13 +118,13 @@ impl Drop for Latched<'_> {
 }
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// The pool offset of the tree's header: what [`BTree::open`] takes.
+    /// Returns the pool offset of the tree's header, for [`BTree::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
     }
 
-    /// Whether leaves and inner nodes that have less than half of their entries are merged or balanced with a
-    /// neighbour. Without (the default), empty ones are given up. May be changed at any time.
+    /// Sets if leaves and inner nodes with less than half of their entries are merged or balanced with a
+    /// neighbour. Without (the default), empty ones are freed. May be changed at any time.
     pub fn set_underflow_handling(&self, on: bool) {
         self.handles_underflow.store(on, Ordering::Relaxed);
     }
@@ -133,7 +135,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Node::new(self.pool.words(offset, L::BYTES / 8), offset))
     }
 
-    /// A leaf whose lines are only asked for: a modelled pool bills them when they are read.
+    /// Returns a leaf to prefetch: a modelled pool charges its lines when they are read.
     #[inline]
     fn leaf_to_prefetch(&self, offset: u64) -> Result<Node<'_>> {
         check_offset(&self.pool, offset, L::BYTES)?;
@@ -155,12 +157,12 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.latches.numbered(offset / L::BYTES as u64)
     }
 
-    /// Where changes of inner nodes go.
+    /// Returns the medium of changes of inner nodes.
     fn inner_medium<'m, 'p>(&'p self, with: &'m mut Publication<'p>) -> Medium<'m, 'p> {
         if P::PERSISTENT { Medium::Pool(&self.pool, with) } else { Medium::Dram }
     }
 
-    /// The child of an inner node for a key, and the separator beside it.
+    /// Returns the child of an inner node for a key, and the separator beside it.
     #[inline]
     fn child_for(node: Node<'_>, key: K) -> (u64, Option<K>) {
         let shape = I::shape::<K>();
@@ -170,7 +172,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
+    /// Returns the leaf for a key. It was the key's leaf when its version was read.
     #[inline]
     fn descend(&self, key: K) -> Result<Found<K>> {
         let mut spins = 0;
@@ -182,7 +184,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// None if a writer was met.
+    /// One attempt of [`BTree::descend`]; none on a conflict with a writer.
     #[inline]
     fn try_descend(&self, key: K) -> Result<Option<Found<K>>> {
         let mut parent = &self.root_latch;
@@ -214,14 +216,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 }
             }
         }
-        // Nonsense may lead astray while a writer is inside; a sound tree is not that deep.
+        // Words read during a write may lead to a wrong node; a sound tree is not that deep.
         if !latch::validate(parent, parent_version) {
             return Ok(None);
         }
         Err(Error::Corrupt { offset: self.header, what: format!("it has more than {LEVELS_MAX} levels") })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: K) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         self.get_pinned(key)
@@ -255,7 +257,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Inserted> {
         let _pinned = self.pool.pin();
         loop {
@@ -274,8 +276,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
-    /// `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
+    /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         let latched = self.lock_leaf(key)?;
@@ -287,7 +289,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Some(old))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped.
     pub fn remove<'p>(&'p self, key: K, mut with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         let latched = self.lock_leaf(key)?;
@@ -299,13 +302,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if L::has_fewer::<K>(node, self.entries_min::<L>())
             && let Err(error) = self.leaf_underflow(latched, key)
         {
-            // The key is gone all the same; the leaf stays as it is.
+            // The key is removed all the same; the leaf stays as it is.
             tracing::warn!(%error, "a leaf with few entries could not be joined with its neighbour");
         }
         Ok(Some(old))
     }
 
-    /// A node of this layout with fewer entries underflows.
+    /// Least number of entries of a node of this layout that does not underflow.
     fn entries_min<N: Layout>(&self) -> usize {
         let half = N::shape::<K>().capacity / 2;
         if self.handles_underflow.load(Ordering::Relaxed) { half } else { 1 }

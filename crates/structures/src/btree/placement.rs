@@ -1,8 +1,8 @@
-//! Where inner nodes live: in the pool, or in DRAM, from where they are rebuilt when a tree is opened.
+//! Placement of inner nodes: in the pool, or in DRAM, where they are rebuilt when a tree is opened.
 //!
-//! An inner node is referred to by an even number, in a child word by that number plus one; a leaf by its pool
-//! offset. In DRAM nodes live in an arena that only grows; one that is given back keeps being a node with a
-//! version, so a reader that still holds its number reads stale words at worst and notices when it validates.
+//! An inner node is referred to by an even number, in a child word by that number plus one; a leaf by its
+//! pool offset. In DRAM nodes live in an arena that only grows; a freed node stays a node with a version, so
+//! a reader that still has its number reads stale words at worst and notices when it validates.
 
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What a child word refers to.
+/// Target of a child word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Child {
     /// An inner node.
@@ -34,29 +34,31 @@ pub(super) fn inner_word(reference: u64) -> u64 {
     reference | 1
 }
 
-/// Where a tree's inner nodes live.
+/// Placement of a tree's inner nodes.
 pub trait Placement: Sized + Send + Sync + 'static {
-    /// How it is called.
+    /// Name in messages.
     const NAME: &'static str;
-    /// How it is written in headers.
+    /// Number in headers.
     const NUMBER: u8;
-    /// Whether inner nodes are in the pool.
+    /// True if inner nodes are in the pool.
     const PERSISTENT: bool;
-    /// No nodes yet, of so many bytes each.
+    /// Creates an empty placement for nodes of `node_bytes` bytes.
     fn new(node_bytes: usize) -> Self;
-    /// The node with this reference, which was read from a sound one. An error if none can be there.
+    /// Returns the node with this reference, which was read from a sound one. An error if it cannot be a
+    /// node.
     fn node<'a>(&'a self, pool: &'a Pool, reference: u64) -> Result<Node<'a>>;
-    /// A node's latch; `own` is the word for it in the node.
+    /// Returns a node's latch; `own` is the word for it in the node.
     fn latch<'a>(&'a self, node: Node<'a>, reference: u64, own: usize) -> &'a AtomicU64;
-    /// A node that nobody else has, once the publication is published.
+    /// Allocates a node, which is used once the publication is published.
     fn allocate<'p>(&'p self, pool: &'p Pool, with: &mut Publication<'p>) -> Result<u64>;
-    /// Gives a node back that no other refers to.
+    /// Frees a node without references to it.
     fn free(&self, reference: u64, with: &mut Publication<'_>);
     /// Bytes of DRAM in use by nodes.
     fn bytes(&self) -> usize;
 }
 
-/// An error unless a node of so many bytes can be at an offset: damage is found here, not by a stray access later.
+/// Returns an error unless a node of `bytes` bytes can be at an offset: damage is found here, not by a stray
+/// access later.
 #[inline]
 pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()> {
     let fits = offset.checked_add(bytes as u64).is_some_and(|end| end <= pool.bytes());
@@ -108,7 +110,7 @@ impl Placement for Persistent {
     }
 }
 
-/// Chunks double in size, so their number is small and nodes never move.
+/// Number of chunks. Chunks double in size, so their number is small and nodes never move.
 const CHUNKS: usize = 24;
 const FIRST_CHUNK: usize = 64;
 const LINE_WORDS: usize = 8;
@@ -121,7 +123,7 @@ pub struct Dram {
     free: Mutex<Vec<u32>>,
 }
 
-/// Words of nodes, from the first that starts a cache line on.
+/// Words of nodes, from the first that begins a cache line.
 struct Chunk {
     words: Box<[AtomicU64]>,
     first: usize,

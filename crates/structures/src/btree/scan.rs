@@ -1,6 +1,7 @@
-//! Ordered scans, both ways.
+//! Ordered scans in both directions.
 //!
-//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+//! A key that exists throughout the scan is returned once, in order; a key that is inserted or removed
+//! meanwhile may be returned.
 
 use super::{BTree, Placement};
 use crate::error::{Error, Result};
@@ -12,8 +13,8 @@ use std::ops::RangeInclusive;
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P> {
     type Key = K;
 
-    /// Appends the entries of a range in ascending order, a leaf at a time until there are at least `enough`. Returns
-    /// the range that is left, if any. Cost: one descent, then the leaves in a row.
+    /// Appends the entries of a range in ascending order, a leaf at a time until there are at least `enough`.
+    /// Returns the rest of the range, if any. Cost: one descent, then consecutive leaves.
     fn scan(
         &self,
         range: RangeInclusive<K>,
@@ -33,7 +34,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
                 let (low, next) = (node.load_key::<K>(shape.spare), node.load(shape.next));
-                // Not checked yet: only asked for.
+                // Not verified yet: only prefetched.
                 if next != 0
                     && before + L::count::<K>(node) < wanted
                     && let Ok(next) = self.leaf_to_prefetch(next)
@@ -64,7 +65,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
                 if entries.len() >= wanted {
                     return Ok((from <= to).then_some(from..=to));
                 }
-                // The next leaf's version first, then this one's again: it was the next at that moment.
+                // The next leaf's version first, then this one's again: it was the next leaf at that time.
                 self.leaf(next)?;
                 let next_version = latch::read(self.leaf_latch(next));
                 if !latch::validate(self.leaf_latch(leaf), version) {
@@ -76,7 +77,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
         Ok(None)
     }
 
-    /// As [`Scan::scan`], in descending order. Cost: a descent for every leaf.
+    /// Same as [`Scan::scan`], in descending order. Cost: a descent for every leaf.
     fn scan_back(
         &self,
         range: RangeInclusive<K>,

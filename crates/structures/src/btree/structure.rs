@@ -1,7 +1,7 @@
-//! Splits, and what inner nodes are told of them.
+//! Splits, and their changes of the inner nodes.
 //!
-//! All nodes that a step touches are latched before the first changes and let go after the last has: a reader sees
-//! them all before or all after, or starts again.
+//! All nodes of a step are latched before the first changes and unlatched after the last has: a reader sees
+//! all of them before or all after, or starts again.
 
 use super::placement::{Child, inner_word};
 use super::{BTree, LEVELS_MAX, Latched, Placement};
@@ -13,10 +13,10 @@ use entresol_memory::mutants::active;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The inner nodes from the root to above a leaf.
+/// Inner nodes from the root to the parent of a leaf.
 pub(super) type Path = SmallVec<[u64; 8]>;
 
-/// Latches of inner nodes that this thread holds; dropping them lets go.
+/// Latches of inner nodes that this thread holds; dropping them releases them.
 pub(super) struct InnerLatches<'t>(SmallVec<[&'t AtomicU64; 4]>);
 
 impl Drop for InnerLatches<'_> {
@@ -26,7 +26,7 @@ impl Drop for InnerLatches<'_> {
 }
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
-    /// The way to a key's leaf. The caller holds `structure`.
+    /// Returns the path to a key's leaf. The caller holds `structure`.
     pub(super) fn path_to(&self, key: K) -> Result<Path> {
         let mut path = Path::new();
         let mut word = self.root.load(Ordering::Acquire);
@@ -41,7 +41,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(path)
     }
 
-    /// Latches inner nodes, and the root if asked. The caller holds `structure`, so nobody else does.
+    /// Latches inner nodes, and the root if asked. The caller holds `structure`, so no other thread does.
     pub(super) fn latch_inner(&self, references: &[u64], with_root: bool) -> Result<InnerLatches<'_>> {
         let mut latches: SmallVec<[&AtomicU64; 4]> = SmallVec::new();
         if with_root {
@@ -58,8 +58,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(InnerLatches(latches))
     }
 
-    /// Publishes what happened to leaves together with a change of inner nodes, or, if those are in DRAM, before it.
-    /// The change returns the new root, if there is one.
+    /// Publishes a change of leaves together with a change of inner nodes, or, if those are in DRAM, before
+    /// it. The change returns the new root, if there is one.
     pub(super) fn publish_with_inner<'p>(
         &'p self,
         mut with: Publication<'p>,
@@ -101,7 +101,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Some(self.new_root(inner_word(reference), with)))
     }
 
-    /// Makes a node that nobody reaches yet an inner node.
+    /// Fills an unreachable node as an inner node.
     pub(super) fn fill_inner(&self, node: Node<'_>, leftmost: u64, entries: &[(K, u64)], next: u64) {
         let shape = I::shape::<K>();
         I::fill(node, entries);
@@ -112,7 +112,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    /// Makes a node that nobody reaches yet a leaf.
+    /// Fills an unreachable node as a leaf.
     pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: u64) {
         let shape = L::shape::<K>();
         L::fill(node, entries);
@@ -121,7 +121,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.flush_filled::<L>(node, entries.len());
     }
 
-    /// Flushes the parts of a filled node that say something.
+    /// Flushes the used parts of a filled node.
     fn flush_filled<N: Layout>(&self, node: Node<'_>, entries: usize) {
         let shape = N::shape::<K>();
         let slots = if N::FILLS_IN_ORDER { entries } else { shape.capacity };
@@ -135,14 +135,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         ]);
     }
 
-    /// Changes a word outside of any publication: what several deliberate bugs do.
+    /// Changes a word outside of any publication, as several deliberate bugs do.
     pub(super) fn set_at_once(&self, offset: u64, value: u64) {
         self.pool.word(offset).store(value, Ordering::Release);
         self.pool.flush(offset, 8);
         self.pool.fence();
     }
 
-    /// Names the root in the header; returns its word.
+    /// Sets the root in the header; returns its word.
     pub(super) fn new_root(&self, word: u64, with: &mut Publication<'_>) -> u64 {
         if P::PERSISTENT {
             if active("tree-root-before-its-split") {
@@ -200,7 +200,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let shape = L::shape::<K>();
         let node = latched.node;
         let entries = L::sorted::<K>(node);
-        // A damaged leaf may be full of nothing.
+        // A damaged leaf may be full of invalid entries.
         let Some((greatest, _)) = entries.last().filter(|_| entries.len() > 1) else {
             let what = "it has no room and no entries".to_string();
             return Err(Error::Corrupt { offset: latched.offset, what });
@@ -230,7 +230,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 }
 
-/// Entries that stay in the left node. Keys that come in order fill the node; nothing will come to it any more.
+/// Number of entries that stay in the left node. Ascending keys fill the node, which gets no further ones.
 fn split_place(entries: usize, at_end: bool) -> usize {
     if at_end { entries - entries.div_ceil(10) } else { entries / 2 }
 }

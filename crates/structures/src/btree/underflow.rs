@@ -1,7 +1,7 @@
-//! Merging and balancing nodes with few entries, and giving up roots with one child.
+//! Merging and balancing nodes with few entries, and removing roots with one child.
 //!
-//! A node is joined with a neighbour below the same parent. If that neighbour is busy, or there is none, the node
-//! stays as it is until the next time: a node with few entries is a sound one.
+//! A node is merged or balanced with a neighbour below the same parent. If that neighbour is latched, or
+//! there is none, the node stays as it is until the next time: a node with few entries is a sound one.
 
 use super::placement::{Child, inner_word};
 use super::structure::Path;
@@ -40,7 +40,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(Some(Pair { left, right, separator }))
     }
 
-    /// Takes a separator and the child to its right out of a latched inner node.
+    /// Removes a separator and the child to its right from a latched inner node.
     fn unlink<'p>(&'p self, parent: u64, separator: K, with: &mut Publication<'p>) -> Result<Option<u64>> {
         let node = self.inner(parent)?;
         let slot = I::find(node, separator).expect("the separator was just read");
@@ -62,7 +62,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         Ok(None)
     }
 
-    /// Joins a latched leaf with few entries with a neighbour.
+    /// Merges or balances a latched leaf with few entries with a neighbour.
     pub(super) fn leaf_underflow(&self, latched: Latched<'_>, key: K) -> Result<()> {
         let _structure = self.structure.lock();
         let path = self.path_to(key)?;
@@ -76,7 +76,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if !shared && !latch::try_lock(latch) {
             return Ok(());
         }
-        // Made only if it was locked: dropping it lets go.
+        // Latched only if it has a latch of its own: dropping it releases the latch.
         let _other = (!shared).then(|| Latched { node: neighbour, offset: other, latch });
         let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
         if left.load(L::shape::<K>().next) != pair.right {
@@ -95,7 +95,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.inner_underflow(key)
     }
 
-    /// The left leaf takes all of the right one, which is freed.
+    /// Moves all entries of the right leaf to the left one, and frees the right one.
     fn merge_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let next = L::shape::<K>().next;
         let mut with = self.pool.publication();
@@ -108,7 +108,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.publish_with_inner(with, |with| self.unlink(parent, pair.separator, with))
     }
 
-    /// Entries move between the leaves, and the separator with them.
+    /// Moves entries between the leaves, and the separator with them.
     fn balance_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let mut with = self.pool.publication();
         let medium = &mut Medium::Pool(&self.pool, &mut with);
@@ -120,7 +120,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
     }
 
-    /// As [`BTree::balance_leaves`], with a fresh right leaf: for layouts that take nothing out in front.
+    /// Same as [`BTree::balance_leaves`], with a fresh right leaf: for layouts that remove no entries in
+    /// front.
     fn rewrite_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let shape = L::shape::<K>();
         let mut all = L::sorted::<K>(left);
@@ -144,7 +145,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
     }
 
-    /// Joins inner nodes with few entries above a key's leaf, from the bottom up.
+    /// Merges or balances inner nodes with few entries above a key's leaf, from the bottom up.
     fn inner_underflow(&self, key: K) -> Result<()> {
         let entries_min = self.entries_min::<I>();
         let mut below = usize::MAX;
@@ -262,7 +263,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         })
     }
 
-    /// As [`BTree::balance_inner`], with a fresh right node.
+    /// Same as [`BTree::balance_inner`], with a fresh right node.
     fn rewrite_inner(
         &self,
         parent: u64,
@@ -290,7 +291,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         })
     }
 
-    /// The root's word; for checks.
+    /// Returns the root's word; for checks.
     pub(super) fn root_word(&self) -> u64 {
         self.root.load(Ordering::Acquire)
     }

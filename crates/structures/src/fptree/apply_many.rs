@@ -1,10 +1,10 @@
-//! Writing many keys, each failure-atomic on its own.
+//! Batched writes of many keys, each failure-atomic on its own.
 //!
-//! The keys of a group go down together ([`super::batch`]) and ask for the lines that their writes will touch. Then they are
-//! written one after the other, in order, each with a publication of its own, as single writes are. What is saved is
-//! the waiting: a single write waits for its leaf before the next one goes down.
+//! The keys of a group descend together ([`super::batch`]) and prefetch the lines that their writes will
+//! touch. Then they are written one after the other, in order, each with a publication of its own, as single
+//! writes are. This saves the waiting: a single write waits for its leaf before the next one descends.
 //!
-//! A key whose leaf has changed meanwhile, mostly by a key of the same group, goes down again alone.
+//! A key whose leaf has changed meanwhile, mostly by a key of the same group, descends again alone.
 
 use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
 use super::{Found, FpTree};
@@ -14,9 +14,9 @@ use crate::key::TreeKey;
 use smallvec::SmallVec;
 
 impl<K: TreeKey> FpTree<K> {
-    /// Carries out changes in order, each failure-atomic on its own; `before` is cleared and gets the value that
-    /// each key had. After an error it holds as many values as changes were carried out. On real memory two to three times as
-    /// fast as one by one.
+    /// Applies changes in order, each failure-atomic on its own; `before` is cleared and gets the previous
+    /// value of each key. After an error it holds as many values as changes were applied. On real memory two
+    /// to three times as fast as one by one.
     pub fn apply_many<'k>(
         &self,
         changes: impl Iterator<Item = (K::Key<'k>, Change)>,
@@ -48,7 +48,7 @@ impl<K: TreeKey> FpTree<K> {
         let _pinned = self.pool.pin();
         let mut ways = Ways::new();
         go_down(keys, &mut ways, Fetch::Entry);
-        // Before the first latch: who holds one must not wait for a version.
+        // Before the first latch: the holder of a latch must not wait for a version.
         let places: SmallVec<[Option<Found>; GROUP]> =
             keys.iter().zip(&mut ways).map(|(&(tree, key), way)| tree.look_for_place(key, way)).collect();
         for ((&(_, key), change), place) in keys.iter().zip(changes).zip(&places) {

@@ -1,8 +1,8 @@
-//! Many lookups at once: while one key's cache line is on its way, the others' are asked for too.
+//! Batched lookups: while one key's cache line is loaded, those of the other keys are prefetched too.
 //!
-//! All keys of a group go down level by level, two steps a level: find the part of the node to look at, then
-//! the child. Each step asks for the lines that the next one reads. A key whose way was changed by a writer is
-//! looked up again alone.
+//! All keys of a group descend level by level, in two steps a level: find the group of children in the node,
+//! then the child. Each step prefetches the lines that the next one reads. A key whose path a writer changed
+//! is looked up again alone.
 
 use super::inner::Child;
 use super::{Found, FpTree};
@@ -17,37 +17,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Keys in flight. Sixteen cover the latency of DRAM on today's cores; the rest hides the leaf's two steps.
 pub(super) const GROUP: usize = 32;
 
-/// A key, and the tree that it is looked up in.
+/// Lookup of a key: its tree and the key.
 pub(crate) type Lookup<'t, 'k, K> = (&'t FpTree<K>, <K as TreeKey>::Key<'k>);
 
-/// Where the lookup of one key stands.
+/// State of the lookup of one key.
 #[derive(Clone, Copy)]
 pub(super) struct Way<'t> {
     child: Child,
     parent: &'t AtomicU64,
     parent_version: u64,
-    /// Of the node or leaf that is being looked at.
+    /// Version of the current node or leaf.
     version: u64,
     /// The group of a node's children, or the candidate slots of a leaf.
     selection: u64,
     lost: bool,
 }
 
-/// The ways of a group.
+/// Descents of a group.
 pub(super) type Ways<'t> = SmallVec<[Way<'t>; GROUP]>;
 
-/// What is asked for of a leaf ahead of its reader.
+/// Parts of a leaf to prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fetch {
-    /// What the search for one key needs.
+    /// The lines that the search for one key needs.
     Entry,
-    /// All of it.
+    /// All lines.
     Whole,
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// The values of keys; `values` is cleared first. On real memory several times faster than one by one.
-    /// An error where the tree is damaged.
+    /// Returns the values of keys; `values` is cleared first. On real memory several times faster than one by
+    /// one. An error where the tree is damaged.
     pub fn get_many<'k>(
         &self,
         keys: impl Iterator<Item = K::Key<'k>>,
@@ -56,8 +56,8 @@ impl<K: TreeKey> FpTree<K> {
         FpTree::get_many_of(keys.map(|key| (self, key)), values)
     }
 
-    /// As [`FpTree::get_many`] for keys of several trees: few keys of each are as good as many of one, as long as those that
-    /// lie in one pool come in a row.
+    /// Same as [`FpTree::get_many`] for keys of several trees: few keys of each are as fast as many of one,
+    /// as long as those in one pool are consecutive.
     pub(crate) fn get_many_of<'t, 'k>(
         lookups: impl Iterator<Item = Lookup<'t, 'k, K>>,
         values: &mut Vec<Option<u64>>,
@@ -75,7 +75,7 @@ impl<K: TreeKey> FpTree<K> {
         get_group(&group, values)
     }
 
-    /// A lookup that has not begun.
+    /// Creates the state of a lookup that has not begun.
     fn start(&self) -> Way<'_> {
         let version = latch::read(&self.root_latch);
         Way {
@@ -88,7 +88,8 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Searches the fingerprints and asks for the entry. Returns what it found; the way is lost if that has changed.
+    /// Searches the fingerprints and prefetches the entry. Returns the leaf; if that has changed, the descent
+    /// is marked as lost.
     fn look_into_leaf<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
         let found = way.found(self);
         let Some(Found { leaf, version }) = found else {
@@ -104,12 +105,12 @@ impl<K: TreeKey> FpTree<K> {
         found
     }
 
-    /// As [`FpTree::look_into_leaf`], for a key that will be written: asks for the slot where a new one would go, if there is
-    /// no entry that may be its.
+    /// Same as [`FpTree::look_into_leaf`], for a key to be written: prefetches the slot of a new entry if no
+    /// entry can be the key's.
     pub(super) fn look_for_place<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
         let found = self.look_into_leaf(key, way)?;
         let leaf = self.leaf(found.leaf);
-        // Looked at once: others fill the leaf meanwhile.
+        // Read once: other threads fill the leaf meanwhile.
         let bitmap = leaf.bitmap();
         if way.selection == 0 && bitmap & Leaf::<K>::FULL != Leaf::<K>::FULL {
             let slot = Leaf::<K>::free_slot(bitmap, K::fingerprint(key));
@@ -150,7 +151,7 @@ fn get_group<K: TreeKey>(lookups: &[Lookup<'_, '_, K>], values: &mut Vec<Option<
 }
 
 impl<'t> Way<'t> {
-    /// The leaf that it ended in and its version then, as [`FpTree::find_leaf`] has it; none if the way was lost.
+    /// Returns the leaf and its version then, as [`FpTree::find_leaf`] does; none if the descent was lost.
     pub(super) fn found<K: TreeKey>(&self, tree: &'t FpTree<K>) -> Option<Found> {
         let Child::Leaf(leaf) = self.child else { return None };
         if self.lost {
@@ -161,14 +162,14 @@ impl<'t> Way<'t> {
     }
 }
 
-/// Takes all keys down to their leaves, or loses them. `ways`, which is empty, is filled where it lies: it is too large
-/// to be moved.
+/// Descends with all keys to their leaves, or marks them as lost. `ways`, which is empty, is filled in place:
+/// it is too large to be moved.
 pub(super) fn go_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut Ways<'t>, fetch: Fetch) {
     ways.extend(lookups.iter().map(|(tree, _)| tree.start()));
     while step_down(lookups, ways, fetch) {}
 }
 
-/// Moves every key that is still above the leaves one level down; false when none is.
+/// Moves every key that is still above the leaves one level down; false if there is none.
 fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>], fetch: Fetch) -> bool {
     let mut moved = false;
     for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
@@ -192,7 +193,7 @@ fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>]
         (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
         match child {
             Child::Inner(id) => tree.inner.node(id).prefetch(),
-            // Whoever looks it up alone opens it.
+            // A lookup of this key alone opens the segment.
             Child::Segment(_) => way.lost = true,
             Child::Leaf(leaf) if fetch == Fetch::Whole => Leaf::<K>::prefetch_whole(&tree.pool, leaf),
             Child::Leaf(leaf) => {

@@ -1,4 +1,4 @@
-//! Looking a tree over: sizes and invariants.
+//! Sizes and invariants of a tree.
 
 use super::sparse::{PAGE_BYTES, SparseIndex};
 use super::{FpTree, TreeStats};
@@ -9,7 +9,7 @@ use entresol_memory::Pool;
 use std::cmp::Ordering;
 
 impl<K: TreeKey> FpTree<K> {
-    /// Sizes. Cost: one line of every leaf. Others may write meanwhile; then it is an estimate.
+    /// Counts sizes. Cost: one line of every leaf. With concurrent writers it is an estimate.
     pub fn stats(&self) -> TreeStats {
         let mut stats =
             TreeStats { levels: self.levels(), inner_bytes: self.inner.bytes(), ..TreeStats::default() };
@@ -24,8 +24,8 @@ impl<K: TreeKey> FpTree<K> {
         stats
     }
 
-    /// Verifies all invariants of the tree; nobody may write meanwhile. `object` is called with the offset of
-    /// every pool object that the tree consists of (not those that its values may refer to).
+    /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the tree consists of (not those that its values may refer to).
     pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
         let corrupt = |offset: u64, what: String| Err(Error::Corrupt { offset, what });
         object(self.header);
@@ -67,23 +67,23 @@ impl<K: TreeKey> FpTree<K> {
         self.check_sparse(&mut object)
     }
 
-    /// Verifies all invariants of a tree that may be damaged anywhere; nobody may write meanwhile. `claim` is called with
-    /// offset and bytes of every object that the tree consists of, and says what is wrong with one. Only if all of
-    /// them are sound, `entry` gets the keys and values.
+    /// Verifies all invariants of a tree that may be damaged anywhere; there must be no concurrent writers.
+    /// `claim` is called with offset and bytes of every object of the tree, and returns an error text for a
+    /// wrong one. Only if all of them are sound, `entry` gets the keys and values.
     pub fn check_damaged(
         &self,
         claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
         entry: impl FnMut(&[u8], u64),
     ) -> Result<()> {
         Self::claim_objects(&self.pool, self.header, claim)?;
-        // Nothing below can be led astray any more.
+        // All references below are verified now.
         self.check(|_| {})?;
         Self::for_each_entry(&self.pool, self.first_leaf(), entry);
         Ok(())
     }
 
-    /// As [`FpTree::check_damaged`] for what [`FpTree::destroy_step`] has left of a tree. It is not opened for that: opening
-    /// may add to the sparse index, and what is left of a tree does not grow.
+    /// Same as [`FpTree::check_damaged`] for a tree partly freed by [`FpTree::destroy_step`]. It is not
+    /// opened for that: opening may add to the sparse index, and a tree in destruction must not grow.
     pub fn check_remains(
         pool: &Pool,
         header: u64,
@@ -106,7 +106,7 @@ impl<K: TreeKey> FpTree<K> {
         let mut at = Self::first_leaf_of(pool, header);
         let mut is_first = true;
         while at != 0 {
-            // A ring ends here: its first leaf is claimed a second time.
+            // A cycle ends here: its first leaf is claimed a second time.
             claim(at, LEAF_BYTES as u64).map_err(|what| corrupt(at, what))?;
             let leaf = Self::sound_leaf_at(pool, at)?;
             let low = (!is_first).then(|| leaf.low());
@@ -142,7 +142,7 @@ impl<K: TreeKey> FpTree<K> {
         K::compare_stored(&self.pool, left, right)
     }
 
-    /// Names the objects that a stored key has outside the node.
+    /// Calls `object` with the objects that a stored key has outside the node.
     fn objects_of_key(&self, key: K::Stored, object: &mut impl FnMut(u64)) {
         if let Some(record) = K::record_offset(key) {
             object(record);

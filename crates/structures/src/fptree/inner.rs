@@ -1,21 +1,21 @@
 //! Inner nodes: sorted, in DRAM, read without locks.
 //!
 //! ```text
-//! word (of 128)     what (W = words of a key)
+//! word (of 128)     content (W = words of a key)
 //! 0                 version latch
 //! 1                 number of children
 //! 2..8              pivots: the low keys of the second, third, ... group (6 or 3 of them)
 //! 8..               groups of 8 children each (7 or 4 of them): 8 low keys, then 8 children
-//! 127               lowest nodes: where the entry of the first leaf in the sparse index is; 0: none
+//! 127               lowest nodes: offset of the first leaf's entry in the sparse index; 0: none
 //! ```
 //!
-//! A child is a reference to an inner node (odd), the offset of a leaf (a multiple of four) or a segment whose inner node
-//! is not built yet. It holds the keys from its low
-//! key up to the next child's; the first child's low key is not looked at. A search touches the first line,
-//! then the two or three lines of one group, which can be asked for together: that is what it is laid out for.
+//! A child is a reference to an inner node (odd), the offset of a leaf (a multiple of four) or a segment
+//! without inner node yet. It has the keys from its low key up to the next child's; the first child's low key
+//! is ignored. A search reads the first line, then the two or three lines of one group, which can be
+//! prefetched together: that is the purpose of the layout.
 //!
-//! Nodes live in an arena that only grows; a node that is given back keeps being a node with a version, so a
-//! reader that still holds its number reads stale words at worst and notices when it validates.
+//! Nodes live in an arena that only grows; a freed node stays a node with a version, so a reader that still
+//! has its number reads stale words at worst and notices when it validates.
 
 use crate::key::TreeKey;
 use crate::simd::{Line, prefetch};
@@ -88,7 +88,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     /// Number of children; in range even when read while a writer is inside.
     #[inline]
     pub(super) fn count(&self) -> usize {
-        // Pairs with the stores of the count: who sees a place in use sees its key.
+        // Pairs with the stores of the count: a reader that sees a slot in use sees its key.
         (self.words[1].load(Acquire) as usize).clamp(1, Self::CAPACITY)
     }
 
@@ -100,7 +100,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         GROUPS + index / GROUP * Self::GROUP_WORDS + GROUP * K::WORDS + index % GROUP
     }
 
-    /// The low key of a child other than the first.
+    /// Returns the low key of a child other than the first.
     #[inline]
     pub(super) fn key(&self, index: usize) -> K::Stored {
         let word = Self::key_word(index);
@@ -125,7 +125,8 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         self.words[Self::child_word(index)].store(child.encode(), Relaxed);
     }
 
-    /// The place of the entry in the sparse index for the first leaf; 0: none. Under the structure lock.
+    /// Returns the offset of the first leaf's entry in the sparse index; 0: none. The caller holds the
+    /// structure lock.
     pub(super) fn sparse_place(&self) -> u64 {
         self.words[SPARSE_PLACE].load(Relaxed)
     }
@@ -139,14 +140,14 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         K::load(&self.words[word..word + K::WORDS])
     }
 
-    /// As [`Inner::group_of`], a pivot at a time.
+    /// Same as [`Inner::group_of`], a pivot at a time.
     #[inline]
     fn group(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let used = self.count().div_ceil(GROUP);
         (1..=Self::PIVOT_COUNT).map(|g| counted::<K>(g < used, || goes_right(self.pivot(g)))).sum()
     }
 
-    /// As [`Inner::position_of`], a key at a time.
+    /// Same as [`Inner::position_of`], a key at a time.
     #[inline]
     fn position_in_group(&self, group: usize, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let first = group * GROUP;
@@ -155,13 +156,13 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         first + steps.sum::<usize>()
     }
 
-    /// A whole line, from a word on that starts one.
+    /// Returns the line that begins at a word.
     #[inline]
     fn line(&self, first: usize) -> &Line {
         self.words[first..].first_chunk().expect("a node is whole lines")
     }
 
-    /// The group of the child that holds the key: reads the first line only.
+    /// Returns the group of the child for the key: reads the first line only.
     #[inline]
     pub(super) fn group_of(&self, pool: &Pool, key: K::Key<'_>) -> usize {
         match K::line_not_greater(self.line(0), key) {
@@ -170,7 +171,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         }
     }
 
-    /// The child that holds the key, given its group.
+    /// Returns the child for the key, given its group.
     #[inline]
     pub(super) fn position_of(&self, pool: &Pool, group: usize, key: K::Key<'_>) -> usize {
         let first = group * GROUP;
@@ -182,7 +183,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         }
     }
 
-    /// The child that holds the key.
+    /// Returns the child for the key.
     #[inline]
     pub(super) fn position(&self, pool: &Pool, key: K::Key<'_>) -> usize {
         let group = self.group_of(pool, key);
@@ -195,13 +196,13 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         self.position_in_group(self.group(goes_right), goes_right)
     }
 
-    /// Asks for the first line.
+    /// Prefetches the first line.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(&self.words[0]);
     }
 
-    /// Asks for the lines of a group.
+    /// Prefetches the lines of a group.
     #[inline]
     pub(super) fn prefetch_group(&self, group: usize) {
         let first = GROUPS + group * Self::GROUP_WORDS;
@@ -210,7 +211,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         }
     }
 
-    /// The children with their low keys; the first low key means nothing.
+    /// Returns the children with their low keys; the first low key is undefined.
     fn load_all(&self) -> Vec<(K::Stored, Child)> {
         (0..self.count()).map(|i| (self.key(i), self.child(i))).collect()
     }
@@ -224,7 +225,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         self.words[1].store(children.len() as u64, Release);
     }
 
-    /// Makes a fresh node of these children with their low keys.
+    /// Fills a fresh node with these children and their low keys.
     pub(super) fn fill(&self, children: &[(K::Stored, Child)]) {
         debug_assert!((1..=Self::CAPACITY).contains(&children.len()));
         self.store_all(children);
@@ -260,8 +261,8 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         right[0].0
     }
 
-    /// Takes out a child. If it was the first, returns the low key of the one that is the first now. The node
-    /// is latched and has at least two children.
+    /// Removes a child. If it was the first, returns the low key of the new first one. The node is latched
+    /// and has at least two children.
     pub(super) fn remove(&self, index: usize) -> Option<K::Stored> {
         let mut children = self.load_all();
         children.remove(index);
@@ -270,21 +271,21 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     }
 }
 
-/// How many of the keys behind the first of `used` go right; their bits are in order, as the keys are.
+/// Counts the keys after the first of `used` that go right; their bits are in order, as the keys are.
 #[inline]
 fn leading(bits: u64, used: usize) -> usize {
     let in_use = bits & ((1 << used.saturating_sub(1)) - 1);
     in_use.trailing_ones() as usize
 }
 
-/// 1 if the key at a place in use goes right. Keys that are plain words are compared even where the place is
-/// not in use, which costs no branch; others must not be, since what they refer to may be gone.
+/// Returns 1 if the key at a used index goes right. Keys that are plain words are compared even where the
+/// index is not in use, which costs no branch; others must not be, since their records may be freed.
 #[inline]
 fn counted<K: TreeKey>(in_use: bool, goes_right: impl FnOnce() -> bool) -> usize {
     if K::PLAIN { usize::from(in_use & goes_right()) } else { usize::from(in_use && goes_right()) }
 }
 
-/// Chunks double in size, so their number is small and nodes never move.
+/// Number of chunks. Chunks double in size, so their number is small and nodes never move.
 const CHUNKS: usize = 24;
 const FIRST_CHUNK: usize = 64;
 
@@ -293,7 +294,7 @@ pub(super) struct Arena<K: TreeKey> {
     chunks: [OnceLock<Box<[NodeWords]>>; CHUNKS],
     next: AtomicU32,
     free: Mutex<Vec<u32>>,
-    /// Part of the pool's budget that the chunks take, if it has one.
+    /// Reservation of the chunks in the pool's memory budget, if it has one.
     memory: Option<Mutex<MemoryReservation>>,
     key: PhantomData<K>,
 }
@@ -323,7 +324,7 @@ impl<K: TreeKey> Arena<K> {
         Inner { words: &nodes[index].0, key: PhantomData }
     }
 
-    /// A node that nobody else has.
+    /// Allocates a node.
     pub(super) fn allocate(&self) -> (u32, Inner<'_, K>) {
         let recycled = self.free.lock().pop();
         let id = recycled.unwrap_or_else(|| self.next.fetch_add(1, Relaxed));
@@ -331,7 +332,7 @@ impl<K: TreeKey> Arena<K> {
         assert!(chunk < CHUNKS, "a tree has at most {} inner nodes", FIRST_CHUNK << CHUNKS);
         self.chunks[chunk].get_or_init(|| {
             if let Some(memory) = &self.memory {
-                // In the middle of a split, which must not fail: pages of the pool give way.
+                // In the middle of a split, which must not fail: pages of the pool are evicted instead.
                 memory.lock().grow_unchecked(((FIRST_CHUNK << chunk) * size_of::<NodeWords>()) as u64);
             }
             let fresh = || NodeWords(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -342,7 +343,7 @@ impl<K: TreeKey> Arena<K> {
         (id, node)
     }
 
-    /// Takes a node back that no other node refers to any more.
+    /// Frees a node without references to it.
     pub(super) fn give_back(&self, id: u32) {
         self.free.lock().push(id);
     }

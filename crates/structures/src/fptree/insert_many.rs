@@ -1,12 +1,12 @@
-//! Adding many keys with few publications.
+//! Batched inserts of many keys with few publications.
 //!
-//! The keys go down together ([`super::batch`]); then the leaves of as many of them as fit a publication are latched, entries
-//! are put into them, and one publication makes all of these count, with what each brings along. So a crash leaves
-//! some of the publications, in the order of the keys, each whole.
+//! The keys descend together ([`super::batch`]); then the leaves of as many of them as fit a publication are
+//! latched, entries are written to them, and one publication makes all of them valid, with the updates that
+//! each carries. So a crash leaves a prefix of the publications, in the order of the keys, each complete.
 //!
-//! Nobody waits for a latch while holding one: the first may be waited for, the others are taken if their leaf is
-//! as the descent found it. Where it is not, or no room is left in it, what has been put together so far is published, and
-//! the rest goes down again.
+//! No thread waits for a latch while it holds one: the first may be waited for, the others are latched only
+//! if their leaf is as the descent found it. Otherwise, or if the leaf is full, the entries so far are
+//! published, and the other keys descend again.
 
 use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
 use super::{FpTree, Latched};
@@ -17,23 +17,24 @@ use entresol_memory::mutants::active;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Publication};
 use smallvec::SmallVec;
 
-/// How many updates a key may bring along, its own record included.
+/// Maximum of updates that a key may carry, its own record included.
 const CARRIED_UPDATES_MAX: usize = 3;
 
-/// A latched leaf and what is being put into it.
+/// Latched leaf and the entries that are being added to it.
 struct Filled<'t, K: TreeKey> {
     latched: Latched<'t, K>,
-    /// At which its latch was taken.
+    /// Version at which its latch was taken.
     version: Option<u64>,
     filling: Filling,
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// Adds keys, which differ. `carried` says the value of one, by its place among the keys, once it is sure that it is new, and
-    /// adds up to two updates to what is published with it; `existing` is told of those that are there already, with their
-    /// values. After an error some of the keys are added.
+    /// Adds distinct keys. `carried` is called with the index of a key once it is known to be new; it returns
+    /// the value and adds up to two updates to the publication. `existing` is called with those that exist
+    /// already, and their values. After an error some of the keys are added.
     ///
-    /// Cost: two flushed ranges a key, a publication for some twenty of them, splits as in [`FpTree::insert`].
+    /// Cost: two flushed ranges a key, a publication for some twenty of them, splits as in
+    /// [`FpTree::insert`].
     pub fn insert_many<'p>(
         &'p self,
         keys: &[K::Key<'_>],
@@ -50,7 +51,8 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// Adds keys from the first on, of which `place` is the place; returns how many. That may be none, if a leaf was split.
+    /// Adds a prefix of the keys, the first of which has index `place`; returns their number. That may be 0,
+    /// if a leaf was split.
     fn insert_some<'p>(
         &'p self,
         keys: &[K::Key<'_>],
@@ -61,7 +63,7 @@ impl<K: TreeKey> FpTree<K> {
         let lookups: SmallVec<[Lookup<'p, '_, K>; GROUP]> = keys.iter().map(|&key| (self, key)).collect();
         let mut ways = Ways::new();
         go_down(&lookups, &mut ways, Fetch::Entry);
-        // Before the first latch: who holds one must not wait for a version.
+        // Before the first latch: the holder of a latch must not wait for a version.
         let found: SmallVec<[_; GROUP]> = ways.iter().map(|way| way.found(self)).collect();
         let mut with = self.pool.publication();
         let mut leaves: SmallVec<[Filled<'p, K>; 4]> = SmallVec::new();
@@ -82,7 +84,7 @@ impl<K: TreeKey> FpTree<K> {
                 let filling = Filling::of(&latched.leaf);
                 leaves.push(Filled { latched, version, filling });
             }
-            // Besides what this key brings along, a bitmap for each leaf.
+            // Beside the updates of this key, a bitmap for each leaf.
             if with.len() + leaves.len() + CARRIED_UPDATES_MAX > PUBLICATION_WORDS_MAX {
                 break;
             }

@@ -1,15 +1,15 @@
 //! Creating, opening and destroying trees.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "FPTREE", the kind of keys, their words (low 4 bits) and the format (high 4 bits)
 //! 1             offset of the first leaf
 //! 2             offset of the first page of the sparse index; 0: none (in format 1; not there in format 0)
 //! 3             a note of the tree's owner (low 40 bits) and the mark that there is one (high 24 bits)
 //! ```
 //!
-//! A tree of format 0 is read whole when it is opened, and has format 1 then. Opening a tree again after a crash in the
-//! middle of that finds format 0, or format 1 with some of the entries.
+//! A tree of format 0 is read completely when it is opened, and has format 1 then. Opening a tree again after
+//! a crash during that finds format 0, or format 1 with some of the entries.
 
 use super::inner::Arena;
 use super::sparse::{FIRST_PAGE, SparseIndex};
@@ -30,9 +30,9 @@ const FORMAT: u8 = 1;
 const FIRST_LEAF: u64 = 8;
 const NOTE: u64 = 24;
 const NOTE_BITS: u32 = 40;
-/// Tells a note from what may lie there in trees of a release before.
+/// Marks a note: trees of earlier releases may have other bits there.
 const NOTE_MARK: u64 = 0x65_4E4F << NOTE_BITS;
-/// "FPTREE" in a header's first word; the rest says what the keys are.
+/// Mask of "FPTREE" in a header's first word; the other bits are the kind of keys.
 const KIND_MASK: u64 = (1 << 48) - 1;
 
 impl<K: TreeKey> FpTree<K> {
@@ -40,8 +40,8 @@ impl<K: TreeKey> FpTree<K> {
         u64::from_le_bytes([b'F', b'P', b'T', b'R', b'E', b'E', tag, K::WORDS as u8 | format << 4])
     }
 
-    /// Lays out an empty tree; it exists once the publication is published, with a reference to the returned
-    /// offset. `tag` tells kinds of keys apart that take as many words.
+    /// Creates an empty tree; it exists once the publication is published, with a reference to the returned
+    /// offset. `tag` distinguishes kinds of keys of equal width.
     pub fn create<'p>(pool: &'p Pool, tag: u8, publication: &mut Publication<'p>) -> Result<u64> {
         let first = pool.reserve(LEAF_BYTES)?;
         Leaf::<K>::at(pool, first.offset()).clear();
@@ -59,9 +59,9 @@ impl<K: TreeKey> FpTree<K> {
         Ok(publication.allocate(header))
     }
 
-    /// Opens a tree. One with another kind of keys is an error, and so is damage that is met. Cost: its sparse index, 16 or
-    /// 24 bytes for some forty leaves; of a tree of up to 1,200 leaves or so, two cache lines of every leaf. The inner
-    /// nodes of a larger one are built as they are needed: see [`FpTree::open_more`].
+    /// Opens a tree. One with another kind of keys is an error, and so is damage that is found. Cost: its
+    /// sparse index, 16 or 24 bytes for some forty leaves; of a tree of up to 1,200 leaves or so, two cache
+    /// lines of every leaf. The inner nodes of a larger one are lazily loaded: see [`FpTree::open_more`].
     pub fn open(pool: &Arc<Pool>, header: u64, tag: u8) -> Result<FpTree<K>> {
         Self::open_with(pool, header, tag, Limits::of::<K>(pool.domain()))
     }
@@ -112,15 +112,15 @@ impl<K: TreeKey> FpTree<K> {
         Ok(tree)
     }
 
-    /// The number that the tree's owner noted last, 0 in a new tree. A hint: a crash may leave any that was noted. None: the tree
-    /// is of a release before, and there is none.
+    /// Returns the number that the tree's owner stored last, 0 in a new tree. A hint: after a crash it may be
+    /// any earlier one. None: the tree was created by a release without notes.
     pub fn note(&self) -> Option<u64> {
         let word = self.pool.word(self.header + NOTE).load(Ordering::Acquire);
         let low = (1 << NOTE_BITS) - 1;
         (word & !low == NOTE_MARK).then_some(word & low)
     }
 
-    /// Notes a number, the greatest that fits if it is too great. The tree must not be in destruction.
+    /// Stores a number, saturated to the maximum. The tree must not be in destruction.
     pub fn set_note(&self, number: u64) {
         let number = number.min((1 << NOTE_BITS) - 1);
         self.pool.word(self.header + NOTE).store(NOTE_MARK | number, Ordering::Release);
@@ -136,12 +136,12 @@ impl<K: TreeKey> FpTree<K> {
         pool.word(header + FIRST_LEAF).load(Ordering::Acquire)
     }
 
-    /// Whether the tree's format has a sparse index.
+    /// Returns true if the tree's format has a sparse index.
     pub(super) fn has_sparse_index(pool: &Pool, header: u64) -> bool {
         pool.word(header).load(Ordering::Acquire).to_le_bytes()[7] >> 4 >= FORMAT
     }
 
-    /// The leaf at an offset, if one can be there: damage is found here, not by a stray store later.
+    /// Returns the leaf at an offset, if one can be there: damage is found here, not by a stray store later.
     pub(super) fn sound_leaf(&self, offset: u64) -> Result<Leaf<'_, K>> {
         Self::sound_leaf_at(&self.pool, offset)
     }
@@ -160,13 +160,13 @@ impl<K: TreeKey> FpTree<K> {
         Ok(leaf)
     }
 
-    /// Frees a part of a tree that is not open any more: leaves, records of keys and, if asked, the objects
-    /// that its values are the offsets of. True when only the header is left, which the caller frees together
-    /// with its reference to it. A crash in between leaves a smaller tree; call it again.
+    /// Frees a part of a closed tree: leaves, records of keys and, if asked, the objects whose offsets its
+    /// values are. Returns true when only the header is left, which the caller frees together with its
+    /// reference to it. A crash in between leaves a smaller tree; call it again.
     pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, leaves_max: usize) -> Result<bool> {
         let has_sparse_index = Self::has_sparse_index(pool, header);
         for _ in 0..leaves_max {
-            // Before the leaves that it names.
+            // Before the leaves that its entries name.
             if has_sparse_index && SparseIndex::<K>::destroy_page(pool, header)? {
                 continue;
             }
@@ -179,7 +179,7 @@ impl<K: TreeKey> FpTree<K> {
             let mut publication = pool.publication();
             let next = leaf.next();
             if next != 0 {
-                // The low key of the leaf that becomes the first is not needed any more.
+                // The low key of the new first leaf is not needed any more.
                 K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);
             }
             if active("destroy-unlinks-before-it-frees") {
@@ -194,7 +194,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(false)
     }
 
-    /// Takes all entries out of a leaf, as many at a time as one publication can free.
+    /// Removes all entries of a leaf, as many at a time as one publication can free.
     fn empty_leaf(pool: &Pool, leaf: &Leaf<'_, K>, free_values: bool) -> Result<()> {
         // A key's record and its value are freed, and the bitmap changes once.
         const ENTRIES: usize = (PUBLICATION_WORDS_MAX - 1) / 2;

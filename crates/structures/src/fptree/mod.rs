@@ -10,23 +10,24 @@
 //! 1. The chain from the header holds every leaf once; each key is in the leaf with the greatest low key that
 //!    is not greater than it (the first leaf has no low key: it takes everything below the second's).
 //! 2. The separators in the inner nodes are exactly the low keys of all leaves but the first.
-//! 3. A leaf's bitmap says which entries count; each key counts once.
+//! 3. A leaf's bitmap marks the valid entries; each key is valid once.
 //!
 //! Persistent changes, each one publication, so a crash leaves the tree before or after it:
 //! - insert: entry and fingerprint flushed, then the bit (with the caller's allocations);
 //! - replace: the value word; remove: the bit cleared;
-//! - entries to a neighbour ([`neighbour`]): the entries flushed, then both bitmaps and the low key between together;
+//! - entries to a neighbour ([`neighbour`]): the entries flushed, then both bitmaps and the low key between
+//!   together;
 //! - split: the new leaf flushed, then its allocation, the old leaf's bitmap and next pointer together;
-//! - release of a leaf with few entries, or none: the entries flushed into free slots of the predecessor, then its bitmap and
-//!   next pointer, the leaf's entry in the sparse index and the freed leaf together.
+//! - release of a leaf with few entries, or none: the entries flushed into free slots of the predecessor,
+//!   then its bitmap and next pointer, the leaf's entry in the sparse index and the freed leaf together.
 //!
-//! Opening reads the sparse index ([`sparse`]), which has one leaf of some forty; the inner nodes of what lies in
-//! between are built by whoever comes there first, or in the background ([`opening`]).
+//! Opening reads the sparse index ([`sparse`]), which has one leaf of some forty; the inner nodes of the
+//! segments in between are lazily loaded on first access, or in the background ([`opening`]).
 //!
-//! Concurrency: readers validate versions (optimistic lock coupling) and never write. A writer latches the one
-//! leaf that it changes; splits and releases hold it until the inner nodes say so too, and change inner nodes
-//! one at a time (`structure`). A leaf's version is a latch from a DRAM stripe. Whoever writes waits for room in the
-//! journal before it takes a latch, so that no reader waits for the device.
+//! Concurrency: readers validate versions (optimistic lock coupling) and never write. A writer latches the
+//! one leaf that it changes; splits and releases hold it until the inner nodes have changed too, and change
+//! inner nodes one at a time (`structure`). A leaf's version is a latch from a DRAM stripe. A writer waits
+//! for room in the journal before it takes a latch, so that no reader waits for the device.
 //!
 //! Memory: inner nodes take about 1 KiB for every 40 leaves; the stripes, which all trees of a pool share, 128 KiB.
 
@@ -67,19 +68,20 @@ pub struct FpTree<K: TreeKey> {
     root_latch: AtomicU64,
     inner: Arena<K>,
     stripes: LatchStripes,
-    /// Held while inner nodes change. Whoever waits for it may hold leaf latches; its holder only tries them.
+    /// Locked while inner nodes change. A thread that waits for it may hold leaf latches; its holder only
+    /// tries them.
     structure: Mutex<Structure<K>>,
-    /// Segments that are not opened. Changed under the structure lock.
+    /// Number of segments that are not opened. Changed under the structure lock.
     unopened: AtomicU64,
     limits: Limits,
 }
 
-/// What the structure lock guards besides inner nodes.
+/// State under the structure lock besides inner nodes.
 struct Structure<K: TreeKey> {
     sparse: SparseIndex<K>,
     /// The segments as they were when the tree was opened, in the order of their keys; none once all are opened.
     segments: Vec<Segment<K::Stored>>,
-    /// Numbers of segments that the background has still to try, the next last.
+    /// Numbers of segments that background opening has still to try, the next last.
     to_open: Vec<u32>,
 }
 
@@ -88,12 +90,12 @@ struct Structure<K: TreeKey> {
 struct Limits {
     /// Children of an inner node, at most as many as fit.
     children_max: usize,
-    /// A tree with more segments than these is opened before they are: the others are read whole, and damage in them is
-    /// found, when they are opened. 32 segments have some 1,200 leaves.
+    /// A tree with at most this number of segments is loaded completely at open; of a larger one a segment is
+    /// loaded, and damage in it found, when it is opened. 32 segments have some 1,200 leaves.
     segments_opened_at_once: usize,
     /// Entries of a page of the sparse index, at most as many as fit.
     page_entries_max: usize,
-    /// Whether full leaves give entries to neighbours before they are split.
+    /// True if full leaves move entries to neighbours before they are split.
     gives_to_neighbours: bool,
 }
 
@@ -121,14 +123,14 @@ pub struct TreeStats {
     pub inner_bytes: usize,
 }
 
-/// A leaf that a descent ended in, and its version then.
+/// Leaf at the end of a descent, and its version then.
 struct Found {
     leaf: u64,
     version: u64,
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// The pool offset of the tree's header: what [`FpTree::open`] takes.
+    /// Returns the pool offset of the tree's header, for [`FpTree::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
     }
@@ -137,14 +139,14 @@ impl<K: TreeKey> FpTree<K> {
         Leaf::at(&self.pool, offset)
     }
 
-    /// Changes a word outside of any publication: what several deliberate bugs do.
+    /// Changes a word outside of any publication, as several deliberate bugs do.
     fn set_at_once(&self, offset: u64, value: u64) {
         self.pool.word(offset).store(value, Ordering::Release);
         self.pool.flush(offset, 8);
         self.pool.fence();
     }
 
-    /// The leaf for a key. When it returns, that leaf was the key's at the moment its version was read.
+    /// Returns the leaf for a key. It was the key's leaf when its version was read.
     #[inline]
     fn find_leaf(&self, key: K::Key<'_>) -> Result<Found> {
         let found = self.descend(|node| node.position(&self.pool, key))?;
@@ -152,7 +154,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(found)
     }
 
-    /// Walks down by `choose`, the index of a node's child. An error if what has to be opened on the way is damaged.
+    /// Descends by `choose`, the index of a node's child. An error if a segment on the path is damaged.
     #[inline]
     fn descend(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<Found> {
         let mut spins = 0;
@@ -198,8 +200,9 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// The value of a key. Cost: one descent in DRAM, two lines of persistent memory that mostly come
-    /// together. An error where the tree is damaged; once a part of it was reached, it stays reachable.
+    /// Returns the value of a key. Cost: one descent in DRAM, two lines of persistent memory that are mostly
+    /// loaded together. An error where the tree is damaged; a part of it that was reached once stays
+    /// reachable.
     pub fn get(&self, key: K::Key<'_>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         self.get_pinned(key)
@@ -219,7 +222,7 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Latches a leaf, if it is as it was found.
+    /// Latches a leaf, if it is unchanged since it was found.
     #[inline]
     fn try_lock_found(&self, found: &Found) -> Option<Latched<'_, K>> {
         let latch = self.stripes.of(found.leaf);
@@ -238,16 +241,15 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
-    /// Cost: two flushed ranges and one publication; every 20 inserts or so entries move to
-    /// another leaf.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped. Cost: two
+    /// flushed ranges and one publication; every 20 inserts or so entries move to another leaf.
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.insert_at(self.lock_leaf(key)?, key, value, with)
     }
 
-    /// As [`FpTree::insert`], where the key's leaf is latched.
+    /// Same as [`FpTree::insert`], with the key's leaf latched.
     #[inline]
     fn insert_at<'p>(
         &'p self,
@@ -276,22 +278,22 @@ impl<K: TreeKey> FpTree<K> {
             if active("bit-before-entry") {
                 self.set_at_once(leaf.word_offset(BITMAP_WORD), bitmap | 1 << slot);
             }
-            // Entry before bit: a crash keeps the entry whole, or without its bit.
+            // Entry before bit: a crash leaves the entry complete, or without its bit.
             leaf.add_entry(slot, (stored, fingerprint), value, &mut with);
             with.publish()?;
             return Ok(Inserted::New);
         }
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
-    /// key, `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old value. If the key
+    /// is missing, `with` is dropped.
     pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.replace_at(&self.lock_leaf(key)?, key, value, with)
     }
 
-    /// As [`FpTree::replace`], where the key's leaf is latched.
+    /// Same as [`FpTree::replace`], with the key's leaf latched.
     #[inline]
     fn replace_at<'p>(
         &'p self,
@@ -311,15 +313,15 @@ impl<K: TreeKey> FpTree<K> {
         Ok(Some(old))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
-    /// dropped. A leaf that becomes empty is freed; one that is nearly empty gives its entries to the leaf before.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped. A leaf that becomes empty is freed; a nearly empty one is merged into the leaf before.
     pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
         self.remove_at(&self.lock_leaf(key)?, key, with)
     }
 
-    /// As [`FpTree::remove`], where the key's leaf is latched.
+    /// Same as [`FpTree::remove`], with the key's leaf latched.
     #[inline]
     fn remove_at<'p>(
         &'p self,
@@ -337,14 +339,14 @@ impl<K: TreeKey> FpTree<K> {
         if Self::is_to_merge(bitmap)
             && let Err(error) = self.release_leaf(latched)
         {
-            // The key is gone all the same; the leaf stays.
+            // The key is removed all the same; the leaf stays.
             tracing::warn!(%error, "a leaf with few entries could not be freed");
         }
         Ok(Some(value))
     }
 }
 
-/// A leaf whose latch this thread holds; dropping it lets go.
+/// Leaf whose latch this thread holds; dropping it releases the latch.
 struct Latched<'t, K: TreeKey> {
     leaf: Leaf<'t, K>,
     offset: u64,

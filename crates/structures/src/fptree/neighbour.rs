@@ -1,18 +1,19 @@
-//! A full leaf gives entries to a neighbour that has room, and is split only where none has.
+//! Rebalancing: a full leaf moves entries to a neighbour that has room, and is split only if none has.
 //!
-//! Random inserts then leave leaves three quarters to four fifths full, not ln 2 of full, and inserts in order do too.
-//! Only neighbours below the same inner node count: a separator between them is in that node alone, and no entry of the
-//! sparse index names its leaf, since those name first leaves ([`sparse`](super::sparse)).
+//! Random inserts then leave leaves three quarters to four fifths full, not ln 2 of full, and inserts in
+//! order do too. Only neighbours below the same inner node are used: a separator between them is in that node
+//! alone, and no entry of the sparse index names their leaf, since those name first leaves
+//! ([`sparse`](super::sparse)).
 //!
-//! One publication takes the entries over: the neighbour's bitmap gets them, the leaf's lets them go, and the low key
-//! between the two moves. The entries are flushed before, into slots that do not count. So a crash leaves every key in
-//! one of the two, with a low key that agrees.
+//! One publication moves the entries: the neighbour's bitmap gets them, the leaf's loses them, and the low
+//! key between the two changes. The entries are flushed before, into invalid slots. So a crash leaves every
+//! key in one of the two, with a low key that agrees.
 //!
-//! Not where every line is written back by an instruction of its own ([`pays_on`]): there a move costs more than the split
-//! that it saves, and wears the medium.
+//! It is off where every line is written back by an instruction of its own ([`pays_on`]): there a move costs
+//! more than the split that it saves, and wears the medium.
 //!
-//! Threads: both leaves are latched, the second one only if nobody has it (else the leaf is split), and the structure
-//! lock is held. A leaf's low key changes under its own latch and that of the leaf before it.
+//! Threads: both leaves are latched, the second one only if its latch is free (else the leaf is split), and
+//! the structure lock is held. A leaf's low key changes under its own latch and that of the leaf before it.
 
 use super::inner::Child;
 use super::{FpTree, Latched};
@@ -23,25 +24,27 @@ use crate::leaf::{BITMAP_WORD, Leaf};
 use entresol_memory::DomainKind;
 use entresol_memory::mutants::active;
 
-/// The neighbour to the right of a leaf, or to the left.
+/// Side of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Left,
     Right,
 }
 
-/// Whether moving entries to neighbours pays on a domain. On persistent memory an insert would take a fifth longer.
+/// Returns true if moving entries to neighbours pays on a domain. On persistent memory an insert would take a
+/// fifth longer.
 pub(super) fn pays_on(domain: DomainKind) -> bool {
     !matches!(domain, DomainKind::Dax | DomainKind::DaxEmulated | DomainKind::Modelled)
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// Less room than this share of a leaf is left to inserts of the neighbour's own: moving a few entries costs as much as
-    /// moving many.
+    /// Least number of free slots of a neighbour that entries are moved to: with fewer the neighbour would
+    /// soon be full, and moving a few entries costs as much as moving many.
     const ROOM_MIN: usize = Leaf::<K>::CAPACITY * 5 / 16;
 
-    /// Moves entries of the full, latched leaf of a key to a neighbour, so that both have the same room; false if none has
-    /// enough, or is busy. Cost: the lines of both leaves, one publication of three or four words.
+    /// Moves entries of the full, latched leaf of a key to a neighbour, so that both have the same room;
+    /// false if none has enough, or is latched. Cost: the lines of both leaves, one publication of three or
+    /// four words.
     pub(super) fn give_to_neighbour(&self, latched: &Latched<'_, K>, key: K::Key<'_>) -> Result<bool> {
         if !self.limits.gives_to_neighbours {
             return Ok(false);
@@ -53,7 +56,7 @@ impl<K: TreeKey> FpTree<K> {
         let node = self.inner.node(id);
         let left = index.checked_sub(1).map(|at| (Side::Left, node.child(at)));
         let right = (index + 1 < node.count()).then(|| (Side::Right, node.child(index + 1)));
-        // Both are on their way before one is looked at.
+        // Both are prefetched before one is read.
         let beside = || left.into_iter().chain(right);
         beside().for_each(|(_, child)| {
             if let Child::Leaf(at) = child {
@@ -75,7 +78,7 @@ impl<K: TreeKey> FpTree<K> {
             return Ok(false);
         }
         let neighbour = self.leaf(at);
-        // It was looked at without its latch.
+        // The neighbour was read without its latch before.
         let count = neighbour.room().div_ceil(2);
         if count < Self::ROOM_MIN / 2 {
             return Ok(false);
@@ -106,8 +109,8 @@ impl<K: TreeKey> FpTree<K> {
         }
         K::release(low_before, &mut publication);
         let publication = publication.ready()?;
-        // Unreachable first: what the old separator refers to may be reused once all guards of the publication's moment
-        // are gone. Whoever comes by the new one waits for the latches of both leaves.
+        // Unreachable first: the old separator's record may be reused once all guards that the publication
+        // preceded are dropped. Readers of the new one wait for the latches of both leaves.
         latch::lock_alone(node.latch());
         node.set_key(separator, low);
         latch::unlock(node.latch());

@@ -1,17 +1,18 @@
-//! Inner nodes built when they are needed.
+//! Lazily built inner nodes.
 //!
-//! A tree is open when the inner nodes above its segments stand ([`sparse`](super::sparse)): that takes the sparse index,
-//! a thousandth of the leaves. A segment's own inner node is built by whoever comes to it first, or by
-//! [`FpTree::open_more`] in the background; both read the leaves of the segment, whose pages are verified then.
+//! A tree is open when the inner nodes above its segments are built ([`sparse`](super::sparse)): that takes
+//! the sparse index, a thousandth of the leaves. A segment's own inner node is built on first access, or by
+//! [`FpTree::open_more`] in the background; both read the leaves of the segment, whose pages are verified
+//! then.
 //!
-//! What is believed: nothing of the sparse index that the leaves do not say themselves. A segment is opened only if its
-//! leaf has the low key of its entry, if its chain ends at the leaf of the next entry, which has *its* low key, and if
-//! the low keys in between ascend. So a damaged entry is an error of whoever comes to one of its two segments, and never
-//! leads to the wrong leaf.
+//! The sparse index is trusted only as far as the leaves confirm it. A segment is opened only if its leaf has
+//! the low key of its entry, if its chain ends at the leaf of the next entry, which has *its* low key, and if
+//! the low keys in between ascend. So a damaged entry is an error of each access to one of its two segments,
+//! and never leads to the wrong leaf.
 //!
-//! Threads: the leaves of a segment that is not opened are changed by nobody, since whoever changes one comes through its
-//! inner node. So they are read without a lock; what was read is put in place under the structure lock, if
-//! nobody has done so meanwhile.
+//! Threads: the leaves of an unopened segment do not change, since every writer comes through its inner node.
+//! So they are read without a lock; the result is installed under the structure lock, unless another thread
+//! has done so meanwhile.
 
 use super::inner::{Child, Inner};
 use super::sparse::{Entries, SparseEntry, SparseIndex, same};
@@ -26,32 +27,32 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering as Memory;
 
-/// How full inner nodes are when they are built: room for some splits.
+/// Fill grade of new inner nodes, in percent: room for some splits.
 const FILL_PERCENT: usize = 85;
-/// Segments that are read side by side in the background.
+/// Segments that are read concurrently in the background.
 const TOGETHER: usize = 8;
 
 /// A run of leaves whose inner node is not built yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment<S> {
     leaf: u64,
-    /// None for the first of the tree.
+    /// Entry of the sparse index; none for the first segment.
     entry: Option<SparseEntry<S>>,
     is_opened: bool,
 }
 
-/// A segment, and what is behind it.
+/// Segment, and its bounds.
 struct Bounds<K: TreeKey> {
     number: u32,
     segment: Segment<K::Stored>,
     end: Option<(u64, K::Stored)>,
 }
 
-/// A segment that is being read.
+/// State of reading a segment.
 struct Reading<K: TreeKey> {
     bounds: Bounds<K>,
     leaves: Leaves<K>,
-    /// The low key of the leaf before; the first of all has none.
+    /// Low key of the leaf before; the first leaf has none.
     before: Option<K::Stored>,
     at: u64,
 }
@@ -64,24 +65,25 @@ impl<K: TreeKey> Reading<K> {
     }
 }
 
-/// Asks for the lines of a leaf that opening looks at.
+/// Prefetches the lines of a leaf that opening reads.
 fn prefetch_head(pool: &Pool, leaf: u64) {
     pool.prefetch(leaf);
-    // The reference may be damaged still.
+    // The reference is not verified yet.
     pool.prefetch(leaf.wrapping_add(64));
 }
 
 /// A leaf and its low key, as a child of an inner node.
 type Leaves<K> = Vec<(<K as TreeKey>::Stored, Child)>;
 
-/// What a segment is opened for.
+/// Purpose of opening a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Somebody waits for it: its own pages are verified, and no more.
+    /// An access waits for it: only the segment's own pages are verified.
     Need,
-    /// All of the tree will be read: what lies beside its leaves is verified too.
+    /// The complete tree will be read: objects outside of the leaves are verified too.
     Background,
-    /// The same, by who has the tree to himself. He alone writes: others may come while the tree is being destroyed.
+    /// Same as `Background`, with exclusive access for writing: readers are allowed while the tree is being
+    /// destroyed.
     Build,
 }
 
@@ -94,7 +96,7 @@ impl<K: TreeKey> FpTree<K> {
             return Err(Error::Corrupt { offset: pair[1].place, what });
         }
         let first = self.first_leaf();
-        // The first low key of all is not looked at.
+        // The first low key of all is ignored.
         let any_low = self.sound_leaf(first)?.low();
         let segments: Vec<Segment<K::Stored>> =
             std::iter::once(Segment { leaf: first, entry: None, is_opened: false })
@@ -106,7 +108,7 @@ impl<K: TreeKey> FpTree<K> {
                 .collect();
         let lows = std::iter::once(any_low).chain(entries.iter().map(|entry| entry.low));
         let children = lows.zip((0..).map(Child::Segment)).collect();
-        // One alone may be the whole tree of a format without a sparse index.
+        // A single one may be the complete tree of a format without a sparse index.
         let few = segments.len() <= self.limits.segments_opened_at_once.max(1);
         let count = segments.len();
         let mut structure = self.structure.lock();
@@ -122,13 +124,13 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// How many segments are not opened yet: 0 once the tree is whole in DRAM.
+    /// Returns the number of segments that are not opened yet: 0 once all inner nodes are in DRAM.
     pub fn segments_left(&self) -> u64 {
         self.unopened.load(Memory::Acquire)
     }
 
-    /// Opens up to so many segments that nobody has come to yet; returns how many are left that were not tried. Threads
-    /// share the work. A damaged segment is an error, and left for whoever comes to it; call it again for the others.
+    /// Opens up to `segments_max` unopened segments; returns the number of those not tried yet. Threads share
+    /// the work. A damaged segment is an error, and stays unopened; call it again for the others.
     pub fn open_more(&self, segments_max: usize) -> Result<u64> {
         self.open_for(Purpose::Background, segments_max)
     }
@@ -150,8 +152,8 @@ impl<K: TreeKey> FpTree<K> {
         Ok(self.structure.lock().to_open.len() as u64)
     }
 
-    /// Opens segments side by side: the next leaf of one is on its way while the others are looked at. All that are sound
-    /// are opened; if one is not, that is an error.
+    /// Opens segments concurrently: the next leaf of one is prefetched while the others are read. All sound
+    /// ones are opened; a damaged one is an error.
     fn open_together(&self, wanted: &[(u32, Segment<K::Stored>)], purpose: Purpose) -> Result<()> {
         let ways = |segment: &Segment<K::Stored>| {
             let low = segment.entry.map(|entry| entry.low);
@@ -189,7 +191,8 @@ impl<K: TreeKey> FpTree<K> {
         self.put(&choose, Purpose::Need, &reading.bounds, read.map(|()| reading.leaves))
     }
 
-    /// The segment to which `choose` leads, and the way there. None if it is opened, or another than the wanted one.
+    /// Returns the segment to which `choose` leads, and the path to it. None if it is opened, or another than
+    /// the wanted one.
     fn find_segment(
         &self,
         structure: &Structure<K>,
@@ -204,8 +207,8 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Puts what was read of a segment in place, or says why it could not be read, unless somebody else has opened it
-    /// meanwhile: then what was read may be of another time.
+    /// Installs the leaves read of a segment, or returns the error of reading it, unless another thread has
+    /// opened it meanwhile: then the leaves read may be stale.
     fn put(
         &self,
         choose: impl Fn(&Inner<'_, K>) -> usize,
@@ -219,7 +222,7 @@ impl<K: TreeKey> FpTree<K> {
         };
         let rest = self.install(&mut structure, &path, bounds, read?);
         if purpose == Purpose::Build {
-            // A long segment is several nodes: from the next open on they are segments of their own.
+            // A long segment becomes several nodes: from the next open on they are segments of their own.
             rest.into_iter().for_each(|(low, id)| self.add_to_sparse(&mut structure, id, low));
         }
         Ok(())
@@ -233,7 +236,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// What the path to a segment says about its ends.
+    /// Returns the bounds of a segment by the path to it.
     fn bounds(&self, structure: &Structure<K>, path: &Path, number: u32) -> Bounds<K> {
         let segment = structure.segments[number as usize];
         let above = path.iter().rev().find(|(id, index)| index + 1 < self.inner.node(*id).count());
@@ -251,7 +254,7 @@ impl<K: TreeKey> FpTree<K> {
         Bounds { number, segment, end }
     }
 
-    /// Reads the leaves of a segment; damage, and whatever does not fit its ends, is an error.
+    /// Reads the leaves of a segment; damage, and low keys that contradict its bounds, are an error.
     fn read_segment(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<()> {
         while self.read_leaf(reading, purpose)? {}
         Ok(())
@@ -308,7 +311,7 @@ impl<K: TreeKey> FpTree<K> {
         self.sound_leaf(at)
     }
 
-    /// Puts the inner nodes of a segment where the path ends; returns those behind the first of them.
+    /// Installs the inner nodes of a segment at the end of the path; returns those after the first of them.
     fn install(
         &self,
         structure: &mut Structure<K>,
@@ -349,7 +352,8 @@ impl<K: TreeKey> FpTree<K> {
         ids.collect()
     }
 
-    /// Gives the first leaf of a lowest inner node an entry of the sparse index. Without one the segment before is longer.
+    /// Adds an entry of the sparse index for the first leaf of a lowest inner node. Without one the segment
+    /// before is longer.
     pub(super) fn add_to_sparse(&self, structure: &mut Structure<K>, node: u32, low: K::Stored) {
         let node = self.inner.node(node);
         let Child::Leaf(leaf) = node.child(0) else { return };
@@ -369,7 +373,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Inner nodes over children, with their low keys.
     fn fill_nodes(&self, children: &Leaves<K>) -> Leaves<K> {
         let fan_out = self.limits.children_max;
-        // What was one node is one again, however full.
+        // A range that was one node becomes one again, however full.
         let step = if children.len() <= fan_out { fan_out } else { (fan_out * FILL_PERCENT / 100).max(2) };
         let fill = |group: &[(K::Stored, Child)]| {
             let (id, node) = self.inner.allocate();

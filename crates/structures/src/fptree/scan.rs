@@ -11,10 +11,10 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::atomic::Ordering as Memory;
 
-/// Where a scan goes on.
+/// Start of a scan or of its continuation.
 enum Start<'k, K: TreeKey> {
     Bound(Bound<K::Key<'k>>),
-    /// Behind an entry that was visited.
+    /// After an entry that was visited.
     After(K::Stored),
 }
 
@@ -38,10 +38,11 @@ impl<K: TreeKey> Start<'_, K> {
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to go on from,
-    /// or none at the end of the tree. Leaves without such entries are passed over.
+    /// Appends the entries of one leaf from a key on, in key order; returns the key (inclusive) to continue
+    /// from, or none at the end of the tree. Leaves without such entries are skipped.
     ///
-    /// A key that is there throughout the scan is seen once; one that comes or goes meanwhile may be seen.
+    /// A key that exists throughout the scan is returned once; one that is inserted or removed meanwhile may
+    /// be returned.
     pub fn scan_batch(
         &self,
         from: Bound<K::Key<'_>>,
@@ -50,7 +51,7 @@ impl<K: TreeKey> FpTree<K> {
         self.scan(from, 1, entries)
     }
 
-    /// As [`FpTree::scan_batch`], leaf after leaf until there are at least `enough` entries more.
+    /// Same as [`FpTree::scan_batch`], leaf after leaf until there are at least `enough` entries more.
     pub fn scan(
         &self,
         from: Bound<K::Key<'_>>,
@@ -60,10 +61,11 @@ impl<K: TreeKey> FpTree<K> {
         self.visit(from, enough, |stored, value| entries.push((K::to_bytes(&self.pool, stored), value)))
     }
 
-    /// As [`FpTree::scan`], without copies: calls `visit` with stored keys and values. What lies outside the nodes stays
-    /// while `visit` runs, and longer only for who [pins](entresol_memory::Pool::pin). Cost: one descent, then the
-    /// leaves in a row, the next of which is on its way while one is sorted. An error where the tree is damaged: what was
-    /// visited before is right.
+    /// Same as [`FpTree::scan`], without copies: calls `visit` with stored keys and values. Records outside
+    /// the nodes stay valid while `visit` runs, and longer only under the caller's own
+    /// [pin](entresol_memory::Pool::pin). Cost: one descent, then consecutive leaves, the next of which is
+    /// prefetched while one is sorted. An error where the tree is damaged: the entries visited before are
+    /// right.
     pub fn visit(
         &self,
         from: Bound<K::Key<'_>>,
@@ -104,10 +106,10 @@ impl<K: TreeKey> FpTree<K> {
                     return Ok(None);
                 }
                 if self.segments_left() > 0 {
-                    // It may be in a segment that nobody has opened, and whose pages nobody has verified.
+                    // The leaf may be in an unopened segment, whose pages are not verified yet.
                     self.sound_leaf(next)?;
                 }
-                // The next leaf's words first, then this one's version: it was the next at that moment.
+                // The next leaf's words first, then this one's version: it was the next leaf at that time.
                 let resume = (visited >= enough).then(|| self.leaf(next).low());
                 let next_version = latch::read(self.stripes.of(next));
                 if !latch::validate(latch, version) {
@@ -122,7 +124,7 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// The greatest key.
+    /// Returns the greatest key.
     pub fn last_key(&self) -> Result<Option<KeyBytes>> {
         let _pinned = self.pool.pin();
         let mut spins = 0;
@@ -138,7 +140,8 @@ impl<K: TreeKey> FpTree<K> {
         let last = last_leaf.into_iter().max_by(|a, b| K::compare_stored(&self.pool, *a, *b));
         match last {
             Some(stored) => Ok(Some(K::to_bytes(&self.pool, stored))),
-            // Rare: the last leaf is empty (its release met a busy neighbour). Look at all leaves in order.
+            // Rare: the last leaf is empty (its neighbour was latched when it was to be freed). Read all
+            // leaves in order.
             None => self.last_key_by_scan(),
         }
     }
@@ -149,7 +152,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(last.map(|stored| K::to_bytes(&self.pool, stored)))
     }
 
-    /// Inner levels above the leaves.
+    /// Number of inner levels above the leaves.
     pub(super) fn levels(&self) -> u32 {
         let mut levels = 0;
         let mut child = Child::decode(self.root.load(Memory::Acquire));

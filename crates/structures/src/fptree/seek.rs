@@ -1,7 +1,7 @@
-//! The first entry at or after a key: alone, or of many keys at once.
+//! Seeks: the first entry at or after a key, alone or for many keys at once.
 //!
-//! A leaf is not sorted, so all of its keys are looked at, and nothing but the entry that is found is copied. Many keys go down
-//! together ([`super::batch`]), and whole leaves are asked for ahead.
+//! A leaf is not sorted, so all of its keys are read, and only the entry found is copied. Many keys descend
+//! together ([`super::batch`]), and complete leaves are prefetched.
 
 use super::FpTree;
 use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
@@ -15,26 +15,26 @@ use std::cmp::Ordering;
 /// An entry: its key and its value.
 pub(crate) type Entry = (KeyBytes, u64);
 
-/// What one leaf says.
+/// Result of searching one leaf.
 enum InLeaf<S> {
     First(S, u64),
-    /// It lies behind, if the leaf is not the last.
+    /// The entry is in a later leaf, if this is not the last.
     Behind {
         next: u64,
     },
-    /// Somebody wrote meanwhile.
+    /// A writer changed the leaf meanwhile.
     Changed,
 }
 
 impl<K: TreeKey> FpTree<K> {
-    /// The first entry at or after a key. Cost: a descent and one leaf, now and then two. An error where the tree
-    /// is damaged.
+    /// Returns the first entry at or after a key. Cost: a descent and one leaf, now and then two. An error
+    /// where the tree is damaged.
     pub fn first_from(&self, key: K::Key<'_>) -> Result<Option<Entry>> {
         let _pinned = self.pool.pin();
         self.first_from_pinned(key)
     }
 
-    /// The same for keys in any order; `found`, one for each key, is appended to.
+    /// Same as [`FpTree::first_from`] for keys in any order; one result for each key is appended to `found`.
     pub fn first_from_each<'k>(
         &self,
         keys: impl Iterator<Item = K::Key<'k>>,
@@ -78,11 +78,11 @@ impl<K: TreeKey> FpTree<K> {
                     }
                 };
                 if self.segments_left() > 0 {
-                    // It may be in a segment that nobody has opened, and whose pages nobody has verified.
+                    // The leaf may be in an unopened segment, whose pages are not verified yet.
                     self.sound_leaf(next)?;
                 }
                 let next_version = latch::read(self.stripes.of(next));
-                // It was the next one when its version was read.
+                // It was the next leaf when its version was read.
                 if !latch::validate(self.stripes.of(at), version) {
                     continue 'descend;
                 }
@@ -95,7 +95,7 @@ impl<K: TreeKey> FpTree<K> {
         let (leaf, pool) = (self.leaf(at), &*self.pool);
         let next = leaf.next();
         let slots = bits(leaf.bitmap() & Leaf::<K>::FULL);
-        // Copied first: what lies outside of the leaf is looked at only if this was one moment.
+        // Copied first: records outside of the leaf are read only if the copy is consistent.
         let entries: SmallVec<[(K::Stored, u64); 56]> =
             slots.map(|slot| (leaf.key(slot), leaf.value(slot))).collect();
         if !latch::validate(self.stripes.of(at), version) {

@@ -1,24 +1,24 @@
-//! The sparse index: the low keys of some leaves, so that opening a tree does not read them all.
+//! The sparse index: the low keys of some leaves, so that opening a tree does not read all leaves.
 //!
 //! ```text
 //! header word 2 ── page ── page ── ... ── 0
 //!
-//! page word     what (W = words of a key)
+//! page word     content (W = words of a key)
 //! 0             offset of the next page; 0: last
 //! 1..           entries: offset of a leaf (0: entry free), its low key (W words)
 //! ```
 //!
-//! Every lowest inner node but the leftmost has an entry for its first leaf, unless there was no memory for one. Two
-//! neighbouring entries are the ends of a *segment* of the chain of leaves, which becomes one inner node
-//! when it is opened (`opening`).
+//! Every lowest inner node but the leftmost has an entry for its first leaf, unless there was no memory for
+//! one. Two neighbouring entries are the ends of a *segment* of the chain of leaves, which becomes one inner
+//! node when it is opened (`opening`).
 //!
 //! Invariants:
 //! 1. An entry names a leaf of the tree, not the first of all, and has its low key.
-//! 2. Any subset of the leaves will do: what has no entry lengthens the segment before.
+//! 2. Any subset of the leaves is valid: a leaf without an entry lengthens the segment before.
 //!
-//! What a crash leaves: an entry is added by a publication of its own after the leaf is in the chain, so it is there or
-//! not; it moves to the next leaf, or goes, in the publication that frees its leaf. A page counts when the header names
-//! it, and its entries are free then.
+//! After a crash: an entry is added by a publication of its own after the leaf is in the chain, so it exists
+//! or not; it moves to the next leaf, or is removed, in the publication that frees its leaf. A page is valid
+//! once the header refers to it, and its entries are free then.
 //!
 //! Memory: in the pool an entry for each 28 leaves or more; in DRAM the offsets of free entries.
 
@@ -31,13 +31,13 @@ use entresol_memory::{Pool, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a page. Not those of a leaf: pages lie together, so that opening reads them together.
+/// Bytes of a page. Larger than a leaf: entries lie together, so that opening reads them together.
 pub(super) const PAGE_BYTES: usize = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
-/// Where a tree's header names the first page.
+/// Offset in a tree's header of the reference to the first page.
 pub(super) const FIRST_PAGE: u64 = 16;
 
-/// An entry that counts.
+/// A valid entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SparseEntry<S> {
     pub(super) low: S,
@@ -46,13 +46,13 @@ pub(super) struct SparseEntry<S> {
     pub(super) place: u64,
 }
 
-/// The entries of a tree that count, in no order.
+/// The valid entries of a tree, in no order.
 pub(super) type Entries<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
 
-/// The entries that are free, of an open tree. Under the tree's structure lock.
+/// The free entries of an open tree. Under the tree's structure lock.
 pub(super) struct SparseIndex<K: TreeKey> {
     free: Vec<u64>,
-    /// Entries of a page that are used, if it has so many.
+    /// Entries of a page that are used, at most as many as fit.
     page_entries_max: usize,
     key: PhantomData<K>,
 }
@@ -61,7 +61,7 @@ impl<K: TreeKey> SparseIndex<K> {
     const ENTRY_WORDS: usize = 1 + K::WORDS;
     const ENTRIES: usize = (PAGE_WORDS - 1) / Self::ENTRY_WORDS;
 
-    /// Reads the pages of a tree: the entries that count, in no order. Damage is an error.
+    /// Reads the pages of a tree; returns the valid entries, in no order. Damage is an error.
     pub(super) fn read(
         pool: &Pool,
         header: u64,
@@ -108,8 +108,8 @@ impl<K: TreeKey> SparseIndex<K> {
         Ok(())
     }
 
-    /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170 or 255 entries
-    /// one more.
+    /// Adds an entry for a leaf that is in the chain; returns its place. Cost: one publication, and every 170
+    /// or 255 entries one more.
     pub(super) fn add(&mut self, pool: &Pool, header: u64, low: K::Stored, leaf: u64) -> Result<u64> {
         if self.free.is_empty() {
             self.add_page(pool, header)?;
@@ -146,8 +146,7 @@ impl<K: TreeKey> SparseIndex<K> {
         Ok(())
     }
 
-    /// Lets an entry go with its leaf: it names the leaf behind it from then on, or none. For the publication that frees
-    /// the leaf.
+    /// Removes a leaf's entry, or makes it an entry of `next`, in the publication that frees the leaf.
     pub(super) fn release(place: u64, next: Option<(K::Stored, u64)>, with: &mut Publication<'_>) {
         let Some((low, leaf)) = next else { return with.set(place, 0) };
         with.set(place, leaf);
@@ -156,7 +155,7 @@ impl<K: TreeKey> SparseIndex<K> {
         }
     }
 
-    /// An entry was let go for good.
+    /// Records a removed entry as free.
     pub(super) fn is_free(&mut self, place: u64) {
         self.free.push(place);
     }
@@ -216,7 +215,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 }
 
-/// Whether two stored keys are the same words.
+/// Returns true if two stored keys are the same words.
 pub(super) fn same<K: TreeKey>(left: K::Stored, right: K::Stored) -> bool {
     (0..K::WORDS).all(|word| K::word(left, word) == K::word(right, word))
 }

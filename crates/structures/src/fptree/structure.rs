@@ -1,11 +1,11 @@
-//! Splitting, merging and releasing leaves, and what that changes in the inner nodes.
+//! Splitting, merging and freeing leaves, and the changes of inner nodes.
 //!
-//! Whoever changes a leaf has come through its inner node: no segment that is not opened is touched, but for the one before
-//! a leaf that is released, which is opened first.
+//! Every writer of a leaf has come through its inner node: no unopened segment is touched, except the one
+//! before a leaf that is freed, which is opened first.
 //!
-//! Inner nodes change one operation at a time, under the `structure` mutex. All nodes that an operation
-//! touches are latched before the first changes and let go after the last has: a reader sees them all before
-//! or all after, or starts again.
+//! Inner nodes change one operation at a time, under the `structure` mutex. All nodes of an operation are
+//! latched before the first changes and unlatched after the last has: a reader sees all of them before or all
+//! after, or starts again.
 
 use super::inner::{Child, Inner};
 use super::sparse::SparseIndex;
@@ -18,15 +18,15 @@ use entresol_memory::Publication;
 use entresol_memory::mutants::{active, intact};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The inner nodes from the root to above the leaves, with the index of the child that the way goes on to.
+/// Inner nodes from the root to the parent of a leaf, with the index of the next child on the path.
 pub(super) type Path = Vec<(u32, usize)>;
 
 impl<K: TreeKey> FpTree<K> {
-    /// Room that a leaf has after it has taken over another: it is not split soon.
+    /// Free slots of a leaf after a merge into it: it is not split soon.
     const ROOM_AFTER_MERGE: usize = Leaf::<K>::CAPACITY / 4;
 
-    /// Tells whether a leaf that lost an entry gives the others to the leaf before: when it is empty, and on the way there twice,
-    /// so that keys that go one by one do not look at the leaf before each time.
+    /// Returns true if a leaf that lost an entry is to be merged into the leaf before: when it is empty, and
+    /// twice on the way there, so that removing keys one by one does not read the leaf before each time.
     pub(super) fn is_to_merge(bitmap: u64) -> bool {
         let entries = bitmap.count_ones() as usize;
         [0, Leaf::<K>::CAPACITY / 8, Leaf::<K>::CAPACITY / 4].contains(&entries)
@@ -67,8 +67,9 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// Takes a latched leaf with few entries, or none, out of the inner nodes and the chain and frees it; its entries go to the leaf
-    /// before. Unless it is the first, or its predecessor is busy or would be nearly full: then it stays.
+    /// Removes a latched leaf with few entries, or none, from the inner nodes and the chain and frees it; its
+    /// entries move to the leaf before. It stays if it is the first, or its predecessor is latched or would
+    /// be nearly full.
     pub(super) fn release_leaf(&self, latched: &Latched<'_, K>) -> Result<()> {
         if self.first_leaf() == latched.offset {
             return Ok(());
@@ -92,8 +93,8 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    /// The same, where both leaves are latched. Returns the inner node whose entry of the sparse index is nobody's then, and its
-    /// place.
+    /// Same as [`FpTree::release_leaf`], with both leaves latched. Returns the inner node whose entry of the
+    /// sparse index becomes free, and the entry's offset.
     fn release_into(
         &self,
         previous: &Leaf<'_, K>,
@@ -122,17 +123,17 @@ impl<K: TreeKey> FpTree<K> {
             }
             publication.set(previous.word_offset(BITMAP_WORD), arrived);
         }
-        // What cannot be published is found before anything changes.
+        // Errors of the publication are found before anything changes.
         let publication = publication.ready()?;
-        // Unreachable first: the memory may be reused once all guards of the publication's moment are gone. Whoever comes to
-        // the leaf before waits for its latch.
+        // Unreachable first: the memory may be reused once all guards that the publication preceded are
+        // dropped. Readers of the leaf before wait for its latch.
         self.remove_child(path);
         publication.publish();
         Ok(freed_place)
     }
 
-    /// Lets the entry of the sparse index go with the leaf at the end of the path, if it has one: it is the next leaf's
-    /// then, if that is in the same inner node. Returns the inner node and the entry's place if it is nobody's then.
+    /// Moves the sparse index entry of the leaf at the end of the path to the next leaf, if that is in the
+    /// same inner node, or removes it. Returns the inner node and the entry's offset if it becomes free.
     fn release_sparse(&self, path: &Path, with: &mut Publication<'_>) -> Option<(Inner<'_, K>, u64)> {
         let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
         let node = self.inner.node(id);
@@ -155,7 +156,7 @@ impl<K: TreeKey> FpTree<K> {
         self.path_by(|node| node.position_of_stored(&self.pool, key)).0
     }
 
-    /// The way down by `choose`, and where it ends: at a leaf or a segment. Under the structure lock.
+    /// Descends by `choose`; returns the path and its end: a leaf or a segment. Under the structure lock.
     pub(super) fn path_by(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> (Path, Child) {
         let mut path = Path::new();
         let mut child = Child::decode(self.root.load(Ordering::Acquire));
@@ -168,7 +169,7 @@ impl<K: TreeKey> FpTree<K> {
         (path, child)
     }
 
-    /// The leaf to the left of the one that the path leads to.
+    /// Returns the leaf to the left of the one that the path leads to.
     fn leaf_before(&self, structure: &mut Structure<K>, path: &Path) -> Result<Option<u64>> {
         let Some(turn) = path.iter().rposition(|(_, index)| *index > 0) else { return Ok(None) };
         let mut before = path[..=turn].to_vec();
@@ -183,7 +184,7 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    /// Makes a new leaf reachable: its low key and its offset go beside the leaf that was split.
+    /// Makes a new leaf reachable: adds its low key and its offset beside the leaf that was split.
     fn add_separator(&self, low: K::Stored, leaf: u64) {
         let mut structure = self.structure.lock();
         let path = self.path_to(low);
@@ -203,14 +204,14 @@ impl<K: TreeKey> FpTree<K> {
             }
             let (fresh_id, fresh) = self.inner.allocate();
             key = node.split_insert(&fresh, *index, key, right);
-            // The first that is split is above the leaves.
+            // The first split is that of the leaves' parent.
             halved.get_or_insert((fresh_id, key));
             right = Child::Inner(fresh_id);
         }
         if !placed {
             let left = Child::decode(self.root.load(Ordering::Relaxed));
             let (id, node) = self.inner.allocate();
-            // The first low key is not looked at; any will do.
+            // The first low key is ignored; any will do.
             node.fill(&[(key, left), (key, right)]);
             self.root.store(Child::Inner(id).encode(), Ordering::Release);
         }
@@ -224,15 +225,15 @@ impl<K: TreeKey> FpTree<K> {
         self.inner.node(id).count() >= self.limits.children_max
     }
 
-    /// Takes the leaf at the end of the path out of the inner nodes. It is not the first leaf, so some node on
-    /// the path has a child to the left of the path.
+    /// Removes the leaf at the end of the path from the inner nodes. It is not the first leaf, so some node
+    /// on the path has a child to the left of the path.
     fn remove_child(&self, path: &Path) {
-        // Nodes that only lead to the leaf go as well: the lowest with another child loses one child.
+        // Nodes that only lead to the leaf are freed as well: the lowest with another child loses one child.
         let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 1);
         let lowest = lowest.expect("the tree has another leaf");
         let (id, index) = path[lowest];
-        // If the first child goes, the keys between its low key and the next child's belong to the left
-        // neighbour: the separator above must say so.
+        // If the first child is removed, the keys between its low key and the next child's belong to the left
+        // neighbour: the separator above must change.
         let above = (index == 0).then(|| {
             let turn = path[..lowest].iter().rposition(|(_, index)| *index > 0);
             turn.expect("only the first leaf has nothing to its left")
@@ -248,7 +249,7 @@ impl<K: TreeKey> FpTree<K> {
         if root_shrinks {
             given_back.push(path[0].0);
             let mut only = self.inner.node(path[0].0).child(0);
-            // Nodes below that have a single child as well are of no use at the top either.
+            // Nodes below that have a single child as well are not needed at the top either.
             while let Child::Inner(id) = only
                 && self.inner.node(id).count() == 1
             {

@@ -1,5 +1,5 @@
-//! Trees with inner nodes of few children and pages of one entry, so that small histories reach all of the sparse
-//! index, and trees that are opened part by part.
+//! Tests of trees with inner nodes of few children and pages of one entry, so that small histories reach all
+//! of the sparse index, and of trees that are opened part by part.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const NARROW: Limits =
     Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1, gives_to_neighbours: true };
 
-/// A tree whose inner nodes have up to three children, and whose segments are opened by whoever comes first.
+/// A tree whose inner nodes have up to three children, and whose segments are opened on first access.
 struct Narrow<K: TreeKey>(FpTree<K>);
 
-/// Numbers as bytes that every kind of key has room for.
+/// Numbers as bytes that fit every kind of key.
 fn bytes(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
@@ -102,7 +102,7 @@ fn a_sparse_index_is_destroyed_before_the_leaves_that_it_names() {
     map_tests::survives_being_destroyed::<Narrow<WordKey>>(500, 500);
 }
 
-/// Leaves that have lost most of their keys are merged, whatever the order in which the keys go.
+/// Leaves that have lost most of their keys are merged, whatever the order of the removals.
 #[test]
 fn a_tree_that_has_lost_most_keys_has_few_leaves() {
     for random in [false, true] {
@@ -129,7 +129,7 @@ fn a_tree_that_has_lost_most_keys_has_few_leaves() {
     }
 }
 
-/// Readers find what stays, and writers their own, while leaves beside theirs are merged.
+/// Readers find the remaining keys, and writers their own, while leaves beside theirs are merged.
 #[test]
 fn leaves_are_merged_beside_readers_and_writers() {
     let pool = map_tests::small_pool();
@@ -177,7 +177,7 @@ fn leaves_are_merged_beside_readers_and_writers() {
     assert_eq!(tree.stats().keys, 1_000);
 }
 
-/// Whatever is left of a tree, looking at it finds all of it and adds nothing.
+/// A check of a partly destroyed tree finds all objects and adds none.
 #[test]
 fn what_is_left_of_a_tree_is_all_that_is_allocated() {
     let pool = map_tests::small_pool();
@@ -198,7 +198,7 @@ fn what_is_left_of_a_tree_is_all_that_is_allocated() {
     assert!(steps > 20, "{steps} steps: pages of the sparse index, then leaves");
 }
 
-/// A tree of so many even numbers, closed again: its root.
+/// Creates a tree of `keys` even numbers and closes it; returns its root.
 fn filled<K: TreeKey>(pool: &Arc<Pool>, keys: u64) -> u64 {
     let tree: Narrow<K> = map_tests::new_map(pool).unwrap();
     let order = Env::simulated(5);
@@ -242,7 +242,7 @@ fn threads_come_to_segments_while_others_open_and_empty_them() {
             let writers: Vec<_> = (0..2u64)
                 .map(|writer| {
                     scope.spawn(move || {
-                        // Whole runs of keys, from the middle down and up: leaves are released at segments' edges.
+                        // Runs of keys, from the middle down and up: leaves are freed at segments' edges.
                         let part = 10_000 * round;
                         for i in 0..2_500 {
                             let key = 2 * (part + if writer == 0 { 4_999 - i } else { 5_000 + i });
@@ -262,7 +262,7 @@ fn threads_come_to_segments_while_others_open_and_empty_them() {
                         found.is_none() || (key.is_multiple_of(2) && found == Some(key ^ 1)),
                         "{key}: {found:?}"
                     );
-                    // Above what the writers take out.
+                    // Above the keys that the writers remove.
                     let kept = 20_000 * round + 15_002 + key % 2_000 * 2;
                     assert_eq!(tree.get(&bytes(kept)).unwrap(), Some(kept ^ 1));
                 }
@@ -284,7 +284,7 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
     while SparseIndex::<WordKey>::destroy_page(&pool, root).unwrap() {}
     let magic = pool.word(root).load(Ordering::Relaxed);
     pool.word(root).store(magic & !(0xF0 << 56), Ordering::Relaxed);
-    // That word means nothing in the format before.
+    // That word is undefined in the format before.
     pool.word(root + FIRST_PAGE).store(0xDEAD_BEEF, Ordering::Relaxed);
     let tree = opened::<WordKey>(&pool, root).unwrap();
     assert_eq!(tree.segments_left(), 0, "what has no sparse index is read whole");
@@ -296,7 +296,8 @@ fn a_tree_of_the_format_before_gets_its_sparse_index_when_it_is_opened() {
     tree.check(|_| {}).unwrap();
 }
 
-/// Leaves that give to their neighbours are fuller than those that are only split, on the domains that do so.
+/// Leaves that move entries to neighbours are fuller than those that are only split, on the domains that do
+/// so.
 #[test]
 fn leaves_are_fuller_where_they_give_to_their_neighbours() {
     let fill = |limits: Limits, is_random: bool| {
@@ -325,7 +326,7 @@ fn leaves_are_fuller_where_they_give_to_their_neighbours() {
     }
 }
 
-/// The words of the sparse index: the places of all entries that count, each with its words.
+/// Words of the sparse index: the offsets of all valid entries, each with its words.
 fn entry_words(pool: &Pool, root: u64) -> Vec<u64> {
     let (_, entries) = SparseIndex::<WordKey>::read(pool, root, 3).unwrap();
     entries.iter().flat_map(|entry| [entry.place, entry.place + 8]).collect()
@@ -407,7 +408,7 @@ fn a_damaged_page_is_an_error_of_whoever_comes_to_it_and_of_nobody_else() {
     assert!(found.keys().all(|error| error.contains("checksum")), "{found:?}");
     let failed: i32 = found.values().sum();
     assert!((1..4_000).contains(&failed), "{failed} of 40,000");
-    // The background meets it too, and goes on with the others.
+    // Background opening finds it too, and continues with the others.
     let left = tree.segments_left();
     assert!(left > 0);
     assert!((0..=left).any(|_| tree.open_more(1).is_err()));
@@ -415,7 +416,7 @@ fn a_damaged_page_is_an_error_of_whoever_comes_to_it_and_of_nobody_else() {
     assert!(matches!(scanned, Err(Error::Memory(_))), "{scanned:?}");
 }
 
-/// Slabs that are damaged: leaves that become empty cannot be freed. Keys that come back to where they were are found, also
+/// Damaged slabs: leaves that become empty cannot be freed. Keys that are inserted again are found, also
 /// after the tree was opened again.
 #[test]
 fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
@@ -438,7 +439,7 @@ fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
     let pool = Pool::open(dir.path(), &options).unwrap();
     let tree = opened::<WordKey>(&pool, root).unwrap();
     tree.open_more(usize::MAX).unwrap();
-    // A bit that stands for no object, in the last word of the bitmap of each slab of leaves.
+    // A bit without an object, in the last word of the bitmap of each slab of leaves.
     let gone = || (4_000..6_000).step_by(2);
     let stray: BTreeSet<u64> = gone()
         .map(|key| {
@@ -468,7 +469,7 @@ fn a_leaf_that_cannot_be_freed_stays_where_it_is() {
         let tree = tree.take().unwrap_or_else(|| opened::<WordKey>(&pool, root).unwrap());
         let lost = (0..12_000).step_by(2).filter(|key| tree.get(*key).unwrap() != Some(key ^ 1)).count();
         assert_eq!(lost, 0, "keys that cannot be found");
-        // What could not be freed then can be now.
+        // Leaves that could not be freed then can be now.
         gone().for_each(|key| {
             tree.remove(key, pool.publication()).unwrap();
         });

@@ -1,8 +1,8 @@
-//! Many keys at once: while one key's lines are on their way, those of the next ones are asked for.
+//! Batches of many keys: while one key's lines are loaded, those of the next ones are prefetched.
 //!
-//! A key is a hash and one access, so there are no levels to go down in step: keys wait in a ring until their
-//! lines had time to arrive, and are then looked up like any other. A lookup whose key may be displaced would wait for
-//! a second bucket: it asks for that one's lines and is put off until some more of its kind have come.
+//! A key is a hash and one access, so there are no levels: keys wait in a ring until their lines had time to
+//! arrive, and are then looked up like any other. A lookup whose key may be displaced would wait for a second
+//! bucket: it prefetches that one's lines and is deferred until some more of its kind have come.
 
 use super::key::{Hash, HashKey};
 use super::segment::{Segment, bucket_offset};
@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 /// Keys in flight: two lines each, as many as today's cores wait for at once.
 const IN_FLIGHT: usize = 24;
 
-/// Lookups that are put off at a time.
+/// Lookups that are deferred at a time.
 const PUT_OFF_MAX: usize = 8;
 
-/// Keys on their way; each comes out, in order, when [`IN_FLIGHT`] others went in behind it.
+/// Ring of keys in flight; each comes out, in order, when [`IN_FLIGHT`] others were added after it.
 struct Ring<T> {
     waiting: Vec<T>,
     oldest: usize,
@@ -46,7 +46,7 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// Lookups whose displaced entries are on their way: the place of the value, the hash, the key.
+/// Deferred lookups of displaced entries: index of the value, hash, key.
 type PutOff<K> = SmallVec<[(usize, Hash, <K as TreeKey>::Stored); PUT_OFF_MAX]>;
 
 impl<K: HashKey> HashTable<K> {
@@ -58,7 +58,8 @@ impl<K: HashKey> HashTable<K> {
         (hash, key)
     }
 
-    /// The values of keys; `values` is cleared first. On real memory several times faster than one by one.
+    /// Returns the values of keys; `values` is cleared first. On real memory several times faster than one by
+    /// one.
     pub fn get_many<'k>(&self, keys: impl Iterator<Item = K::Key<'k>>, values: &mut Vec<Option<u64>>) {
         values.clear();
         values.reserve(keys.size_hint().0);
@@ -75,7 +76,7 @@ impl<K: HashKey> HashTable<K> {
         self.get_put_off(&mut put_off, values);
     }
 
-    /// Looks a key up whose home was asked for; one that may be displaced waits for others.
+    /// Looks a key up whose home was prefetched; one that may be displaced is deferred.
     #[inline]
     fn get_or_put_off(
         &self,
@@ -93,8 +94,8 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// The value of a key, where its home says all of it; none if a writer came in between, or if the key may be in another
-    /// bucket, whose lines are asked for.
+    /// Returns the value of a key if its home bucket decides it; none on a conflict with a writer, or if the
+    /// key may be in another bucket, whose lines are prefetched.
     #[inline]
     fn get_at_home(&self, hash: Hash, key: K::Stored) -> Option<Option<u64>> {
         let home = self.find_home(hash, 0);
@@ -115,7 +116,7 @@ impl<K: HashKey> HashTable<K> {
         latch::validate(home.latch, home.version).then_some(value)
     }
 
-    /// Looks up what was put off.
+    /// Looks up the deferred keys.
     #[cold]
     fn get_put_off(&self, put_off: &mut PutOff<K>, values: &mut [Option<u64>]) {
         for (index, hash, key) in put_off.drain(..) {
@@ -123,8 +124,8 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// Carries out changes in order, each failure-atomic on its own; `before` is cleared and gets the value that
-    /// each key had. After an error it holds as many values as changes were carried out.
+    /// Applies changes in order, each failure-atomic on its own; `before` is cleared and gets the previous
+    /// value of each key. After an error it holds as many values as changes were applied.
     pub fn apply_many<'k>(
         &self,
         changes: impl Iterator<Item = (K::Key<'k>, Change)>,

@@ -1,4 +1,4 @@
-//! Looking a table over: sizes and invariants.
+//! Sizes and invariants of a table.
 
 use super::key::{Hash, HashKey};
 use super::segment::{Bucket, Segment};
@@ -17,7 +17,7 @@ impl<K: HashKey> HashTable<K> {
         std::iter::successors(segment(self.first_segment()), move |last| segment(last.next()))
     }
 
-    /// Sizes. Cost: the whole table is read. Others may write meanwhile; then it is an estimate.
+    /// Counts sizes. Cost: the complete table is read. With concurrent writers it is an estimate.
     pub fn stats(&self) -> HashStats {
         let mut stats = HashStats {
             depth: self.directory.depth(),
@@ -38,8 +38,8 @@ impl<K: HashKey> HashTable<K> {
         stats
     }
 
-    /// Verifies all invariants of the table; nobody may write meanwhile. `object` is called with the offset of
-    /// every pool object that the table consists of (not those that its values may refer to).
+    /// Verifies all invariants of the table; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the table consists of (not those that its values may refer to).
     pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
         object(self.header);
         for segment in self.segments() {

@@ -1,13 +1,13 @@
-//! From the first bits of a hash to the segment that has its keys: an array in DRAM, rebuilt at open.
+//! Directory: maps the first bits of a hash to the segment of its keys, an array in DRAM, rebuilt at open.
 //!
-//! A directory of depth d has 2^d entries, each the number of a segment: its offset in segments, which are aligned
-//! to their size. Doubling makes the next level's array,
-//! copies every entry twice and then raises the depth. Older levels stay, unused, so that a reader never holds
-//! a dangling reference; all of them together are as large as the newest.
+//! A directory of depth d has 2^d entries, each the number of a segment: its offset in segments, which are
+//! aligned to their size. Doubling allocates the next level's array, copies every entry twice and then raises
+//! the depth. Older levels stay, unused, so that a reader never has a dangling reference; all of them
+//! together are as large as the newest.
 //!
-//! Readers take no lock. Whoever found a segment looks again after it has read the version of the bucket: a split
-//! changes the directory while it holds the latches of all of the segment's buckets, so an entry that is the same
-//! after the version was read is right for as long as that version holds.
+//! Readers take no lock. A reader looks its segment up again after it has read the version of the bucket: a
+//! split changes the directory while it holds the latches of all of the segment's buckets, so an entry that
+//! is the same after the version was read is right for as long as that version is valid.
 //!
 //! Memory: 8 bytes for each entry of the deepest level, and at most [`ENTRIES_PER_SEGMENT`] entries a segment.
 
@@ -21,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The deepest directory: 2^32 entries, more than an address range of segments has.
 pub(super) const DEPTH_MAX: u32 = 32;
-/// Keys that spread need about two entries a segment. More than this, and the keys do not spread: then inserting
-/// fails instead of taking all memory.
+/// Uniformly distributed keys need about two entries a segment. With more than this the keys are not
+/// uniformly distributed: then inserting fails instead of exhausting memory.
 const ENTRIES_PER_SEGMENT: u64 = 64;
 const ENTRIES_MIN: u64 = 1 << 12;
 
@@ -30,25 +30,25 @@ const ENTRIES_MIN: u64 = 1 << 12;
 pub(super) struct Directory {
     levels: [OnceLock<Box<[AtomicU32]>>; DEPTH_MAX as usize + 1],
     depth: AtomicU32,
-    /// Held while entries change.
+    /// Locked while entries change.
     changing: Mutex<Changing>,
 }
 
 struct Changing {
     /// The number of segments.
     segments: u64,
-    /// Part of the pool's budget that the levels take, if it has one.
+    /// Reservation of the levels in the pool's memory budget, if it has one.
     memory: Option<MemoryReservation>,
 }
 
-/// A way through the directory: the segment, and the depth at which it was found.
+/// Result of a directory lookup: the segment, and the depth at which it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) segment: u64,
     depth: u32,
 }
 
-/// The number of the segment at an offset. The largest pool has fewer than 2^30 of them.
+/// Returns the number of the segment at an offset. The largest pool has fewer than 2^30 of them.
 fn number(segment: u64) -> u32 {
     debug_assert!(segment.is_multiple_of(SEGMENT_BYTES as u64));
     u32::try_from(segment / SEGMENT_BYTES as u64).expect("offsets are below 2^43")
@@ -63,8 +63,8 @@ fn fresh_level(depth: u32, entry: impl Fn(usize) -> u32) -> Box<[AtomicU32]> {
 }
 
 impl Directory {
-    /// The directory of segments, each as (offset, prefix, depth). Fails with what is wrong if they do not
-    /// cover every hash exactly once.
+    /// Builds the directory of segments, each as (offset, prefix, depth). Fails with a description if they do
+    /// not cover every hash exactly once.
     pub(super) fn build(
         segments: &[(u64, u64, u32)],
         memory: Option<&Arc<MemoryBudget>>,
@@ -79,7 +79,7 @@ impl Directory {
         }
         let mut memory = memory.map(|memory| memory.empty(MemoryConsumer::InnerNodes));
         if let Some(memory) = &mut memory {
-            // What is there already must be routed to.
+            // Existing segments must be in the directory.
             memory.grow_unchecked(level_bytes(depth));
         }
         let level = fresh_level(depth, |_| 0);
@@ -101,7 +101,7 @@ impl Directory {
         depth <= DEPTH_MAX && 1 << depth <= (segments * ENTRIES_PER_SEGMENT).max(ENTRIES_MIN)
     }
 
-    /// The entries of a level that stand for a prefix.
+    /// Returns the entries of a level for a prefix.
     fn range(prefix: u64, local_depth: u32, depth: u32) -> std::ops::Range<usize> {
         let first = Hash(prefix).prefix(depth);
         first..first + (1 << (depth - local_depth))
@@ -112,7 +112,7 @@ impl Directory {
         self.levels[depth as usize].get().expect("a depth is set after its level is made")
     }
 
-    /// The segment of a hash.
+    /// Returns the segment of a hash.
     #[inline]
     pub(super) fn route(&self, hash: Hash) -> Route {
         let depth = self.depth.load(Ordering::Acquire);
@@ -120,14 +120,14 @@ impl Directory {
         Route { segment: u64::from(number) * SEGMENT_BYTES as u64, depth }
     }
 
-    /// Whether a way is still the way.
+    /// Returns true if a route is still valid.
     #[inline]
     pub(super) fn is_current(&self, hash: Hash, route: Route) -> bool {
         self.route(hash) == route
     }
 
-    /// Refuses a split to this depth if the directory would become too large for the number of segments, or for the pool's
-    /// memory budget.
+    /// Returns an error if a split to this depth made the directory too large for the number of segments, or
+    /// for the pool's memory budget.
     pub(super) fn check_depth(&self, local_depth: u32) -> Result<()> {
         let mut changing = self.changing.lock();
         if Self::allows(local_depth, changing.segments) {
@@ -142,7 +142,7 @@ impl Directory {
     fn reserve(&self, changing: &mut Changing, depth: u32) -> Result<()> {
         let missing: u64 = (self.depth() + 1..=depth).map(level_bytes).sum();
         let Some(memory) = changing.memory.as_mut().filter(|_| missing > 0) else { return Ok(()) };
-        // Of a split that was given up there may be some.
+        // Some of them may remain from a split that failed.
         let wanted = self.bytes() as u64 + missing;
         let more = wanted.saturating_sub(memory.bytes());
         memory.try_grow(more).map_err(|limit| Error::Memory(limit.into()))
@@ -155,7 +155,7 @@ impl Directory {
         let mut depth = self.depth.load(Ordering::Relaxed);
         while depth < local_depth {
             let old = self.level(depth);
-            // Whole before the depth names it.
+            // Complete before the depth names it.
             let doubled = fresh_level(depth + 1, |index| old[index / 2].load(Ordering::Relaxed));
             self.levels[depth as usize + 1].get_or_init(|| doubled);
             depth += 1;
@@ -166,7 +166,7 @@ impl Directory {
         }
     }
 
-    /// Bits that it distinguishes.
+    /// Number of bits that it distinguishes.
     pub(super) fn depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }

@@ -1,13 +1,13 @@
-//! Where entries are that found no room at home: eight bytes in their home bucket.
+//! Distances of displaced entries: eight bytes in their home bucket.
 //!
-//! A byte says how many buckets behind its home an entry is (low four bits, 1 to 15; 0: the byte is free) and
-//! carries four bits of its hash, so that a search for another key mostly needs not look there. It is a hint that
-//! may say too much and never too little: a byte without an entry costs a look.
+//! A byte gives the number of buckets between an entry and its home (low four bits, 1 to 15; 0: the byte is
+//! free) and four bits of its hash, so that a search for another key mostly does not read that bucket. It is
+//! a hint that may have false positives and never false negatives: a byte without an entry costs one access.
 
-/// How far from home an entry may be.
+/// Maximum distance of an entry from its home bucket.
 pub(super) const DISTANCE_MAX: usize = 15;
 
-/// The word with the places of a home's displaced entries.
+/// The word with the distances of a home's displaced entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Displaced(pub(super) u64);
 
@@ -23,13 +23,13 @@ impl Displaced {
         self.0 == 0
     }
 
-    /// Distances at which an entry with the tag may be.
+    /// Returns the distances at which an entry with the tag may be.
     pub(super) fn distances(self, tag: u8) -> impl Iterator<Item = usize> {
         let bytes = self.0.to_le_bytes().into_iter();
         bytes.filter(move |byte| byte & 0xF != 0 && byte >> 4 == tag).map(|byte| usize::from(byte & 0xF))
     }
 
-    /// With one more entry, if there is a free byte.
+    /// Adds an entry, if there is a free byte.
     pub(super) fn with(self, distance: usize, tag: u8) -> Option<Displaced> {
         let mut bytes = self.0.to_le_bytes();
         let free = bytes.iter_mut().find(|byte| **byte & 0xF == 0)?;
@@ -37,7 +37,7 @@ impl Displaced {
         Some(Displaced(u64::from_le_bytes(bytes)))
     }
 
-    /// Without one of the entries at that distance with that tag, if there is one.
+    /// Removes one of the entries at that distance with that tag, if there is one.
     pub(super) fn without(self, distance: usize, tag: u8) -> Displaced {
         let mut bytes = self.0.to_le_bytes();
         if let Some(byte) = bytes.iter_mut().find(|byte| **byte == byte_of(distance, tag)) {
@@ -46,7 +46,7 @@ impl Displaced {
         Displaced(u64::from_le_bytes(bytes))
     }
 
-    /// Every distance at which there may be an entry, each once.
+    /// Returns every distance at which there may be an entry, each once.
     pub(super) fn all_distances(self) -> impl Iterator<Item = usize> {
         let found = self.0.to_le_bytes().iter().fold(0u16, |found, byte| found | 1 << (byte & 0xF));
         (1..=DISTANCE_MAX).filter(move |distance| found >> distance & 1 == 1)

@@ -1,21 +1,21 @@
-//! Hashing keys, and what the parts of a hash decide.
+//! Hashes of keys, and the uses of their bits.
 //!
 //! ```text
-//! bits     decide
+//! bits     use
 //! 63..     the segment: as many bits from the top as it is deep
 //! 31..0    the home bucket in the segment (scaled, so mostly by the upper ones)
 //! 11..8    tag of a displaced entry
 //! 7..0     fingerprint
 //! ```
 //!
-//! A table has a random seed, so nobody who chooses keys can choose their places.
+//! A table has a random seed, so chosen keys cannot be made to collide.
 
 use super::segment::BUCKETS;
 use crate::key::{PairKey, TreeKey, WordKey};
 
-/// A kind of key that is nothing but its words, so that equal keys have equal words.
+/// Kind of key that consists of its words, so that equal keys have equal words.
 pub trait HashKey: TreeKey {
-    /// The key as it is in a bucket.
+    /// Returns the key as stored in a bucket.
     fn stored(key: Self::Key<'_>) -> Self::Stored;
 }
 
@@ -43,7 +43,7 @@ impl Hash {
         Hash((0..K::WORDS).fold(seed, |hash, index| scramble(hash ^ K::word(stored, index))))
     }
 
-    /// The bucket that the key belongs to.
+    /// Returns the home bucket of the key.
     #[inline]
     pub(super) fn home(self) -> usize {
         (((self.0 & 0xFFFF_FFFF) * BUCKETS as u64) >> 32) as usize
@@ -54,19 +54,19 @@ impl Hash {
         self.0 as u8
     }
 
-    /// Four bits for displaced entries.
+    /// Returns four bits for displaced entries.
     #[inline]
     pub(super) fn tag(self) -> u8 {
         (self.0 >> 8) as u8 & 0xF
     }
 
-    /// Its first `depth` bits as a number.
+    /// Returns the first `depth` bits as a number.
     #[inline]
     pub(super) fn prefix(self, depth: u32) -> usize {
         ((self.0 >> 1) >> (63 - depth)) as usize
     }
 
-    /// Whether its first `depth` bits are those of `prefix`, which is aligned at the top.
+    /// Returns true if the first `depth` bits are those of `prefix`, which is aligned at the top.
     #[inline]
     pub(super) fn starts_with(self, prefix: u64, depth: u32) -> bool {
         Hash(self.0 ^ prefix).prefix(depth) == 0

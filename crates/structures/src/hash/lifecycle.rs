@@ -1,11 +1,11 @@
 //! Creating, opening and destroying tables.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "EHASH", 1 (layout), then the words of a key
 //! 1             seed of the hash
 //! 2             check word over the two
-//! 3             offset of the first segment; 0 or no table any more: being destroyed
+//! 3             offset of the first segment; 0 or the offset of another object: being destroyed
 //! 4             1 if being destroyed
 //! ```
 
@@ -40,14 +40,14 @@ fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
     Err(Error::Corrupt { offset, what: what.into() })
 }
 
-/// Whether an object of so many bytes can be at an offset.
+/// Returns true if an object of `bytes` bytes can be at an offset.
 fn can_be_there(pool: &Pool, offset: u64, bytes: usize) -> bool {
     let end = offset.checked_add(bytes as u64);
     offset != 0 && offset.is_multiple_of(64) && end.is_some_and(|end| end <= pool.bytes())
 }
 
 impl<K: HashKey> HashTable<K> {
-    /// Lays out an empty table; it exists once the publication is published, with a reference to the returned
+    /// Creates an empty table; it exists once the publication is published, with a reference to the returned
     /// offset.
     pub fn create<'p>(pool: &'p Pool, publication: &mut Publication<'p>) -> Result<u64> {
         let first = pool.reserve(SEGMENT_BYTES)?;
@@ -86,8 +86,8 @@ impl<K: HashKey> HashTable<K> {
         Ok(word(1))
     }
 
-    /// Opens a table: rebuilds the directory, and finishes splits that a crash interrupted. Cost: a cache line of
-    /// every segment.
+    /// Opens a table: rebuilds the directory, and finishes splits that a crash interrupted. Cost: a cache
+    /// line of every segment.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<HashTable<K>> {
         let seed = Self::sound_header(pool, header)?;
         match pool.word(header + DESTROYED).load(Ordering::Acquire) {
@@ -112,7 +112,7 @@ impl<K: HashKey> HashTable<K> {
         }
         let directory = Directory::build(&segments, pool.memory())
             .map_err(|what| Error::Corrupt { offset: header, what })?;
-        // Only a table that is known to be whole is written to.
+        // Only a table that is known to be sound is written to.
         for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
             let segment = Segment::<K>::at(pool, at);
             split::clean_up(pool, &segment, &Parted::of(&segment, segment.depth(), seed))?;
@@ -121,7 +121,7 @@ impl<K: HashKey> HashTable<K> {
         Ok(HashTable { pool, header, seed, directory, stripes, key: PhantomData })
     }
 
-    /// The segment at an offset, if one can be there.
+    /// Returns the segment at an offset, if one can be there.
     fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, State)> {
         let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
         if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
@@ -143,9 +143,9 @@ impl<K: HashKey> HashTable<K> {
         self.pool.word(self.header + FIRST_SEGMENT).load(Ordering::Acquire)
     }
 
-    /// Frees a part of a table that is not open any more: segments and, if asked, the objects that its values are
-    /// the offsets of. True when only the header is left, which the caller frees together with its reference to
-    /// it. The first step ends the table; after a crash in between, call it again.
+    /// Frees a part of a closed table: segments and, if asked, the objects whose offsets its values are.
+    /// Returns true when only the header is left, which the caller frees together with its reference to it.
+    /// The first step makes the table invalid; after a crash in between, call it again.
     pub fn destroy_step(pool: &Pool, header: u64, free_values: bool, segments_max: usize) -> Result<bool> {
         let seed = Self::sound_header(pool, header)?;
         for _ in 0..segments_max {
@@ -170,12 +170,12 @@ impl<K: HashKey> HashTable<K> {
         Ok(false)
     }
 
-    /// Frees the objects of a segment's values together with its entries, as many as one publication carries.
+    /// Frees the objects of a segment's values together with its entries, as many as fit one publication.
     fn free_values(pool: &Pool, segment: &Segment<'_, K>, seed: u64) -> Result<()> {
         let mut publication = pool.publication();
         for index in 0..BUCKETS {
             let bucket = segment.bucket(index);
-            // The other entries of a divided segment have moved: their values are not its own.
+            // The other entries of a divided segment have moved: their values belong to the other segment.
             let counts = |slot: &usize| segment.has(Hash::of::<K>(bucket.key(*slot), seed));
             let slots: Vec<usize> = bits(bucket.valid()).filter(counts).collect();
             if slots.is_empty() {

@@ -8,27 +8,26 @@
 //!               └ 127 buckets of 128 B: 7 entries (4 of 16-byte keys), fingerprints, places of displaced ones
 //! ```
 //!
-//! A lookup asks for the two neighbouring lines of one bucket and mostly needs no other: one wait for the memory.
-//! Only entries that found no room at home (a few in a hundred) cost a second. A segment that has no room is
-//! split in two; nothing is ever rehashed as a whole. Segments are not merged: a table keeps the room that it
-//! once needed.
+//! A lookup prefetches the two neighbouring lines of one bucket and mostly needs no other: one memory
+//! latency. Only displaced entries, whose home was full (a few in a hundred), cost a second one. A segment
+//! without room is split in two; the table is never rehashed. Segments are not merged: a table never shrinks.
 //!
 //! Invariants:
 //! 1. The chain from the header holds every segment once; their prefixes cover every hash exactly once.
-//! 2. A key counts once, in the segment of its hash: in its home bucket, or displaced with a place noted there.
-//!    Entries of a divided segment whose hash does not start with its prefix do not count.
-//! 3. A place that is noted may lead nowhere.
+//! 2. A valid key exists once, in the segment of its hash: in its home bucket, or displaced with its distance
+//!    noted there. Entries of a divided segment whose hash does not start with its prefix are not valid.
+//! 3. A noted distance may have no entry.
 //!
 //! Persistent changes, each one publication, so a crash leaves the table before or after it:
-//! - insert: the entry (and the place of a displaced one) flushed, then the word with bit and fingerprint;
-//! - replace: the value word; remove: the word with the bit, and afterwards the place of a displaced one;
+//! - insert: the entry (and the distance of a displaced one) flushed, then the word with bit and fingerprint;
+//! - replace: the value word; remove: the word with the bit, and afterwards the distance of a displaced one;
 //! - split: the new segment flushed, then its allocation, the old one's depth with *divided*, and the next
-//!   pointer together; then the old one's slots are cleared and *divided* with them. Opening clears what a crash
-//!   left of that.
+//!   pointer together; then the old one's slots are cleared and *divided* with them. Opening finishes an
+//!   interrupted split.
 //!
 //! Concurrency: readers validate versions and never write. A writer latches the key's home bucket and, for a
-//! displaced entry, tries the bucket that it is in. A split latches all buckets of its segment, in order. All
-//! changes of a key happen under its home's latch. Latches are stripes in DRAM.
+//! displaced entry, tries the latch of its bucket. A split latches all buckets of its segment, in order. All
+//! changes of a key are made under its home's latch. Latches are stripes in DRAM.
 //!
 //! Memory: 8 to 16 bytes of directory for a segment of up to 889 keys, stripes of 128 KiB a table.
 
@@ -82,20 +81,20 @@ pub struct HashStats {
     pub segments: u64,
     /// Keys that the segments have slots for.
     pub slots: u64,
-    /// Bits of a hash that the directory looks at.
+    /// Bits of a hash that the directory uses.
     pub depth: u32,
     /// Bytes of the directory in DRAM.
     pub directory_bytes: usize,
 }
 
-/// The home bucket of a key, and its version when the directory led there.
+/// Home bucket of a key, and its version when the directory was read.
 struct Home<'t, K: HashKey> {
     segment: Segment<'t, K>,
     latch: &'t AtomicU64,
     version: u64,
 }
 
-/// Where a key is: bucket and slot, and how far that is from home.
+/// Position of a key: bucket and slot, and the distance from home.
 struct Place {
     bucket: usize,
     slot: usize,
@@ -103,7 +102,7 @@ struct Place {
 }
 
 impl<K: HashKey> HashTable<K> {
-    /// The pool offset of the table's header: what [`HashTable::open`] takes.
+    /// Returns the pool offset of the table's header, for [`HashTable::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
     }
@@ -113,13 +112,14 @@ impl<K: HashKey> HashTable<K> {
         Hash::of::<K>(key, self.seed)
     }
 
-    /// All buckets of a segment have latches of their own; those of some other segments are the same.
+    /// Returns the latch of a bucket. All buckets of a segment have latches of their own; some other segments
+    /// share them.
     #[inline]
     fn latch(&self, segment: u64, bucket: usize) -> &AtomicU64 {
         self.stripes.at((segment / SEGMENT_BYTES as u64) as usize * (BUCKETS + 1) + bucket)
     }
 
-    /// Asks for the home bucket of a hash, so many lines of it.
+    /// Prefetches `lines` lines of the home bucket of a hash.
     #[inline]
     fn prefetch(&self, segment: u64, hash: Hash, lines: u64) {
         let bucket = bucket_offset(segment, hash.home());
@@ -141,7 +141,8 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// The value of a key. Cost: two neighbouring lines of persistent memory, and two more for a displaced key.
+    /// Returns the value of a key. Cost: two neighbouring lines of persistent memory, and two more for a
+    /// displaced key.
     #[inline]
     pub fn get(&self, key: K::Key<'_>) -> Option<u64> {
         let key = K::stored(key);
@@ -168,7 +169,7 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// The value of a key that is not at home; an error if a writer came in between.
+    /// Returns the value of a displaced key; an error on a conflict with a writer.
     #[cold]
     fn get_displaced(
         &self,
@@ -183,7 +184,7 @@ impl<K: HashKey> HashTable<K> {
             let bucket = segment.bucket(index);
             if let Some(slot) = bucket.find(hash.fingerprint(), key) {
                 let value = bucket.value(slot);
-                // Without it, words of two other keys of 16 bytes might be taken for this one.
+                // Without validation, words of two other keys of 16 bytes might be read as this one.
                 return if latch::validate(latch, version) { Ok(Some(value)) } else { Err(()) };
             }
         }
@@ -203,7 +204,7 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// Where a key is; its home is latched.
+    /// Returns the position of a key; its home is latched.
     #[inline]
     fn place_of(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
         let home = segment.bucket(hash.home());
@@ -216,7 +217,7 @@ impl<K: HashKey> HashTable<K> {
         Self::place_behind(segment, hash, key)
     }
 
-    /// Where a key is that is not at home; its home is latched.
+    /// Returns the position of a displaced key; its home is latched.
     #[cold]
     fn place_behind(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
         segment.bucket(hash.home()).displaced().distances(hash.tag()).find_map(|distance| {
@@ -226,8 +227,8 @@ impl<K: HashKey> HashTable<K> {
         })
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
-    /// Cost: a flushed entry and one publication of one word; every few hundred inserts a split.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped. Cost: a
+    /// flushed entry and one publication of one word; every few hundred inserts a split.
     #[inline]
     pub fn insert<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Inserted> {
         let key = K::stored(key);
@@ -257,7 +258,7 @@ impl<K: HashKey> HashTable<K> {
             }
             match self.room_behind(segment, hash) {
                 Room::At { bucket, slot, place, held: _held } => {
-                    // The place before the entry: a crash between leaves a place that leads nowhere.
+                    // The distance before the entry: a crash between leaves a distance without an entry.
                     if !mutants::is(Mutant::PlaceAfterEntry) {
                         home.write_displaced(place, &mut with);
                     }
@@ -281,8 +282,9 @@ impl<K: HashKey> HashTable<K> {
         }
     }
 
-    /// Splits segments until they have room for so many keys in all, so that inserting that many splits few more. A crash
-    /// in between leaves some of the room. Cost: for each segment that is missing, of 16 KiB, what a split costs.
+    /// Splits segments until they have room for `keys` keys in all, so that inserting that many splits few
+    /// more. A crash in between leaves some of the room. Cost: that of a split for each missing segment of 16
+    /// KiB.
     pub fn reserve(&self, keys: u64) -> Result<()> {
         let segments = keys.div_ceil((BUCKETS * Bucket::<K>::CAPACITY) as u64 * 3 / 4).next_power_of_two();
         let depth = segments.ilog2();
@@ -299,12 +301,12 @@ impl<K: HashKey> HashTable<K> {
         Ok(())
     }
 
-    /// Room for a displaced entry; its home is latched. The bucket found is latched as well. Latches of other
-    /// buckets are only tried: their holders may try for this one.
+    /// Finds room for a displaced entry; its home is latched. The bucket found is latched as well. Latches of
+    /// other buckets are only tried: their holders may try for this one.
     #[cold]
     fn room_behind(&self, segment: &Segment<'_, K>, hash: Hash) -> Room<'_, K> {
         let displaced = segment.bucket(hash.home()).displaced();
-        // Room is mostly near: the first lines are waited for together, not one after the other.
+        // Room is mostly near: the first lines are loaded in parallel.
         for distance in 1..=LOOK_AHEAD {
             self.pool.prefetch(bucket_offset(segment.offset(), Segment::<K>::behind(hash.home(), distance)));
         }
@@ -312,7 +314,7 @@ impl<K: HashKey> HashTable<K> {
         for distance in 1..=DISTANCE_MAX {
             let index = Segment::<K>::behind(hash.home(), distance);
             let bucket = Segment::at(&self.pool, segment.offset()).bucket(index);
-            // A full one is passed by without its latch.
+            // A full bucket is skipped without its latch.
             if bucket.free_slot().is_none() {
                 continue;
             }
@@ -330,8 +332,8 @@ impl<K: HashKey> HashTable<K> {
         if busy { Room::Busy } else { Room::None }
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old value. Without the
-    /// key, `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old value. If the key
+    /// is missing, `with` is dropped.
     #[inline]
     pub fn replace<'p>(&'p self, key: K::Key<'_>, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         let key = K::stored(key);
@@ -355,8 +357,8 @@ impl<K: HashKey> HashTable<K> {
         Ok(Some(old))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is
-    /// dropped.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped.
     #[inline]
     pub fn remove<'p>(&'p self, key: K::Key<'_>, with: Publication<'p>) -> Result<Option<u64>> {
         let key = K::stored(key);
@@ -409,14 +411,14 @@ impl<K: HashKey> HashTable<K> {
     }
 }
 
-/// Lines of a bucket. Who inserts asks for one more: a quarter of the keys find their home full, and of those most
-/// find room in the bucket after it.
+/// Lines of a bucket. An insert prefetches one more: a quarter of the keys find their home full, and of those
+/// most find room in the bucket after it.
 const BUCKET_LINES: u64 = (BUCKET_BYTES / 64) as u64;
 
-/// Buckets behind a full home whose lines are asked for at once.
+/// Buckets after a full home whose lines are prefetched together.
 const LOOK_AHEAD: usize = 4;
 
-/// What a full home's neighbours offer.
+/// Result of the search for room near a full home.
 enum Room<'t, K: HashKey> {
     At {
         bucket: Bucket<'t, K>,
@@ -424,12 +426,12 @@ enum Room<'t, K: HashKey> {
         place: displaced::Displaced,
         held: Held<'t>,
     },
-    /// None that is free of writers.
+    /// None without concurrent writers.
     Busy,
     None,
 }
 
-/// A latch that this thread holds; dropping it lets go.
+/// Latch that this thread holds; dropping it releases the latch.
 struct Held<'t> {
     latch: &'t AtomicU64,
 }
@@ -441,7 +443,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The segment of a key whose home bucket this thread has latched.
+/// Segment of a key whose home bucket this thread has latched.
 struct Latched<'t, K: HashKey> {
     segment: Segment<'t, K>,
     _held: Held<'t>,

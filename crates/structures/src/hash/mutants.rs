@@ -1,7 +1,7 @@
-//! Mistakes that published hash tables for persistent memory made, as switches that only tests can turn: the
-//! crash checker must find each. Outside of this crate's tests all of this compiles to nothing.
+//! Known bugs of published hash tables for persistent memory, as switches for tests: the crash checker must
+//! find each. Outside of this crate's tests all of this compiles to nothing.
 
-/// A mistake. The names say what goes wrong.
+/// A deliberate bug, named by its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests alone turn them on"))]
 pub(super) enum Mutant {
@@ -11,9 +11,10 @@ pub(super) enum Mutant {
     ValidBitNotFlushed,
     /// A removal that stays in the caches (FAST&FAIR, Level Hashing).
     RemovalNotFlushed,
-    /// The place of a displaced entry is written after the entry (Level Hashing: moved keys that are lost).
+    /// The distance of a displaced entry is written after the entry (Level Hashing: moved keys that are
+    /// lost).
     PlaceAfterEntry,
-    /// The place is forgotten before the entry is.
+    /// The distance is removed before the entry is.
     PlaceForgottenFirst,
     /// The new segment is reachable before its content is on the medium (CCEH).
     NewSegmentNotFlushed,
@@ -21,8 +22,8 @@ pub(super) enum Mutant {
     DepthAfterChain,
     /// Entries leave the old segment before the new one counts (P-CLHT: a resize that loses keys).
     ClearedBeforeSplit,
-    /// The old segment is said to be whole again while it still has copies of what moved (CCEH: duplicates after a
-    /// split).
+    /// The old segment is marked as undivided while it still has copies of moved entries (CCEH: duplicates
+    /// after a split).
     WholeBeforeCleared,
     /// Opening leaves copies of the entries that moved (Level Hashing: duplicates after a resize).
     SplitNotFinishedAtOpen,

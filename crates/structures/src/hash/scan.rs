@@ -1,4 +1,4 @@
-//! Going over all entries, a segment at a time, in order of the hashes' prefixes.
+//! Scans of all entries, a segment at a time, in order of the hashes' prefixes.
 
 use super::HashTable;
 use super::key::{Hash, HashKey};
@@ -7,21 +7,22 @@ use crate::latch;
 use crate::leaf::bits;
 
 impl<K: HashKey> HashTable<K> {
-    /// Appends the entries of the segment at a position, in no order; returns the position to go on from, or
-    /// none at the end. The first position is 0; positions mean something to this table only.
+    /// Appends the entries of the segment at a position, in no order; returns the position to continue from,
+    /// or none at the end. The first position is 0; positions are valid for this table only.
     ///
-    /// A key that is there throughout is seen once; one that comes or goes meanwhile may be seen.
+    /// A key that exists throughout is returned once; one that is inserted or removed meanwhile may be
+    /// returned.
     pub fn scan_batch(&self, position: u64, entries: &mut Vec<(K::Stored, u64)>) -> Option<u64> {
         let before = entries.len();
         loop {
             let found = self.directory.route(Hash(position)).segment;
             let segment = Segment::<K>::at(&self.pool, found);
             let (prefix, depth) = (segment.prefix(), segment.depth());
-            // The directory may have led here just before a split.
+            // The directory may have been read just before a split.
             let whole = Hash(position).starts_with(prefix, depth)
                 && (0..BUCKETS).all(|home| self.scan_home(&segment, depth, home, entries));
             if whole {
-                // A position inside a segment comes from before it was the segment that it is now.
+                // A position inside a segment dates from before a split.
                 let is_new = |(key, _): &(K::Stored, u64)| {
                     let hash = self.hash(*key);
                     hash.0 >= position && segment.has(hash)
@@ -38,12 +39,12 @@ impl<K: HashKey> HashTable<K> {
                 let next = prefix.wrapping_add(keys);
                 return (next != 0).then_some(next);
             }
-            // It was split: from its first bucket again, for what it has now.
+            // It was split: from its first bucket again, for its present entries.
             entries.truncate(before);
         }
     }
 
-    /// Appends the entries of one home; false if the segment is not as deep any more as it was.
+    /// Appends the entries of one home bucket; false if the segment's depth has changed.
     fn scan_home(
         &self,
         segment: &Segment<'_, K>,

@@ -1,27 +1,27 @@
-//! Segments and their buckets, as they are in the pool.
+//! Segments and their buckets in the pool.
 //!
 //! A segment is 16 KiB: a header and 127 buckets of two cache lines. All keys whose hash starts with its prefix
 //! are in it, in the bucket that the hash names (their *home*) or, displaced, in one of the 15 after it.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "SEGM" (high 32 bits), 1 if divided (bit 8), depth: bits of the prefix (low 8 bits)
 //! 1             the prefix, aligned at the top
 //! 2             offset of the next segment; 0: last
 //!
-//! bucket word   what (W = words of a key; 1 or 2)
+//! bucket word   content (W = words of a key; 1 or 2)
 //! 0             valid entries (bits of the low byte), then a byte of fingerprint for each
 //! 1..7          entries 0 to 2 (W = 1) or 0 to 1 (W = 2): key, value
-//! 7             where displaced entries of this home are
+//! 7             distances of displaced entries of this home
 //! 8..16         entries 3 to 6 (W = 1) or 2 to 3 (W = 2)
 //! ```
 //!
 //! *Divided* means that half of its keys moved to a segment of their own and may still be here as well: they
-//! are not in it any more (their hash does not start with the prefix) and their slots have to be cleared.
+//! are not valid here (their hash does not start with the prefix) and their slots have to be cleared.
 //!
-//! One word makes an entry count, with its fingerprint: bit and byte change together. The entry's words, and the
-//! place in its home's word 7 if it is displaced, are flushed before. So a crash leaves an entry whole or not at
-//! all, and at worst a place that leads nowhere.
+//! One word makes an entry valid, with its fingerprint: bit and byte change together. The entry's words, and
+//! the distance in its home's word 7 if it is displaced, are flushed before. So a crash leaves an entry
+//! complete or none, and at worst a distance without an entry.
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
@@ -51,12 +51,12 @@ const DISPLACED: usize = 7;
 
 const STATE_MAGIC: u64 = u32::from_le_bytes(*b"SEGM") as u64;
 
-/// What a segment is now; changes in one word.
+/// State of a segment; changes in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     /// Bits of the prefix.
     pub(super) depth: u32,
-    /// Whether entries may be here that moved away.
+    /// True if moved entries may still be here.
     pub(super) divided: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         with.set(self.offset + NEXT * 8, next);
     }
 
-    /// Makes a fresh segment empty; nothing refers to it yet. Words of slots without an entry mean nothing.
+    /// Initialises a fresh, unreachable segment as empty. Words of free slots are undefined.
     pub(super) fn clear(&self, depth: u32, prefix: u64, next: u64) {
         for bucket in self.buckets() {
             bucket.words[META].store(0, Relaxed);
@@ -128,7 +128,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         self.words[NEXT as usize].store(next, Relaxed);
     }
 
-    /// Flushes a fresh segment: of each bucket as far as it is used, so what is behind stays as it was.
+    /// Flushes a fresh segment: of each bucket only the used part.
     pub(super) fn flush(&self, pool: &Pool) {
         let mut fresh = Ranges::new(pool);
         fresh.add((self.offset, BUCKET_BYTES));
@@ -140,7 +140,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         fresh.flush();
     }
 
-    /// Whether keys of this hash belong here.
+    /// Returns true if keys of this hash belong here.
     pub(super) fn has(&self, hash: Hash) -> bool {
         hash.starts_with(self.prefix(), self.depth())
     }
@@ -156,19 +156,19 @@ impl<'p, K: HashKey> Segment<'p, K> {
         (0..BUCKETS).map(|index| self.bucket(index))
     }
 
-    /// The bucket that is so far behind another.
+    /// Returns the bucket at a distance after another.
     #[inline]
     pub(super) fn behind(home: usize, distance: usize) -> usize {
         (home + distance) % BUCKETS
     }
 
-    /// How far a bucket is behind another.
+    /// Returns the distance of a bucket after another.
     pub(super) fn distance(home: usize, index: usize) -> usize {
         (index + BUCKETS - home) % BUCKETS
     }
 }
 
-/// The pool offset of a segment's bucket.
+/// Returns the pool offset of a segment's bucket.
 #[inline]
 pub(super) fn bucket_offset(segment: u64, index: usize) -> u64 {
     segment + ((index + 1) * BUCKET_BYTES) as u64
@@ -191,7 +191,7 @@ impl Meta {
         self.0 & 0x7F
     }
 
-    /// Valid slots whose fingerprint is this.
+    /// Returns the valid slots with this fingerprint.
     #[inline]
     fn candidates(self, fingerprint: u8) -> u64 {
         (matching_bytes_of_word(self.0, fingerprint) >> 1) & self.valid()
@@ -212,7 +212,7 @@ impl Meta {
         Meta(self.0 & !(1 << slot | 0xFF << (8 * (slot + 1))))
     }
 
-    /// Only the slots of a mask.
+    /// Returns only the slots of a mask.
     pub(super) fn only(self, keep: u64) -> Meta {
         bits(self.valid() & !keep).fold(self, |meta, slot| meta.without(slot))
     }
@@ -289,7 +289,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         (free != 0).then(|| free.trailing_zeros() as usize)
     }
 
-    /// Adds an entry: its words, then the word that makes it count.
+    /// Adds an entry: its words, then the word that makes it valid.
     #[inline]
     pub(super) fn add(
         &self,
@@ -324,18 +324,18 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         with.write(self.offset + DISPLACED as u64 * 8, displaced.0);
     }
 
-    /// Forgets a place whose entry is gone, for good, already.
+    /// Removes the distance of an entry that is removed already.
     pub(super) fn forget_displaced(&self, displaced: Displaced, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         pool.flush(self.offset + DISPLACED as u64 * 8, 8);
     }
 
-    /// Changes what counts in the caches only: what neither an insert nor a removal may do.
+    /// Changes the valid slots in the caches only, a bug for an insert or a removal.
     pub(super) fn store_unflushed(&self, meta: Meta) {
         self.words[META].store(meta.0, Relaxed);
     }
 
-    /// Puts entries of another bucket into the first free slots of one of a segment that nobody else sees yet.
+    /// Copies entries of another bucket into the first free slots of one of an unreachable segment.
     pub(super) fn put(&self, from: &Bucket<'_, K>, from_slots: u64) {
         let (mut meta, from_meta) = (self.meta(), from.meta());
         for from_slot in bits(from_slots) {
@@ -350,27 +350,27 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         self.words[META].store(meta.0, Relaxed);
     }
 
-    /// Stores the places of displaced entries; returns what is to be flushed.
+    /// Stores the distances of displaced entries; returns the range to flush.
     pub(super) fn put_displaced(&self, displaced: Displaced) -> (u64, usize) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
         (self.offset + DISPLACED as u64 * 8, 8)
     }
 
-    /// Stores which slots are valid; returns what is to be flushed.
+    /// Stores the valid slots; returns the range to flush.
     pub(super) fn store_meta(&self, meta: Meta) -> (u64, usize) {
         self.words[META].store(meta.0, Relaxed);
         (self.offset + META as u64 * 8, 8)
     }
 }
 
-/// Ranges to flush, many at a time: on `journal` each time takes a lock.
+/// Ranges to flush, batched: on `journal` each call takes a lock.
 pub(super) struct Ranges<'p> {
     pool: &'p Pool,
     waiting: [(u64, usize); RANGES],
     count: usize,
 }
 
-/// So that a segment's header and buckets are eight times as many.
+/// Ranges of a batch: a segment's header and buckets are eight times as many.
 const RANGES: usize = 16;
 
 impl<'p> Ranges<'p> {

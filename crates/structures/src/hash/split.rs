@@ -1,14 +1,14 @@
 //! Splitting a segment: the keys with the next bit of their hash set move to a segment of their own.
 //!
-//! A key keeps its home, so what moves stays in its bucket, in the first slots of it, and everything fits. Only
-//! displaced entries go home where there is room now.
+//! A key keeps its home, so the moved entries stay in their bucket, in the first slots of it, and everything
+//! fits. Only displaced entries move to their home where there is room now.
 //!
 //! 1. The new segment is filled and flushed.
-//! 2. One publication: it is allocated, the chain goes through it, the old one's depth grows and says *divided*.
-//!    From here on the keys that moved count in the new segment only.
+//! 2. One publication: it is allocated and linked into the chain, the old one's depth grows and it becomes
+//!    *divided*. From here on the moved keys are valid in the new segment only.
 //! 3. The directory leads to it.
-//! 4. The old one's slots and places are cleared; *divided* goes with the publication that follows those stores.
-//!    After a crash before that, [`clean_up`] does it at open.
+//! 4. The old one's slots and distances are cleared; *divided* is cleared by the publication that follows
+//!    those stores. After a crash before that, [`clean_up`] does it at open.
 
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
@@ -20,16 +20,16 @@ use crate::latch;
 use crate::leaf::bits;
 use entresol_memory::Pool;
 
-/// What a segment is split for.
+/// Reason of a split.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Why {
     /// There is no room for a key of the hash.
     Full,
-    /// There is to be room for more keys: it should be so deep.
+    /// Room for more keys is reserved: the segment is to have this depth.
     Reserve(u32),
 }
 
-/// All latches of a segment's buckets; dropping it lets go.
+/// All latches of a segment's buckets; dropping it releases them.
 struct AllHeld<'t, K: HashKey> {
     table: &'t HashTable<K>,
     segment: u64,
@@ -44,7 +44,8 @@ impl<K: HashKey> Drop for AllHeld<'_, K> {
 }
 
 impl<K: HashKey> HashTable<K> {
-    /// Latches all buckets of a segment. Who does so holds no other latch, and all take them in this order.
+    /// Latches all buckets of a segment. The caller holds no other latch, and all callers take them in this
+    /// order.
     fn lock_segment(&self, segment: u64) -> AllHeld<'_, K> {
         for bucket in 0..BUCKETS {
             let mut spins = 0;
@@ -55,7 +56,7 @@ impl<K: HashKey> HashTable<K> {
         AllHeld { table: self, segment }
     }
 
-    /// Splits a segment of a hash, unless another thread did what it is for already.
+    /// Splits a segment of a hash, unless another thread did so already.
     #[cold]
     pub(super) fn split(&self, hash: Hash, at: u64, why: Why) -> Result<()> {
         let _held = self.lock_segment(at);
@@ -98,16 +99,16 @@ impl<K: HashKey> HashTable<K> {
     }
 }
 
-/// What of a segment stays and what goes when its prefix has one more bit.
+/// Partition of a segment's entries by one more bit of the prefix.
 pub(super) struct Parted {
-    /// A bucket's slots whose keys belong elsewhere.
+    /// Slots of each bucket whose keys move.
     moving: [u8; BUCKETS],
-    /// Entries that are not at home, and stay or go: bucket, slot, hash.
+    /// Displaced entries, of both parts: bucket, slot, hash.
     displaced: Vec<(usize, usize, Hash)>,
 }
 
 impl Parted {
-    /// Keys stay whose hash starts with the segment's prefix, `depth` bits of it.
+    /// Partitions a segment: keys stay whose hash starts with `depth` bits of the segment's prefix.
     pub(super) fn of<K: HashKey>(segment: &Segment<'_, K>, depth: u32, seed: u64) -> Parted {
         let mut parted = Parted { moving: [0; BUCKETS], displaced: Vec::with_capacity(BUCKETS) };
         let prefix = segment.prefix();
@@ -128,7 +129,7 @@ impl Parted {
     }
 }
 
-/// Whether an entry of that hash finds room; all buckets are latched.
+/// Returns true if an entry of that hash finds room; all buckets are latched.
 fn has_room<K: HashKey>(segment: &Segment<'_, K>, hash: Hash) -> bool {
     let home = segment.bucket(hash.home());
     let room_at = |distance| {
@@ -138,7 +139,7 @@ fn has_room<K: HashKey>(segment: &Segment<'_, K>, hash: Hash) -> bool {
     room_at(0) || (home.displaced().with(1, 0).is_some() && (1..=DISTANCE_MAX).any(room_at))
 }
 
-/// Copies the entries that go into the fresh segment.
+/// Copies the moving entries into the fresh segment.
 fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, parted: &Parted) -> Result<()> {
     let mut moving = parted.moving;
     let mut counts = moving.map(|slots| slots.count_ones() as usize);
@@ -155,7 +156,7 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
         let distance = Segment::<K>::distance(hash.home(), index);
         let place = if distance <= DISTANCE_MAX { home.displaced().with(distance, hash.tag()) } else { None };
         let Some(place) = place else {
-            // The old segment had a place for each, if it was sound.
+            // The old segment had room for each, if it was sound.
             let what = format!("bucket {index} has an entry that bucket {} has no place for", hash.home());
             return Err(Error::Corrupt { offset: segment.offset(), what });
         };
@@ -167,8 +168,8 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
     Ok(())
 }
 
-/// Clears what is in a divided segment and does not belong there. Doing it again, or after a crash that kept
-/// some of its stores, comes to the same.
+/// Clears the moved entries of a divided segment. Idempotent, also after a crash that kept some of its
+/// stores.
 pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) -> Result<()> {
     let is_early = mutants::is(Mutant::WholeBeforeCleared);
     if !is_early {
@@ -183,14 +184,14 @@ pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted
     Ok(())
 }
 
-/// Clears the slots of what goes, and the places that nobody needs any more.
+/// Clears the slots of the moved entries, and the distances that are not needed any more.
 fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) {
     let mut places = [Displaced::default(); BUCKETS];
     for &(index, _, hash) in parted.displaced.iter().filter(|(index, slot, _)| !parted.goes(*index, *slot)) {
         let distance = Segment::<K>::distance(hash.home(), index);
         if distance <= DISTANCE_MAX {
             let place = places[hash.home()].with(distance, hash.tag());
-            // Only damage has more of them; `check` reports it.
+            // Only a damaged segment has more of them; `check` reports it.
             places[hash.home()] = place.unwrap_or(places[hash.home()]);
         }
     }

@@ -1,7 +1,8 @@
-//! Tables under the crash checker, and the mistakes that it must find.
+//! Tests of tables under the crash checker, with the mutants that it must find.
 //!
-//! All keys belong into a few neighbouring homes, so that a handful of them fills a segment: short histories have
-//! displaced entries, splits and a directory that doubles, and the checker can look at every fence of them.
+//! All keys belong to a few neighbouring homes, so that a handful of them fills a segment: short histories
+//! have displaced entries, splits and a directory that doubles, and the checker can crash at every fence of
+//! them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Keys that tests can make from numbers.
+/// Keys that tests make from numbers.
 trait Numbered: HashKey {
     fn numbered(number: u64) -> Self::Stored;
     fn key(stored: Self::Stored) -> Self::Key<'static>;
@@ -50,7 +51,7 @@ fn new_table<K: HashKey>(pool: &Arc<Pool>) -> HashTable<K> {
     HashTable::open(pool, root).unwrap()
 }
 
-/// The first keys whose homes are among the first few: numbers.
+/// Returns the first keys, as numbers, whose homes are among the first few.
 fn crowded<K: Numbered>(table: &HashTable<K>, homes: usize, count: usize) -> Vec<u64> {
     (0..).filter(|number| table.hash(K::numbered(*number)).home() < homes).take(count).collect()
 }
@@ -142,7 +143,7 @@ fn verify<K: Numbered>(pool: &Arc<Pool>, progress: &Progress) -> std::result::Re
     if found != progress.model && found != after {
         return Err(format!("found {found:?}, expected {:?} or {after:?}", progress.model));
     }
-    // Nothing that was locked, or half changed, keeps a writer out afterwards.
+    // No latch or partial change blocks a writer afterwards.
     let probe = K::key(K::numbered(u64::MAX));
     table.insert(probe, 1, pool.publication()).map_err(|e| e.to_string())?;
     if table.get(probe) != Some(1) {
@@ -201,7 +202,7 @@ fn options() -> CrashOptions {
     CrashOptions { random_states: 2, crash_recovery_every: 41, ..CrashOptions::default() }
 }
 
-/// Histories of several seeds, until enough states were looked at.
+/// Checks histories of several seeds, until enough states were checked.
 fn survives<K: Numbered>(homes: usize, keys: usize, steps: u64, states_min: u64) {
     let mut total = CrashReport::default();
     let (mut depth, mut displaced) = (0, 0);
@@ -226,7 +227,7 @@ fn sixteen_byte_keys_survive_every_fence_of_splits_and_doublings() {
     survives::<PairKey>(3, 120, 1100, 10_000);
 }
 
-/// The checker finds the mistake, and passes the same history without it.
+/// Verifies that the checker finds the mutant, and passes the same history without it.
 fn is_found<E: Debug>(mutant: Mutant, run: impl Fn() -> std::result::Result<CrashReport, E>) {
     mutants::with(None, &run).unwrap();
     let outcome = mutants::with(Some(mutant), &run);
@@ -319,7 +320,8 @@ fn room_that_is_reserved_survives_every_fence() {
     assert!(report.states > 200, "{report:?}");
 }
 
-/// Every allocated object belongs to the table, once: as header, segment or value of a key that counts.
+/// Verifies that every allocated object belongs to the table, once: as header, segment or value of a valid
+/// key.
 fn owns_all(pool: &Arc<Pool>) -> std::result::Result<(), String> {
     let mut own = Vec::new();
     if let Some(root) = pool.root("table") {
@@ -371,7 +373,7 @@ fn a_table_that_is_being_destroyed_owns_what_is_left() {
     assert!(report.states > 2000, "{report:?}");
 }
 
-/// The word that [`super::key::scramble`] makes this of.
+/// Inverse of [`super::key::scramble`].
 fn unscramble(mut word: u64) -> u64 {
     // The odd factor's inverse modulo 2^64, by Newton's iteration.
     let factor = 0xD6E8_FEB8_6659_FD93u64;
@@ -389,7 +391,7 @@ fn keys_made_to_collide_are_refused_before_they_take_all_memory() {
     let options = PoolOptions { extent_bytes: 1 << 20, env: Env::simulated(3), ..PoolOptions::default() };
     let pool = Pool::volatile(&options).unwrap();
     let table = new_table::<WordKey>(&pool);
-    // Whoever knew the seed could make hashes that differ in their last bits only.
+    // With a known seed one could make hashes that differ in their last bits only.
     let key = |number: u64| unscramble(number) ^ table.seed;
     assert_eq!(table.hash(key(17)), Hash(17));
     let refused = (0..100).find_map(|number| table.insert(key(number), number, pool.publication()).err());
@@ -402,7 +404,8 @@ fn keys_made_to_collide_are_refused_before_they_take_all_memory() {
     HashTable::<WordKey>::open(&pool, table.root_offset()).unwrap().check(|_| {}).unwrap();
 }
 
-/// Displaced keys, absent ones beside them and keys at home, mixed: each value comes back at its key's place.
+/// Displaced keys, missing ones beside them and keys at home, mixed: each value is returned at its key's
+/// index.
 #[test]
 fn many_lookups_find_displaced_keys_at_their_places() {
     fn agree<K: Numbered>() {

@@ -1,17 +1,17 @@
-//! What the cache is good for: times of hits, of looks that find nothing, and of the index behind, and the decision
-//! whether to go on.
+//! Cost-benefit of the cache: latencies of hits, of misses, and of the index behind, and the decision whether
+//! to bypass the cache.
 //!
-//! One shard in 256, the probe, counts its queries and times one in four of them. At the end of a period:
+//! One shard in 256, the probe, counts its queries and measures one in four of them. At the end of a period:
 //!
 //! ```text
-//! gain = hits * (behind - hit)  -  misses * look  -  kept * look
+//! gain = hits * (behind - hit)  -  misses * look  -  updates * look
 //! ```
 //!
-//! where *kept* are updates of keys that had an entry, which has to be latched. Times are running medians, so
-//! a thread that is put off the processor does not count.
+//! where *updates* counts the updates of keys that had an entry, which has to be latched. Latencies are
+//! running medians, so a preempted thread does not count.
 //!
-//! What it cannot know: a key that is always served from DRAM may take less from the index behind than the keys that
-//! are measured there, if the processor's caches would keep it.
+//! Limit of the model: a key that is always served from DRAM may be faster in the index behind than the keys
+//! that are measured there, if the processor's caches would hold it.
 
 use entresol_memory::Pool;
 use std::fmt;
@@ -19,27 +19,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Every so many queries of the probe are timed.
+/// One in this number of queries of the probe is measured.
 const QUERIES_PER_TIMED: u64 = 4;
 
-/// The clock that gets take time on.
+/// Clock that measures gets.
 #[derive(Clone, Default)]
 pub enum Clock {
-    /// This machine's.
+    /// The clock of this machine.
     #[default]
     Real,
-    /// The device's of a `modelled` pool. Nothing bills the cache's own DRAM there.
+    /// The device's clock of a `modelled` pool. It does not charge the cache's own DRAM.
     Modelled {
-        /// The pool that the index behind is in.
+        /// The pool of the index behind.
         pool: Arc<Pool>,
-        /// What a look into the cache takes, whether it finds something or not.
+        /// Latency of a cache lookup, hit or miss.
         look_ns: u64,
     },
-    /// None: what everything takes is known.
+    /// Fixed latencies, not measured.
     Known {
-        /// What a get of the index behind takes.
+        /// Latency of a get of the index behind.
         behind_ns: u64,
-        /// What a look into the cache takes, whether it finds something or not.
+        /// Latency of a cache lookup, hit or miss.
         look_ns: u64,
     },
 }
@@ -56,15 +56,15 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Takes the time of the parts of a get.
+/// Measures the parts of a get.
 pub(super) trait Watch {
-    /// The index behind is asked now.
+    /// The get of the index behind begins.
     fn behind_begins(&mut self);
-    /// It has answered.
+    /// The get of the index behind ends.
     fn behind_ends(&mut self);
 }
 
-/// Of most gets nobody takes the time.
+/// Watch of a get that is not measured.
 pub(super) struct Untimed;
 
 impl Watch for Untimed {
@@ -74,7 +74,7 @@ impl Watch for Untimed {
     fn behind_ends(&mut self) {}
 }
 
-/// A moment on a clock.
+/// Instant of a clock.
 #[derive(Clone, Copy)]
 enum Moment {
     Real(Instant),
@@ -82,7 +82,7 @@ enum Moment {
     Known,
 }
 
-/// The time of one get.
+/// Measurement of one get.
 pub(super) struct Timed<'c> {
     clock: &'c Clock,
     start: Moment,
@@ -125,7 +125,7 @@ impl Clock {
         }
     }
 
-    /// The time of the cache's part of a get that took `ns` in all.
+    /// Returns the cache's own part of a get that took `ns` in all.
     fn own_ns(&self, ns: u64, behind_ns: u64) -> u64 {
         match self {
             Clock::Real => ns.saturating_sub(behind_ns),
@@ -134,7 +134,7 @@ impl Clock {
     }
 }
 
-/// A running median: what is greater pulls it up by a sixteenth, what is less down by as much.
+/// Running median: a greater sample raises it by a sixteenth, a smaller one lowers it by as much.
 #[derive(Default)]
 struct Median(AtomicU64);
 
@@ -156,16 +156,16 @@ impl Median {
     }
 }
 
-/// What a period of the probe came to.
+/// Result of a period of the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Period {
     pub(super) queries: u64,
     pub(super) hits: u64,
-    /// Whether the cache saved more time than it took.
+    /// True if the cache saved more time than it cost.
     pub(super) pays: bool,
 }
 
-/// Counts and times of the probe. Threads may lose each other's counts.
+/// Counters and latencies of the probe. Concurrent threads may lose counts.
 #[derive(Default)]
 pub(super) struct Benefit {
     queries: AtomicU64,
@@ -183,12 +183,12 @@ fn add(count: &AtomicU64, more: u64) -> u64 {
 }
 
 impl Benefit {
-    /// The watch for the next query, if it is one that is timed.
+    /// Returns the watch for the next query, if it is to be measured.
     pub(super) fn watch<'c>(&self, clock: &'c Clock) -> Option<Timed<'c>> {
         self.queries.load(Relaxed).is_multiple_of(QUERIES_PER_TIMED).then(|| Timed::start(clock))
     }
 
-    /// Notes what a query took.
+    /// Records a measured query.
     pub(super) fn note(&self, timed: &Timed<'_>, is_hit: bool) {
         let own_ns = timed.clock.own_ns(timed.clock.ns_since(timed.start), timed.behind_ns);
         if is_hit {
@@ -207,7 +207,7 @@ impl Benefit {
         add(&self.kept, 1);
     }
 
-    /// Counts a query; at the end of a period says what it came to.
+    /// Counts a query; returns the result at the end of a period.
     pub(super) fn count_query(&self, is_hit: bool, period_queries: u64) -> Option<Period> {
         add(&self.hits, u64::from(is_hit));
         let queries = add(&self.queries, 1);
@@ -223,7 +223,7 @@ impl Benefit {
         Some(Period { queries, hits, pays: saved > taken })
     }
 
-    /// Times of a hit, of a look that finds nothing, and of the index behind.
+    /// Returns the latencies of a hit, of a miss, and of the index behind.
     pub(super) fn times_ns(&self) -> [u64; 3] {
         [&self.hit, &self.look, &self.behind].map(Median::ns)
     }

@@ -1,4 +1,5 @@
-//! A bucket of the cache: some entries and the query features of the keys that hash to it, in two neighbouring lines.
+//! A bucket of the cache: some entries and the query features of the keys that hash to it, in two neighbouring
+//! lines.
 //!
 //! ```text
 //! line 0   latch (8)  order (8)  features (8 of 2)  entries
@@ -10,8 +11,8 @@
 //! feature  tag (9 bits), period (3), queries (4)
 //! ```
 //!
-//! Both lines are asked for together, so a hit waits once. Readers validate the latch' version and write nothing but
-//! features, which may lose a count. Entries and their order change under the latch.
+//! Both lines are prefetched together, so a hit waits once. Readers validate the latch's version and write
+//! nothing but features, which may lose a count. Entries and their order change under the latch.
 
 use super::sync::{Acquire, AtomicU16, AtomicU64, Relaxed, Release, SeqCst, fence, pause};
 use crate::simd::prefetch;
@@ -19,16 +20,16 @@ use crate::simd::prefetch;
 /// Words of all entries.
 const ENTRY_WORDS: usize = 12;
 const FEATURES: usize = 8;
-/// The most queries that a feature counts.
+/// Maximum of queries that a feature counts.
 pub(super) const QUERIES_MAX: u64 = 15;
 const NIBBLES: u32 = 16;
-/// Periods that a feature tells apart, less one.
+/// Periods that a feature distinguishes, less one.
 const PERIODS: u16 = 7;
 
 /// Bytes of a bucket.
 pub(super) const BUCKET_BYTES: usize = 128;
 
-/// Entries of a bucket, for keys of so many words.
+/// Entries of a bucket, for keys of `key_words` words.
 #[inline]
 pub(super) const fn slots(key_words: usize) -> usize {
     ENTRY_WORDS / (key_words + 1)
@@ -44,7 +45,7 @@ impl Order {
         NIBBLES - self.0.leading_zeros() / 4
     }
 
-    /// How many entries are older than that of a slot, if it has one.
+    /// Returns the number of entries older than that of a slot, if it has one.
     #[inline]
     fn age(self, slot: usize) -> Option<u32> {
         (0..self.len()).find(|age| self.0 >> (4 * age) & 0xF == slot as u64 + 1)
@@ -66,7 +67,7 @@ impl Order {
 
 #[repr(align(128))]
 pub(super) struct Bucket {
-    /// Odd: held.
+    /// Odd while locked.
     latch: AtomicU64,
     order: AtomicU64,
     features: [AtomicU16; FEATURES],
@@ -87,19 +88,19 @@ pub(super) struct Key {
 /// An entry that was found.
 pub(super) struct Found {
     pub(super) value: u64,
-    /// How many are older, and how many there are.
+    /// Number of older entries.
     pub(super) age: u32,
     pub(super) entries: u32,
 }
 
-/// What a look at a bucket found: a slot and an age, if nobody has changed it since.
+/// Result of an optimistic read of a bucket: a slot and an age, and the version to validate.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     version: u64,
     place: Option<(usize, u32)>,
 }
 
-/// A bucket that this thread has latched; dropping it lets go.
+/// Bucket that this thread has latched; dropping it releases the latch.
 pub(super) struct Latched<'b> {
     bucket: &'b Bucket,
     version: u64,
@@ -121,7 +122,7 @@ impl Bucket {
         }
     }
 
-    /// Asks for both lines.
+    /// Prefetches both lines.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(&self.latch);
@@ -133,7 +134,7 @@ impl Bucket {
         Order(self.order.load(Relaxed))
     }
 
-    /// The slot and age of a key's entry.
+    /// Returns the slot and age of a key's entry.
     #[inline]
     fn place_of(&self, key: Key) -> Option<(usize, u32)> {
         let order = self.order();
@@ -145,7 +146,7 @@ impl Bucket {
             entry[0].load(Relaxed) == key.words[0]
                 && (key.count == 1 || entry[1].load(Relaxed) == key.words[1])
         };
-        // What an entry was stays in its slot when it is gone.
+        // The words of a removed entry stay in its slot.
         entries.filter(|(_, entry)| is_of(entry)).find_map(|(slot, _)| order.age(slot).map(|age| (slot, age)))
     }
 
@@ -154,19 +155,20 @@ impl Bucket {
         &self.entries[slot * (key.count + 1) + key.count]
     }
 
-    /// The entry of a key. None as well if somebody changes the bucket just then.
+    /// Returns the entry of a key. None also on a conflict with a writer.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<Found> {
         let version = self.latch.load(Acquire);
         let (slot, age) = self.place_of(key)?;
         let found = Found { value: self.value(slot, key).load(Relaxed), age, entries: self.order().len() };
-        // Keeps the reads before it before the second look at the version.
+        // Keeps the reads before it before the second read of the version.
         fence(Acquire);
         let is_whole = version & 1 == 0 && self.latch.load(Relaxed) == version;
         is_whole.then_some(found)
     }
 
-    /// Where a key's entry is, to settle it; None if it surely has none, and nobody is changing that.
+    /// Returns the position of a key's entry, for [`Bucket::settle`]; none if it certainly has none, and no
+    /// writer is active.
     #[inline]
     pub(super) fn look(&self, key: Key) -> Option<Look> {
         let version = self.latch.load(SeqCst);
@@ -187,8 +189,8 @@ impl Bucket {
         self.lock_at(self.latch.load(Relaxed))
     }
 
-    /// After a look: the key's entry, if it has one, gets what `value` gives under the latch, or goes. Whether there was
-    /// one.
+    /// Updates the key's entry, if it has one, to the result of `value` under the latch, or removes it.
+    /// Returns true if there was one.
     pub(super) fn settle(&self, key: Key, look: Look, value: impl FnOnce() -> Option<u64>) -> bool {
         let (latched, place) = match self.lock_at(look.version) {
             Some(latched) => (latched, look.place),
@@ -202,7 +204,7 @@ impl Bucket {
         true
     }
 
-    /// For who must have it. It is held for a few dozen nanoseconds.
+    /// Latches the bucket, waiting for it. It is held for a few dozen nanoseconds.
     pub(super) fn lock(&self) -> Latched<'_> {
         let mut spins = 0;
         loop {
@@ -213,13 +215,13 @@ impl Bucket {
         }
     }
 
-    /// Entries that count.
+    /// Number of valid entries.
     pub(super) fn len(&self) -> usize {
         self.order().len() as usize
     }
 
-    /// Counts a query for a key that is not here; how often it was asked for in this period and the one before. Threads
-    /// may lose each other's counts. Of the keys of a full bucket the one with the fewest queries goes.
+    /// Counts a query for a key without entry; returns its queries in this period and the one before.
+    /// Concurrent threads may lose counts. In a full bucket the key with the fewest queries is replaced.
     #[inline]
     pub(super) fn note_query(&self, hash: u64, period: u64) -> u64 {
         let (period, tag) = (period as u16 & PERIODS, (hash as u16) << 7);
@@ -253,7 +255,7 @@ impl Latched<'_> {
         self.set_order(self.bucket.order().without(age).with_youngest(slot));
     }
 
-    /// Adds an entry, if the key has none. A full bucket loses its oldest.
+    /// Adds an entry, if the key has none. A full bucket evicts its oldest.
     pub(super) fn add(&self, key: Key, value: u64) {
         if self.bucket.place_of(key).is_some() {
             return;
@@ -273,7 +275,7 @@ impl Latched<'_> {
         self.set_order(order.with_youngest(slot));
     }
 
-    /// Gives a key's entry a new value, or takes it out.
+    /// Changes the value of a key's entry, or removes it.
     fn settle(&self, key: Key, (slot, age): (usize, u32), value: Option<u64>) {
         match value {
             Some(value) => self.bucket.value(slot, key).store(value, Relaxed),

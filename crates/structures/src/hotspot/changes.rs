@@ -1,40 +1,40 @@
-//! Who may bring a value into DRAM: words that count the changes of the keys that hash to them.
+//! Validation of values read into DRAM: words that count the changes of the keys that hash to them.
 //!
 //! ```text
 //! bits 63..16   changes begun
-//! bits 15..0    changes under way
+//! bits 15..0    changes in flight
 //! ```
 //!
-//! A writer counts itself in, changes the index behind, settles the key's entry (to the new value if it was alone, else
-//! out with it), and counts itself out. A reader notes the word first. It believes an entry, and brings a value in that
-//! it read from the index behind, only if the word is then still the same with nobody under way; the latter under
-//! the shard's latch.
+//! A writer counts itself in, changes the index behind, updates the key's entry (to the new value if it was
+//! the only writer, else it removes the entry), and counts itself out. A reader reads the word first. It
+//! returns an entry, and caches a value read from the index behind, only if the word is then still the same
+//! with no change in flight; the latter under the shard's latch.
 //!
-//! Why no get goes back in time: two looks at the word that see the same, with nobody under way, mean that no writer of
-//! the key was between its beginning and its end in between. So what the reader has is the key's value at its second
-//! look. A writer that begins after the second look of somebody who brings a value in finds the entry when it settles:
-//! its beginning and its look at the latch, and the other's latch and second look, are sequentially consistent, so one
-//! of them sees the other.
+//! A get never returns an older value than a get before it: two equal reads of the word with no change in
+//! flight mean that no writer of the key was active in between. So the reader has the key's value at its
+//! second read. A writer that begins after the second read of a thread that caches a value finds the entry
+//! when it updates entries: its count and its read of the latch, and the other thread's latch and second
+//! read, are sequentially consistent, so one of them sees the other.
 
 use super::sync::{AtomicU64, SeqCst};
 
-/// Words; a key's is chosen by its hash. 32 KiB: they stay in the first cache levels.
+/// Number of words; a key's is chosen by its hash. 32 KiB: they stay in the first cache levels.
 pub(super) const CHANGE_WORDS: usize = 4096;
-/// A writer that begins: one more change, one more under way.
+/// Increment of a beginning writer: one more change begun, one more in flight.
 const BEGIN: u64 = (1 << 16) + 1;
 const UNDER_WAY: u64 = 0xFFFF;
 
 /// See the [module](self).
 pub(super) struct Changes(Box<[AtomicU64]>);
 
-/// A word of changes, and what it was when somebody looked.
+/// A word of changes, and its value when it was read.
 #[derive(Clone, Copy)]
 pub(super) struct Noted<'c> {
     word: &'c AtomicU64,
     was: u64,
 }
 
-/// A change under way; dropping it ends it.
+/// Change in flight; dropping it ends it.
 pub(super) struct UnderWay<'c>(Noted<'c>);
 
 impl Changes {
@@ -51,7 +51,7 @@ impl Changes {
         &self.0[(hash >> 20) as usize % CHANGE_WORDS]
     }
 
-    /// Notes the changes of a key, before its value is read.
+    /// Reads the changes of a key, before its value is read.
     #[inline]
     pub(super) fn note(&self, hash: u64) -> Noted<'_> {
         let word = self.word(hash);
@@ -67,7 +67,7 @@ impl Changes {
 }
 
 impl Noted<'_> {
-    /// Whether no change of such a key was under way, nor began or ended since.
+    /// Returns true if no change of such a key was in flight, nor began or ended since.
     #[inline]
     pub(super) fn holds(&self) -> bool {
         self.was & UNDER_WAY == 0 && self.word.load(SeqCst) == self.was
@@ -75,7 +75,7 @@ impl Noted<'_> {
 }
 
 impl UnderWay<'_> {
-    /// Whether no other change of such a key was under way since it began.
+    /// Returns true if no other change of such a key was in flight since it began.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
         self.0.was & UNDER_WAY == 1 && self.0.word.load(SeqCst) == self.0.was

@@ -1,22 +1,25 @@
-//! The hotspot index: keeps in DRAM what is asked for often, in front of any index (Liu, Luo, Jin: Accelerating
+//! The hotspot index: caches frequently queried entries of any index in DRAM (Liu, Luo, Jin: Accelerating
 //! Persistent Memory-based Indices Based on Hotspot Data).
 //!
-//! A key that is asked for [`HotspotOptions::hot_after`] times within a period gets into a queue; a hit in its older,
-//! warm part puts it to the young end again; the oldest goes. Hits do not touch the index behind. There is a queue for
-//! each [bucket] of two neighbouring lines in place of the paper's single one, so that a hit waits once.
+//! A key that is queried [`HotspotOptions::hot_after`] times within a period enters a queue; a hit in its
+//! older, warm part moves it to the young end; the oldest is evicted. Hits do not touch the index behind.
+//! There is a queue for each [bucket] of two neighbouring lines in place of the paper's single one, so that a
+//! hit waits once.
 //!
-//! Beyond the paper: [it measures](benefit) what it saves and takes. While that is a loss, it steps aside: only one
-//! shard in 256 goes on, as a probe, and calls everything back when it pays. The border between warm and hot moves to
-//! where hits increase.
+//! Beyond the paper: [it measures](benefit) its savings and costs. While they are a loss, it is bypassed:
+//! only one shard in 256 stays in use, as a probe, and all others are used again when it pays. The border
+//! between warm and hot moves to where hits increase.
 //!
-//! Invariant: an entry has the value that the index behind has; [why](changes). So a get never returns what is older
-//! than an update that has returned, and no two gets, one after the other, go back in time.
+//! Invariant: an entry has the value of the index behind; [changes] has the proof. So a get never returns a
+//! value older than an update that has returned, and of two consecutive gets the second never returns an
+//! older value.
 //!
-//! Crash: nothing here is persistent. Memory: [`HotspotOptions::budget_bytes`] at most, taken at creation.
+//! Crash: nothing here is persistent. Memory: [`HotspotOptions::budget_bytes`] at most, allocated at
+//! creation.
 //!
-//! Cost: a hit reads two lines of DRAM that come together, and writes nothing. An update or delete counts itself in and
-//! out, two atomic additions, and asks for the lines that it looks at afterwards; where the key has an entry, that gets
-//! the new value. A get that is passed by costs a hash and a load.
+//! Cost: a hit reads two lines of DRAM, loaded together, and writes nothing. An update or delete counts
+//! itself in and out, two atomic additions, and prefetches the lines that it reads afterwards; where the key
+//! has an entry, that gets the new value. A get of a bypassed shard costs a hash and a load.
 
 mod benefit;
 mod bucket;
@@ -42,20 +45,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Shards; the first is the probe.
 const SHARDS: usize = 256;
-/// Periods, one after the other, that must speak against what it does before it changes that: filling the queues
-/// takes one or two, and the probe of a small cache sees few queries.
+/// Consecutive periods that must contradict the present mode before it changes: filling the queues takes one
+/// or two, and the probe of a small cache sees few queries.
 const PERIODS_TO_SWITCH: u64 = 3;
 
-/// How a hotspot index works.
+/// Options of a hotspot index.
 #[derive(Debug, Clone)]
 pub struct HotspotOptions {
-    /// DRAM that it may take.
+    /// Maximum of DRAM.
     pub budget_bytes: usize,
-    /// Queries of a period (the paper's `MAXQUERYCNT`); 0: four times the entries that it is meant for.
+    /// Queries of a period (the paper's `MAXQUERYCNT`); 0: four times the entries of the budget.
     pub period_queries: u64,
     /// Queries of a key within a period that make it hot; 1 to 15.
     pub hot_after: u64,
-    /// The clock by which it judges whether it pays.
+    /// Clock of the measurements.
     pub clock: Clock,
 }
 
@@ -65,7 +68,7 @@ impl Default for HotspotOptions {
     }
 }
 
-/// What a hotspot index did.
+/// Counters of a hotspot index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HotspotStats {
     /// Entries in DRAM.
@@ -74,21 +77,21 @@ pub struct HotspotStats {
     pub entries_max: usize,
     /// Bytes of DRAM.
     pub bytes: usize,
-    /// Whether it stands aside.
+    /// True while it is bypassed.
     pub is_aside: bool,
-    /// How often it stepped aside.
+    /// Number of times it was bypassed.
     pub stepped_aside: u64,
-    /// How often it came back.
+    /// Number of times it was used again.
     pub came_back: u64,
-    /// Part of the queues that is warm, in percent.
+    /// Warm part of the queues, in percent.
     pub warm_percent: u64,
     /// Hits among the gets of the probe's last period, in percent.
     pub hit_percent: u64,
-    /// What a hit takes, as measured.
+    /// Latency of a hit, as measured.
     pub hit_ns: u64,
-    /// What a look that finds nothing takes, as measured.
+    /// Latency of a miss in the cache, as measured.
     pub look_ns: u64,
-    /// What a get of the index behind takes, as measured.
+    /// Latency of a get of the index behind, as measured.
     pub behind_ns: u64,
 }
 
@@ -104,7 +107,7 @@ pub struct HotspotIndex<I: PointIndex> {
     probe: Box<Probe>,
 }
 
-/// A change of a key. If it ends by a panic, the entry goes.
+/// Change of a key. If it ends by a panic, the entry is removed.
 struct Changing<'i> {
     change: UnderWay<'i>,
     shard: &'i Shard,
@@ -113,7 +116,7 @@ struct Changing<'i> {
 }
 
 impl Changing<'_> {
-    /// Ends it; whether the key has, or had, an entry.
+    /// Ends the change; returns true if the key has, or had, an entry.
     #[inline]
     fn settle(mut self, value: Option<u64>) -> bool {
         self.is_settled = true;
@@ -130,13 +133,13 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// What the probe has shown. Apart from what all gets read.
+/// State of the probe. Apart from the words that all gets read.
 #[derive(Default)]
 struct Probe {
     benefit: Benefit,
-    /// Periods, one after the other, that spoke against what it does.
+    /// Consecutive periods that contradict the present mode.
     contrary: AtomicU64,
-    /// Held while the shards are closed or opened.
+    /// Locked while the shards are closed or opened.
     switching: Mutex<()>,
     stepped_aside: AtomicU64,
     came_back: AtomicU64,
@@ -149,13 +152,14 @@ impl<I: PointIndex> HotspotIndex<I> {
     /// The smallest budget: a bucket for each shard.
     pub const BUDGET_BYTES_MIN: usize = changes::CHANGE_WORDS * 8 + SHARDS * BUCKET_BYTES;
 
-    /// The budget for so many entries: a third of the room is to spare, so that few of them find their bucket full.
+    /// Returns the budget for `entries` entries: a third of the room is spare, so that few of them find their
+    /// bucket full.
     pub fn budget_bytes(entries: usize) -> usize {
         let buckets = entries.div_ceil(SHARDS * shard::entries_per_bucket(I::KEY_WORDS)).max(1);
         Changes::bytes() + SHARDS * buckets * BUCKET_BYTES
     }
 
-    /// Puts DRAM in front of an index. From then on the index is changed through this only.
+    /// Creates a cache in front of an index. From then on the index must be changed through it only.
     pub fn new(behind: I, mut options: HotspotOptions) -> Result<HotspotIndex<I>> {
         let invalid = |what: String| Err(Error::Memory(entresol_memory::Error::Invalid(what)));
         if options.budget_bytes < Self::BUDGET_BYTES_MIN {
@@ -194,7 +198,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         (wanted.hash >> 56) as usize
     }
 
-    /// The value of a key: from DRAM, or from the index behind.
+    /// Returns the value of a key: from DRAM, or from the index behind.
     #[inline]
     pub fn get(&self, key: I::Key) -> Result<Option<u64>> {
         let wanted = Wanted::new(I::key_words(key), I::KEY_WORDS);
@@ -208,7 +212,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         Ok(self.look_up(&self.shards[number], key, wanted, &mut Untimed)?.0)
     }
 
-    /// The value of a key, and whether it was in DRAM.
+    /// Returns the value of a key, and true if it was in DRAM.
     #[inline]
     fn look_up(
         &self,
@@ -240,7 +244,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         Ok((value, false))
     }
 
-    /// A get of a key of the probe: counted, and now and then timed.
+    /// Counted, and sometimes measured, get of a key of the probe.
     #[inline(never)]
     fn probe(&self, key: I::Key, wanted: Wanted) -> Result<Option<u64>> {
         let (shard, benefit) = (&self.shards[0], &self.probe.benefit);
@@ -259,7 +263,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         Ok(value)
     }
 
-    /// At the end of a period: step aside, come back, or move the border between warm and hot.
+    /// Decides at the end of a period: bypass, use again, or move the border between warm and hot.
     #[cold]
     fn judge(&self, period: Period) {
         let probe = &self.probe;
@@ -287,7 +291,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         }
         if to_aside {
             self.probe.stepped_aside.fetch_add(1, Relaxed);
-            // Entries that nobody asks for cost every writer a look; the probe keeps its own.
+            // Unqueried entries cost every writer a lookup; the probe keeps its own.
             self.shards[1..].iter().for_each(Shard::close);
         } else {
             self.probe.came_back.fetch_add(1, Relaxed);
@@ -295,26 +299,26 @@ impl<I: PointIndex> HotspotIndex<I> {
         }
     }
 
-    /// Adds a key, together with all that `with` carries. Costs nothing here: only keys that are in the index
+    /// Adds a key, atomically with the changes in `with`. No cost here: only keys that are in the index
     /// behind are in DRAM.
     #[inline]
     pub fn insert<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Inserted> {
         self.behind.insert(key, value, with)
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one.
     #[inline]
     pub fn replace<'p>(&'p self, key: I::Key, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         self.change(key, Some(value), || self.behind.replace(key, value, with))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value.
+    /// Removes a key, atomically with the changes in `with`; returns its value.
     #[inline]
     pub fn remove<'p>(&'p self, key: I::Key, with: Publication<'p>) -> Result<Option<u64>> {
         self.change(key, None, || self.behind.remove(key, with))
     }
 
-    /// Carries out a change of a key behind, and settles its entry.
+    /// Applies a change of a key to the index behind, and updates its entry.
     #[inline]
     fn change(
         &self,
@@ -336,7 +340,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         old
     }
 
-    /// What it did. Cost: a look at the whole cache.
+    /// Returns the counters. Cost: a read of the complete cache.
     pub fn stats(&self) -> HotspotStats {
         let probe = &self.probe;
         let [hit_ns, look_ns, behind_ns] = probe.benefit.times_ns();

@@ -1,4 +1,4 @@
-//! What a hotspot index can stand in front of.
+//! Indexes that a hotspot index can cache.
 
 use super::HotspotIndex;
 use crate::Inserted;
@@ -20,11 +20,11 @@ pub trait PointIndex: Send + Sync {
     fn key_words(key: Self::Key) -> [u64; 2];
     /// The value of a key.
     fn get(&self, key: Self::Key) -> Result<Option<u64>>;
-    /// Adds a key, together with all that `with` carries.
+    /// Adds a key, atomically with the changes in `with`.
     fn insert<'p>(&'p self, key: Self::Key, value: u64, with: Publication<'p>) -> Result<Inserted>;
-    /// Changes the value of a key, together with all that `with` carries; returns the old one.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one.
     fn replace<'p>(&'p self, key: Self::Key, value: u64, with: Publication<'p>) -> Result<Option<u64>>;
-    /// Removes a key, together with all that `with` carries; returns its value.
+    /// Removes a key, atomically with the changes in `with`; returns its value.
     fn remove<'p>(&'p self, key: Self::Key, with: Publication<'p>) -> Result<Option<u64>>;
 }
 
@@ -97,7 +97,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> PointIndex for BTree<K, L,
     }
 }
 
-/// An index that somebody else owns; it must be changed through one hotspot index only.
+/// A borrowed index; it must be changed through one hotspot index only.
 impl<I: PointIndex> PointIndex for &I {
     type Key = I::Key;
     const KEY_WORDS: usize = I::KEY_WORDS;

@@ -1,17 +1,19 @@
-//! One shard of the cache: buckets, and whether they are in use.
+//! One shard of the cache: buckets, and their state.
 //!
 //! ```text
 //!   open ── close ──▸ closed ── all buckets cleared ──▸ empty ── open ──▸ open
 //! ```
 //!
-//! Only an open shard is looked up and filled. What fills has seen it open under the bucket's latch, so once all buckets
-//! of a closed shard were cleared nothing is in it, and writers of an empty one have nothing to settle.
+//! Only an open shard is read and filled. A thread that fills it has seen it open under the bucket's latch,
+//! so once all buckets of a closed shard were cleared it is empty, and writers of an empty one have no entry
+//! to update.
 
 use super::bucket::{self, BUCKET_BYTES, Bucket, Key};
 use super::changes::{Noted, UnderWay};
 use super::sync::{AtomicU64, Relaxed, SeqCst};
 
-/// Entries for which a bucket is counted, of keys of so many words: two thirds of its slots, so that few are too full.
+/// Planned entries of a bucket, for keys of `key_words` words: two thirds of its slots, so that few are too
+/// full.
 pub(super) const fn entries_per_bucket(key_words: usize) -> usize {
     (bucket::slots(key_words) * 2).div_ceil(3)
 }
@@ -24,7 +26,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// For a key of so many words; the others are 0.
+    /// Creates it for a key of `words` words; the others are 0.
     #[inline]
     pub(super) fn new(key: [u64; 2], words: usize) -> Wanted {
         let mix = |word: u64| (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -34,7 +36,7 @@ impl Wanted {
     }
 }
 
-/// The lower bits of a state; the others count how often it was closed or opened.
+/// Lower bits of a state; the others count how often it was closed or opened.
 const OPEN: u64 = 0;
 const CLOSED: u64 = 1;
 const EMPTY: u64 = 2;
@@ -56,7 +58,7 @@ pub(super) struct Hit {
 }
 
 impl Shard {
-    /// A shard with so many buckets, at least one; open.
+    /// Creates an open shard with `buckets` buckets, at least one.
     pub(super) fn new(buckets: usize, key_words: usize) -> Shard {
         Shard {
             state: AtomicU64::new(OPEN),
@@ -66,12 +68,12 @@ impl Shard {
         }
     }
 
-    /// The entries for which it is counted.
+    /// Number of planned entries.
     pub(super) fn capacity(&self) -> u64 {
         (self.buckets.len() * entries_per_bucket(self.key_words)) as u64
     }
 
-    /// The entries that fit.
+    /// Number of entries that fit.
     pub(super) fn slots(&self) -> usize {
         self.buckets.len() * bucket::slots(self.key_words)
     }
@@ -100,7 +102,7 @@ impl Shard {
         self.state.load(SeqCst) % MODES == OPEN
     }
 
-    /// Asks for what all others here will read.
+    /// Prefetches the lines that all other functions read.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         if self.state.load(Relaxed) % MODES != EMPTY {
@@ -108,7 +110,7 @@ impl Shard {
         }
     }
 
-    /// The entry of a key. None as well if somebody changes its bucket just then.
+    /// Returns the entry of a key. None also on a conflict with a writer of its bucket.
     #[inline]
     pub(super) fn find(&self, wanted: Wanted) -> Option<Hit> {
         let found = self.bucket(wanted.hash).find(wanted.key)?;
@@ -126,7 +128,8 @@ impl Shard {
     /// Adds an entry whose value was read after `noted`, if no change began or ended since.
     pub(super) fn fill(&self, wanted: Wanted, value: u64, noted: Noted<'_>) -> bool {
         let Some(latched) = self.bucket(wanted.hash).try_lock() else { return false };
-        // After the latch: a writer that begins later finds the latch held, or the entry, in a shard that is open.
+        // After the latch: a writer that begins later finds the latch locked, or the entry, in a shard that
+        // is open.
         if !self.is_open() || !noted.holds() {
             return false;
         }
@@ -134,7 +137,8 @@ impl Shard {
         true
     }
 
-    /// After a change of a key: its entry, if it has one, gets the new value, or goes. Whether there was one.
+    /// Updates the entry of a changed key, if it has one, to the new value, or removes it. Returns true if
+    /// there was one.
     #[inline]
     pub(super) fn settle(&self, wanted: Wanted, value: Option<u64>, change: &UnderWay<'_>) -> bool {
         if self.state.load(SeqCst) % MODES == EMPTY {
@@ -149,11 +153,11 @@ impl Shard {
     pub(super) fn close(&self) {
         let closed = self.turn(CLOSED);
         self.buckets.iter().for_each(|bucket| bucket.lock().clear());
-        // Only if nobody opened it, or closed it anew, meanwhile.
+        // Unless it was opened, or closed again, meanwhile.
         let _ = self.state.compare_exchange(closed, closed - CLOSED + EMPTY, SeqCst, Relaxed);
     }
 
-    /// Takes entries again.
+    /// Accepts entries again.
     pub(super) fn open(&self) {
         self.turn(OPEN);
     }
@@ -168,7 +172,7 @@ impl Shard {
         }
     }
 
-    /// Entries that count.
+    /// Number of valid entries.
     pub(super) fn entries(&self) -> usize {
         self.buckets.iter().map(Bucket::len).sum()
     }

@@ -1,5 +1,5 @@
-//! The atomics of the cache: those of the standard library, or, in this crate's own tests, such as let a scheduler
-//! try the orders in which threads meet.
+//! Atomics of the cache: those of the standard library, or, in this crate's own tests, those of a scheduler
+//! that explores the interleavings of threads.
 
 #[cfg(test)]
 pub(super) use shuttle::sync::atomic::{AtomicU16, AtomicU64, fence};
@@ -8,7 +8,7 @@ pub(super) use std::sync::atomic::{AtomicU16, AtomicU64, fence};
 
 pub(super) use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Waits for a thread that is inside for a few dozen nanoseconds, or was put off the processor there.
+/// Waits for a thread that holds a latch for a few dozen nanoseconds, or was preempted meanwhile.
 pub(super) fn pause(spins: &mut u32) {
     #[cfg(test)]
     {

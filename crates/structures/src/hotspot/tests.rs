@@ -1,4 +1,5 @@
-//! Under a scheduler that chooses who goes on at every atomic access: no get goes back in time.
+//! Tests under a scheduler that chooses the next thread at every atomic access: no get returns an older value
+//! than a get before it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +8,7 @@ use entresol_memory::{Pool, PoolOptions};
 use shuttle::thread;
 use std::sync::{Arc, Mutex};
 
-/// A register for each key; an access is one step, and notes what it did.
+/// A register for each key; an access is one step, and is recorded.
 struct Registers {
     /// For each key: values in the order in which they were written.
     written: [Mutex<Vec<Option<u64>>>; 2],
@@ -31,7 +32,7 @@ impl Registers {
         (*written.last().unwrap(), written.len() - 1)
     }
 
-    /// Where a value stands among those that were written.
+    /// Returns the position of a value among those written.
     fn position(&self, key: u64, value: Option<u64>) -> usize {
         let written = self.written[(key >> 40) as usize].lock().unwrap();
         written.iter().rposition(|other| *other == value).expect("only what was written is seen")
@@ -102,7 +103,7 @@ fn pool() -> Arc<Pool> {
     Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap()
 }
 
-/// Two writers, two readers who fill and hit, and one who empties the shards as stepping aside does.
+/// Two writers, two readers that fill and hit, and a thread that empties the shards as a bypass does.
 fn nothing_goes_back(pool: &Arc<Pool>, same_word: bool, removes: bool) {
     let (index, registers) = index();
     let keys = keys(same_word);
@@ -111,7 +112,7 @@ fn nothing_goes_back(pool: &Arc<Pool>, same_word: bool, removes: bool) {
         thread::spawn(move || {
             for step in 0..3 {
                 let (key, value) = (keys[(number + step) as usize % 2], 10 * (number + 1) + step);
-                // While one has removed it, the other finds nothing to change.
+                // While one thread has removed it, the other finds no key to change.
                 let has_written = if removes && step == 1 && number == 0 {
                     index.remove(key, pool.publication()).unwrap();
                     index.insert(key, value, pool.publication()).unwrap() == Inserted::New
@@ -232,7 +233,7 @@ mod shards {
         );
     }
 
-    /// What a change took out must not come back at another place.
+    /// An entry removed by a change must not reappear at another place.
     #[test]
     fn an_entry_that_moves_does_not_escape_a_change() {
         let round = || {

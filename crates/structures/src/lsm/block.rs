@@ -1,15 +1,15 @@
-//! Blocks: the unit that runs are made of, in the pool and in files alike.
+//! Blocks: the units of runs, in the pool and in files alike.
 //!
 //! ```text
-//! word      what                                       keys of 8 bytes   of 16
+//! word      content                                    keys of 8 bytes   of 16
 //! 0         entries (8 bits), tombstones (from bit 16)
 //! 1..       keys, ascending                            15                20 words for 10
 //! ..31      values                                     15                10
-//! 31        check word over the others and the place in the run
+//! 31        check word over the others and the index in the run
 //! ```
 //!
-//! 256 bytes are what Optane reads and writes inside, and four lines that are asked for at once. A reader copies the
-//! block, verifies it and searches the copy: a flipped bit is an error, not a wrong answer.
+//! 256 bytes are the internal access size of Optane, and four lines that are loaded together. A reader copies
+//! the block, verifies it and searches the copy: a flipped bit is an error, not a wrong answer.
 
 use crate::node::FixedKey;
 use entresol_memory::Pool;
@@ -20,7 +20,7 @@ pub(super) const BLOCK_BYTES: usize = BLOCK_WORDS * 8;
 const CHECK: usize = BLOCK_WORDS - 1;
 const TOMBSTONES: u32 = 16;
 
-/// A key with its value, or the news that it is gone.
+/// Key with its value, or a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<K> {
     pub(super) key: K,
@@ -30,7 +30,7 @@ pub(super) struct Entry<K> {
 }
 
 impl<K> Entry<K> {
-    /// What a reader is told.
+    /// Returns the value for readers.
     pub(super) fn value(&self) -> Option<u64> {
         (!self.is_tombstone).then_some(self.value)
     }
@@ -93,7 +93,7 @@ impl Block {
         }
     }
 
-    /// Adds an entry behind the others; true if the block is full then. Entries come in ascending order.
+    /// Appends an entry; true if the block is full then. Entries are added in ascending order.
     #[inline]
     pub(super) fn push<K: FixedKey>(&mut self, entry: &Entry<K>) -> bool {
         let slot = self.len();
@@ -106,18 +106,18 @@ impl Block {
         slot + 1 == capacity::<K>()
     }
 
-    /// Computes the check word: the block is the `place`-th of the run with this number.
+    /// Computes the check word: the block has index `place` in the run with this number.
     pub(super) fn seal(&mut self, run: u64, place: usize) {
         self.words[CHECK] = self.checksum(run, place);
     }
 
-    /// Whether it is what was sealed, at this place.
+    /// Returns true if it is unchanged since it was sealed, at this index.
     #[inline]
     pub(super) fn is_sound<K: FixedKey>(&self, run: u64, place: usize) -> bool {
         self.words[CHECK] == self.checksum(run, place) && (1..=capacity::<K>()).contains(&self.len())
     }
 
-    /// Changes if any word changes: each goes into one of four lanes by steps that can be undone.
+    /// Checksum that changes if any word changes: each goes into one of four lanes by invertible steps.
     #[inline]
     fn checksum(&self, run: u64, place: usize) -> u64 {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -130,7 +130,7 @@ impl Block {
         lanes.iter().fold(0, |sum: u64, lane| (sum.rotate_left(17) ^ lane).wrapping_mul(FACTOR))
     }
 
-    /// The slot of the first entry whose key is not below this one.
+    /// Returns the slot of the first entry whose key is not below this one.
     #[inline]
     pub(super) fn lower_bound<K: FixedKey>(&self, key: K) -> usize {
         (0..self.len()).filter(|slot| self.key::<K>(*slot) < key).count()

@@ -1,12 +1,12 @@
-//! The DRAM buffer: the newest writes, unsorted, with a hash index; sorted when it is moved (dissertation E6: keeping
-//! a buffer sorted costs more than sorting it once).
+//! The DRAM buffer: the newest writes, unsorted, with a hash index; sorted when it is moved (dissertation E6:
+//! keeping a buffer sorted costs more than sorting it once).
 //!
-//! It is an array in the order of the log. A writer claims the next place, and its entry counts for readers once the
-//! index leads to it, which is after the log has it. Nothing is ever changed in place or moved, so readers need no lock
-//! and no second look; a newer entry of a key takes over its slot of the index.
+//! It is an array in the order of the log. A writer claims the next index, and its entry is visible to
+//! readers once the hash index leads to it, which is after it is in the log. Entries never change or move, so
+//! readers need no lock and no validation; a newer entry of a key replaces it in the hash index.
 //!
-//! Ordered scans take a *view*: places sorted by key. Of what was there at the last view, only the order is kept; it
-//! grows when 256 entries have come since, so a scan sorts few entries however large the buffer is.
+//! Ordered scans take a *view*: array indexes sorted by key. The order of the last view is stored; it grows
+//! when 256 entries were added since, so a scan sorts few entries however large the buffer is.
 //!
 //! Memory: 33 to 41 bytes an entry, 4 more once it is scanned.
 
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-/// Entries that a view sorts for itself before it lengthens the common order.
+/// Entries that a view sorts on its own before it extends the stored order.
 const TAIL_MAX: usize = 256;
-/// Claims from here on find a sealed buffer.
+/// Claims from here on mean a sealed buffer.
 const SEALED: u64 = 1 << 40;
 
-/// What is at a place.
+/// States of an array index.
 const NOTHING: u8 = 0;
 const VALUE: u8 = 1;
 const TOMBSTONE: u8 = 2;
@@ -33,17 +33,17 @@ const TOMBSTONE: u8 = 2;
 const VOID: u8 = 3;
 
 pub(super) struct Buffer<K> {
-    /// The log that has the same entries at the same places.
+    /// Number of the log with the same entries at the same indexes.
     pub(super) log: usize,
     pub(super) generation: u64,
     capacity: u32,
     claimed: AtomicU64,
     done: AtomicU64,
-    /// Claims that count, once it is sealed.
+    /// Number of valid claims, once it is sealed.
     limit: AtomicU64,
-    /// Place + 1 of the newest entry of a key, open addressing.
+    /// Index + 1 of the newest entry of a key, open addressing.
     index: Box<[AtomicU32]>,
-    /// Key and value of each place.
+    /// Key and value of each index.
     words: Box<[AtomicU64]>,
     kinds: Box<[AtomicU8]>,
     sorted: Mutex<Sorted>,
@@ -52,12 +52,12 @@ pub(super) struct Buffer<K> {
 
 #[derive(Default)]
 struct Sorted {
-    /// All places before this one are in the order.
+    /// All indexes before this one are in the order.
     upto: usize,
     order: Arc<Vec<u32>>,
 }
 
-/// Places sorted by key, each key once; the second list is newer.
+/// Indexes sorted by key, each key once; the second list is newer.
 pub(super) struct View {
     pub(super) order: Arc<Vec<u32>>,
     pub(super) tail: Vec<u32>,
@@ -83,7 +83,7 @@ impl<K: FixedKey> Buffer<K> {
         }
     }
 
-    /// The buffer that the records of a log were written from. Places without a record stay void.
+    /// Returns the buffer of a log's records. Indexes without a record stay void.
     pub(super) fn recovered(
         log: usize,
         generation: u64,
@@ -102,7 +102,7 @@ impl<K: FixedKey> Buffer<K> {
         buffer
     }
 
-    /// The next place; none if the buffer is full or sealed. Whoever gets one ends with [`Buffer::put`] or
+    /// Claims the next index; none if the buffer is full or sealed. The claimer must call [`Buffer::put`] or
     /// [`Buffer::give_up`].
     #[inline]
     pub(super) fn claim(&self) -> Option<u32> {
@@ -110,7 +110,7 @@ impl<K: FixedKey> Buffer<K> {
         (place < u64::from(self.capacity)).then_some(place as u32)
     }
 
-    /// Makes the entry of a claimed place count. The caller keeps others from writing this key.
+    /// Makes the entry of a claimed index visible. The caller excludes other writers of this key.
     #[inline]
     pub(super) fn put(&self, place: u32, entry: &Entry<K>, hash: KeyHash) {
         self.fill(place, entry);
@@ -118,7 +118,7 @@ impl<K: FixedKey> Buffer<K> {
         self.done.fetch_add(1, Release);
     }
 
-    /// Nothing comes to a claimed place.
+    /// Voids a claimed index.
     #[cold]
     pub(super) fn give_up(&self, place: u32) {
         self.kinds[place as usize].store(VOID, Release);
@@ -136,7 +136,7 @@ impl<K: FixedKey> Buffer<K> {
         self.kinds[place as usize].store(kind, Release);
     }
 
-    /// The slots of the index that a hash may be in, in order.
+    /// Returns the slots of the hash index for a hash, in order.
     #[inline]
     fn slots(&self, hash: KeyHash) -> impl Iterator<Item = &AtomicU32> {
         let mask = self.index.len() - 1;
@@ -151,7 +151,7 @@ impl<K: FixedKey> Buffer<K> {
             if found == 0 {
                 match slot.compare_exchange(0, place + 1, AcqRel, Acquire) {
                     Ok(_) => return,
-                    // Another key took it just now.
+                    // Another key took it meanwhile.
                     Err(taken) => found = taken,
                 }
             }
@@ -177,7 +177,7 @@ impl<K: FixedKey> Buffer<K> {
         }
     }
 
-    /// The newest entry of a key.
+    /// Returns the newest entry of a key.
     #[inline]
     pub(super) fn find(&self, key: K, hash: KeyHash) -> Option<Entry<K>> {
         for slot in self.slots(hash) {
@@ -192,7 +192,7 @@ impl<K: FixedKey> Buffer<K> {
         None
     }
 
-    /// Places that were claimed so far.
+    /// Number of claimed indexes.
     pub(super) fn claimed(&self) -> usize {
         (self.claimed.load(Acquire) % SEALED).min(u64::from(self.capacity)) as usize
     }
@@ -201,7 +201,7 @@ impl<K: FixedKey> Buffer<K> {
         self.claimed.load(Acquire) >= u64::from(self.capacity)
     }
 
-    /// Takes no more entries. Calling it again does nothing.
+    /// Seals the buffer: it accepts no more entries. Idempotent.
     pub(super) fn seal(&self) {
         let before = self.claimed.fetch_or(SEALED, AcqRel);
         if before < SEALED {
@@ -209,7 +209,7 @@ impl<K: FixedKey> Buffer<K> {
         }
     }
 
-    /// Waits for the writers that have claimed places of a sealed buffer.
+    /// Waits for the writers that have claimed indexes of a sealed buffer.
     pub(super) fn wait_for_writers(&self) {
         let mut spins = 0;
         while self.done.load(Acquire) < self.limit.load(Acquire) {
@@ -221,13 +221,13 @@ impl<K: FixedKey> Buffer<K> {
         matches!(self.kinds[place].load(Acquire), VALUE | TOMBSTONE)
     }
 
-    /// Sorts places by key; of those with the same key the newest is kept.
+    /// Sorts indexes by key, without those of superseded entries.
     fn sort(&self, places: &mut Vec<u32>) {
         places.sort_unstable_by(|a, b| self.key(*a).cmp(&self.key(*b)).then(b.cmp(a)));
         places.dedup_by(|later, first| self.key(*later) == self.key(*first));
     }
 
-    /// What is there now, for a scan: all that was there before, and maybe some of what is being written.
+    /// Returns a view for a scan: all entries so far, and perhaps some that are being written.
     pub(super) fn view(&self) -> View {
         let claimed = self.claimed();
         let mut sorted = self.sorted.lock();
@@ -251,7 +251,7 @@ impl<K: FixedKey> Buffer<K> {
         View { order, tail }
     }
 
-    /// All entries of a sealed buffer whose writers are gone, sorted, each key once.
+    /// Returns all entries of a sealed buffer without writers, sorted, each key once.
     pub(super) fn sorted_entries(&self) -> Vec<Entry<K>> {
         let mut entries: Vec<(K, u32)> = (0..self.claimed())
             .filter(|place| self.is_there(*place))

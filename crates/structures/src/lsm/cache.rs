@@ -1,6 +1,6 @@
-//! Pages of run files in DRAM, evicted by the clock: a page that was used since the hand passed last stays.
+//! Page cache of run files in DRAM, with clock eviction: a page used since the last pass of the hand stays.
 //!
-//! Memory: what was asked for, and about 100 bytes a page.
+//! Memory: the requested bytes, and about 100 bytes a page.
 
 use super::file::PAGE_BYTES;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const SHARDS: usize = 16;
 
 pub(super) type Page = Arc<[u64]>;
-/// The number of a run, and of a page in its file. Numbers of runs are not used twice.
+/// Number of a run, and of a page in its file. Numbers of runs are not reused.
 pub(super) type PageId = (u64, usize);
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct PageCache {
 }
 
 impl PageCache {
-    /// A cache of about so many bytes; at least a page a shard.
+    /// Creates a cache of about `bytes` bytes; at least a page a shard.
     pub(super) fn new(bytes: usize) -> PageCache {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         PageCache { shards, frames_max: (bytes / PAGE_BYTES / SHARDS).max(1) }
@@ -43,7 +43,7 @@ impl PageCache {
         &self.shards[(hash >> 60) as usize % SHARDS]
     }
 
-    /// A page, if it is there.
+    /// Returns a page, if it is cached.
     pub(super) fn find(&self, id: PageId) -> Option<Page> {
         self.shard(id).lock().find(id)
     }
@@ -52,7 +52,7 @@ impl PageCache {
         self.shard(id).lock().add(id, page, self.frames_max);
     }
 
-    /// Bytes of pages.
+    /// Number of bytes of pages.
     pub(super) fn bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().frames.len() * PAGE_BYTES).sum()
     }

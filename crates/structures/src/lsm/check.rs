@@ -1,4 +1,4 @@
-//! Looking a tree over: sizes and invariants.
+//! Sizes and invariants of a tree.
 
 use super::LsmTree;
 use super::manifest::{self, LOGS, MANIFEST, OBSOLETE, SLOTS};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// Sizes of one level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelStats {
-    /// Whether it is in the pool; otherwise in files.
+    /// True if it is in the pool; otherwise in files.
     pub is_in_pool: bool,
     /// Runs.
     pub runs: usize,
@@ -21,7 +21,7 @@ pub struct LevelStats {
     pub bytes: u64,
 }
 
-/// Sizes of an [`LsmTree`], and what it has done since it was opened.
+/// Sizes of an [`LsmTree`], and its counters since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LsmStats {
     /// Entries in buffers, overwritten ones included.
@@ -54,7 +54,7 @@ impl LsmStats {
         self.levels.iter().map(|level| level.runs).sum()
     }
 
-    /// Entries written to runs for each that left a buffer; 0 before the first.
+    /// Returns the entries written to runs per entry that left a buffer; 0 before the first.
     pub fn write_amplification(&self) -> f64 {
         let written = self.moved_entries + self.merged_entries;
         if self.moved_entries == 0 { 0.0 } else { written as f64 / self.moved_entries as f64 }
@@ -62,7 +62,7 @@ impl LsmStats {
 }
 
 impl<K: FixedKey> LsmTree<K> {
-    /// Sizes. Cost: a look at each run's head in DRAM.
+    /// Returns the sizes. Cost: a read of each run's head in DRAM.
     pub fn stats(&self) -> LsmStats {
         let core = &*self.core;
         let version = core.versions.current();
@@ -91,8 +91,9 @@ impl<K: FixedKey> LsmTree<K> {
         }
     }
 
-    /// Verifies all invariants of the tree, every block included; nobody may write meanwhile. `object` is called with
-    /// the offset of every pool object that the tree consists of (not those that its values may refer to).
+    /// Verifies all invariants of the tree, every block included; there must be no concurrent writers. `object`
+    /// is called with the offset of every pool object that the tree consists of (not those that its values may
+    /// refer to).
     pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
         let core = &*self.core;
         // Nothing is moved or merged meanwhile.

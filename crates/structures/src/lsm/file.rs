@@ -1,13 +1,13 @@
 //! Runs in files, one file each; written once, in order, and never changed.
 //!
 //! ```text
-//! what                                   where
+//! content                                position
 //! blocks, 16 to a page of 4 KiB          from byte 0
 //! smallest key of each page              behind the last page
 //! words of the Bloom filter              behind these
 //! tail, 4 KiB                            at the end, on the grid of pages
 //!
-//! tail word   what
+//! tail word   content
 //! 0           "LSMRUN" and version
 //! 1, 2        identity of the tree, number of the run
 //! 3           words of a key, bits of the filter an entry (from bit 32)
@@ -17,8 +17,8 @@
 //! 8           CRC-32C of words 0 to 7
 //! ```
 //!
-//! Blocks carry their own checks. A file is referred to only when it and its name are durable, and removed only when
-//! it is durable that nothing refers to it.
+//! Blocks carry their own checks. A file is referred to only after it and its name are durable, and removed
+//! only after the removal of the last reference is durable.
 
 use super::block::{BLOCK_WORDS, Block};
 use super::filter::Filter;
@@ -47,7 +47,7 @@ pub(super) struct RunFile {
     pub(super) path: PathBuf,
 }
 
-/// What a file says of its run.
+/// Contents of a file, without its blocks.
 pub(super) struct Contents<K> {
     pub(super) entries: u64,
     pub(super) blocks: usize,
@@ -66,7 +66,7 @@ fn bytes_of(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
 }
 
 impl RunFile {
-    /// Opens a file and reads all but its blocks.
+    /// Opens a file and reads all parts but its blocks.
     pub(super) fn open<K: FixedKey>(
         files: &dyn Files,
         path: &Path,
@@ -110,7 +110,7 @@ impl RunFile {
         Ok((RunFile { file, path: path.to_path_buf() }, Contents { entries, blocks, mins, filter }))
     }
 
-    /// Reads pages from one on.
+    /// Reads `count` pages.
     pub(super) fn read_pages(&self, first: usize, count: usize) -> Result<Vec<u64>> {
         let mut bytes = vec![0; count * PAGE_BYTES];
         let read = self.file.read_at(&mut bytes, (first * PAGE_BYTES) as u64);
@@ -123,14 +123,14 @@ impl RunFile {
 pub(super) struct FileWriter {
     file: Box<dyn StorageFile>,
     pub(super) path: PathBuf,
-    /// Bytes of these words are not written yet.
+    /// Bytes that are not written yet.
     pending: Vec<u8>,
     written: u64,
     blocks: usize,
 }
 
 impl FileWriter {
-    /// Makes the file; there must be none of that name.
+    /// Creates the file, which must not exist.
     pub(super) fn create(files: &dyn Files, path: PathBuf) -> Result<FileWriter> {
         let file =
             files.open(&path, OpenMode::Create).map_err(|error| MemoryError::io("create", &path, &error))?;

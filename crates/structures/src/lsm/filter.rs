@@ -1,23 +1,23 @@
-//! Bloom filters of one cache line a key: a lookup that is turned away costs one wait for DRAM.
+//! Bloom filters of one cache line a key: a negative lookup costs one wait for DRAM.
 //!
-//! The bits of a key are in one line of 512, so a filter of ten bits an entry lets about 1.5% of absent keys through
-//! instead of the 0.9% of one without lines. A filter may be made for more entries than come: neighbouring lines are
-//! then folded together, which gives what the smaller filter would be.
+//! The bits of a key are in one line of 512, so a filter of ten bits an entry has about 1.5% false positives
+//! instead of the 0.9% of one without lines. A filter may be created for more entries than are added:
+//! neighbouring lines are then folded together, which yields the smaller filter.
 
 use crate::node::FixedKey;
 
 const LINE_WORDS: usize = 8;
 const LINE_BITS: u64 = 512;
-/// Bits that a key sets: 0.7 times the bits an entry would be best; more cost time.
+/// Maximum of bits that a key sets: 0.7 times the bits an entry would be best; more cost time.
 const PROBES_MAX: u32 = 6;
-/// So often a filter can be folded in two.
+/// Maximum number of times a filter can be folded in two.
 const FOLDS: usize = 4;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line([u64; LINE_WORDS]);
 
-/// The hash of a key that all filters and buffers take.
+/// Hash of a key for all filters and buffers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyHash(pub(super) u64);
 
@@ -34,7 +34,7 @@ impl KeyHash {
     }
 }
 
-/// A set of keys that may say yes to some that are not in it.
+/// Approximate set of keys with false positives.
 pub(super) struct Filter {
     lines: Vec<Line>,
     bits: u32,
@@ -42,20 +42,21 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Room for so many entries with so many bits each.
+    /// Creates a filter for `entries` entries with `bits` bits each.
     pub(super) fn new(entries: u64, bits: u32) -> Filter {
         let lines = (entries * u64::from(bits)).div_ceil(LINE_BITS).max(1) as usize;
         let probes = (bits * 7 / 10).clamp(1, PROBES_MAX);
         Filter { lines: vec![Line([0; LINE_WORDS]); lines.next_multiple_of(1 << FOLDS)], bits, probes }
     }
 
-    /// The line of a hash: the upper half says where among all lines. Half the lines: half the number.
+    /// Returns the line of a hash: the upper half is its position among all lines. Half the lines: half the
+    /// number.
     #[inline]
     fn line(&self, hash: KeyHash) -> usize {
         (((hash.0 >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
-    /// The bits of a hash: nine bits of it for each.
+    /// Returns the bits of a hash: nine bits of it for each.
     #[inline]
     fn places(&self, hash: KeyHash) -> impl Iterator<Item = (usize, u64)> + use<> {
         let spread = hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -79,7 +80,7 @@ impl Filter {
         self.places(hash).all(|(word, bit)| line[word] & bit != 0)
     }
 
-    /// Gives back what is more than so many entries need.
+    /// Shrinks the filter to the size for `entries` entries.
     pub(super) fn shrink(&mut self, entries: u64) {
         let needed = (entries * u64::from(self.bits)).div_ceil(LINE_BITS).max(1) as usize;
         while self.lines.len().is_multiple_of(2) && self.lines.len() / 2 >= needed {
@@ -105,7 +106,7 @@ impl Filter {
         self.lines.iter().flat_map(|line| line.0)
     }
 
-    /// The filter that [`Filter::words`] came from; none if these words are no filter.
+    /// Restores the filter of [`Filter::words`]; none if these words are no filter.
     pub(super) fn of_words(words: &[u64], bits: u32) -> Option<Filter> {
         let is_whole = !words.is_empty() && words.len().is_multiple_of(LINE_WORDS);
         let line = |words: &[u64]| Line(std::array::from_fn(|word| words[word]));

@@ -29,8 +29,8 @@ fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
 }
 
 impl<K: FixedKey> LsmTree<K> {
-    /// Lays out an empty tree; it exists once the publication is published, with a reference to the returned offset.
-    /// The logs must each fit an extent of the pool.
+    /// Creates an empty tree; it exists once the publication is published, with a reference to the returned
+    /// offset. The logs must each fit an extent of the pool.
     pub fn create<'p>(
         pool: &'p Arc<Pool>,
         shape: &LsmShape,
@@ -56,7 +56,7 @@ impl<K: FixedKey> LsmTree<K> {
         Ok(publication.allocate(header))
     }
 
-    /// The tree at an offset, if it is one of this kind.
+    /// Returns the tree at an offset, if it is one of this kind.
     fn site(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<Site> {
         if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_multiple_of(64) || header == 0 {
             return corrupt(header, "no LSM-tree can be there");
@@ -74,7 +74,7 @@ impl<K: FixedKey> LsmTree<K> {
             return corrupt(header, format!("its header starts with {found:#018x}, not {wanted:#018x}"));
         }
         let is_destroyed = word(DESTROYED) != 0;
-        // Logs leave the header of a tree that is being destroyed.
+        // The logs are freed before the header of a tree that is being destroyed.
         if !is_destroyed && word(CHECK) != header_check(pool, header) {
             return corrupt(header, "its header does not fit its check");
         }
@@ -90,9 +90,9 @@ impl<K: FixedKey> LsmTree<K> {
         Ok(Site { pool, header, identity: word(IDENTITY), shape, directory })
     }
 
-    /// Opens a tree: replays the logs, reads a line of each block in the pool and the keys and filters of files, and
-    /// frees what a crash left half done. Filters of runs in the pool are built by the thread afterwards; without
-    /// one, now.
+    /// Opens a tree: replays the logs, reads a line of each block in the pool and the keys and filters of
+    /// files, and frees incomplete and obsolete runs. Filters of runs in the pool are built by the thread
+    /// afterwards; without one, now.
     pub fn open(pool: &Arc<Pool>, header: u64, options: &LsmOptions) -> Result<LsmTree<K>> {
         let site = Self::site(pool, header, options.directory.as_deref())?;
         if pool.word(header + DESTROYED).load(Acquire) != 0 {
@@ -113,7 +113,7 @@ impl<K: FixedKey> LsmTree<K> {
             counters: Counters::default(),
             site,
         };
-        // Only a tree that is known to be whole is written to.
+        // Only a tree that is known to be sound is written to.
         obsolete::check_apart(&core.site, &records)?;
         obsolete::sweep(&core.site)?;
         for slot in 0..SLOTS {
@@ -134,16 +134,16 @@ impl<K: FixedKey> LsmTree<K> {
         Ok(tree)
     }
 
-    /// Frees all of a tree that is not open any more, files included, but its header, which the caller frees together
-    /// with its reference to it. After a crash in between, call it again. The objects that values may refer to are
-    /// the caller's.
+    /// Frees all parts of a closed tree, files included, but its header, which the caller frees together with
+    /// its reference to it. After a crash in between, call it again. Objects that values refer to belong to
+    /// the caller.
     pub fn destroy(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<()> {
         let site = Self::site(pool, header, directory)?;
         let word = |offset: u64| pool.word(header + offset).load(Acquire);
         let manifest = word(MANIFEST);
         let records = if manifest == 0 { Vec::new() } else { manifest::read::<K>(pool, manifest)?.0 };
         obsolete::check_apart(&site, &records)?;
-        // An earlier list first: there is one place for it.
+        // An earlier list first: the header refers to one only.
         obsolete::sweep(&site)?;
         if manifest != 0 {
             let mut end = pool.publication();
@@ -169,7 +169,7 @@ impl<K: FixedKey> LsmTree<K> {
     }
 }
 
-/// A number that no file has: those that were being built are behind the manifest's.
+/// Returns a number without file: files that were being built have numbers from the manifest's next on.
 fn after_building(site: &Site, next_number: u64) -> u64 {
     let in_files = |slot: &usize| !site.shape.is_in_pool(site.shape.slot_level(*slot));
     let building = (0..SLOTS).filter(in_files).map(|slot| manifest::building(site.header, slot));
@@ -211,10 +211,10 @@ fn load_runs<K: FixedKey>(
     Ok(levels)
 }
 
-/// What the logs hold.
+/// Contents of the logs.
 struct Recovered<K> {
     logs: Vec<Log>,
-    /// Newest first; the first takes writes.
+    /// Newest first; the first is active.
     buffers: Vec<Arc<Buffer<K>>>,
     free: VecDeque<usize>,
     /// A generation that no log has had.
@@ -253,7 +253,7 @@ fn load_logs<K: FixedKey>(site: &Site) -> Result<Recovered<K>> {
             buffers.insert(0, Arc::new(Buffer::recovered(log, generation, capacity, &records)));
         }
     }
-    // What is written to a free log must be newer than what the others hold.
+    // Writes to a free log must be newer than the entries of the others.
     let newest = buffers.first().map_or(0, |buffer: &Arc<Buffer<K>>| buffer.generation);
     for (generation, log) in free.iter_mut().filter(|(generation, _)| *generation < newest) {
         let mut publication = pool.publication();

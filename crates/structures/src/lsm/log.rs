@@ -1,20 +1,21 @@
-//! The logs: where writes that are still in a DRAM buffer survive.
+//! The logs: the durable form of writes that are still in a DRAM buffer.
 //!
 //! ```text
-//! word of a log   what
-//! 0               generation (40 bits), its check (24 bits): records of another one do not count
+//! word of a log   content
+//! 0               generation (40 bits), its check (24 bits): records of another one are invalid
 //! 8..             records of 4 words: key (1 or 2 words), value, stamp as the last
 //!
 //! stamp           generation (40 bits), check over it, key, value and place (23 bits), 1 if a tombstone
 //! ```
 //!
-//! A tree has as many logs as buffers, for good, and writes them in turn. A record counts once its stamp is there: one
-//! published word, so writers need not wait for one another, and a writer that fails leaves a hole. A log is
-//! emptied by giving it the next generation, in the publication that makes the run of its buffer count. Where a stamp
-//! belongs there has never been anything but stamps, of earlier generations, or the zeros that the log began with.
+//! A tree has a constant number of logs, one a buffer, and writes them in turn. A record is valid once its
+//! stamp is there: one published word, so writers need not wait for one another, and a writer that fails
+//! leaves a hole. A log is emptied by giving it the next generation, in the publication that makes the run of
+//! its buffer valid. The words of stamps have only ever had stamps, of earlier generations, or the initial
+//! zeros.
 //!
-//! A flipped bit is noticed, in a record by its check. One in the generation of a stamp could pass for a record of
-//! another time; if the check fits the log's generation all the same, it does not.
+//! A flipped bit is detected, in a record by its check. A flipped bit in the generation of a stamp could make
+//! it a record of another generation; it is detected if the check still fits the log's generation.
 
 use super::block::Entry;
 use crate::error::{Error, Result};
@@ -28,7 +29,7 @@ const STAMP: u64 = RECORD_WORDS - 1;
 const GENERATION_SHIFT: u32 = 24;
 const GENERATION_MAX: u64 = (1 << 40) - 1;
 
-/// One log; the number of its records is that of the buffer's entries.
+/// One log; it has as many records as the buffer has entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Log {
     pub(super) offset: u64,
@@ -41,7 +42,7 @@ pub(super) fn log_bytes(capacity: u32) -> u64 {
 }
 
 impl Log {
-    /// Lays out an empty log in memory that nobody else knows of.
+    /// Initialises an empty log in unreachable memory.
     pub(super) fn lay_out(&self, pool: &Pool, generation: u64) {
         let bytes = log_bytes(self.capacity) as usize;
         pool.words(self.offset, bytes / 8).iter().for_each(|word| word.store(0, Relaxed));
@@ -59,7 +60,7 @@ impl Log {
         Ok(generation)
     }
 
-    /// Empties it, when the publication is published.
+    /// Empties it, in the publication.
     pub(super) fn empty(&self, generation: u64, with: &mut Publication<'_>) {
         assert!(generation <= GENERATION_MAX, "a log has at most {GENERATION_MAX} generations");
         with.set(self.offset, generation_word(generation));
@@ -69,7 +70,7 @@ impl Log {
         self.offset + HEAD_BYTES + u64::from(place) * RECORD_WORDS * 8
     }
 
-    /// Adds a record, when the publication is published.
+    /// Adds a record, in the publication.
     #[inline]
     pub(super) fn append<K: FixedKey>(
         &self,
@@ -86,7 +87,7 @@ impl Log {
         with.set(record + 8 * STAMP, stamp(place, generation, entry));
     }
 
-    /// A mistake for the checker to find: the stamp is there before what it vouches for.
+    /// Deliberate bug for the checker to find: the stamp is stored before the words it covers.
     pub(super) fn append_badly<K: FixedKey>(
         &self,
         pool: &Pool,
@@ -99,7 +100,7 @@ impl Log {
         early.publish().expect("a test's pool is healthy");
     }
 
-    /// The records that count, with their places, in order.
+    /// Returns the valid records, with their indexes, in order.
     pub(super) fn replay<K: FixedKey>(&self, pool: &Pool, generation: u64) -> Result<Vec<(u32, Entry<K>)>> {
         let mut entries = Vec::new();
         for place in 0..self.capacity {

@@ -1,12 +1,13 @@
 //! Moving buffers to the first level and merging full levels into the next.
 //!
-//! One thread at a time does this, under the mutex `work`. A merge of a deep level takes long; so every few thousand
-//! entries it looks after the levels above: it moves waiting buffers and merges what is full there, as long as
-//! no level gets more than three times its runs. Writers wait only if all buffers are full, and then for a moved buffer,
-//! not for a deep merge. If levels cannot keep up, every level fills to its maximum and writers get what merging leaves.
+//! One thread at a time does this, under the mutex `work`. A merge of a deep level takes long; so every few
+//! thousand entries it maintains the levels above: it moves waiting buffers and merges full levels there, as
+//! long as no level gets more than three times its runs. Writers wait only if all buffers are full, and then
+//! for a moved buffer, not for a deep merge. If levels cannot keep up, every level fills to its maximum and
+//! merging bounds the rate of writers.
 //!
-//! A failure (a full pool or disk, an error of a file) leaves the tree as it was before that step. Writers go on while
-//! there is a free buffer; then they get the error, and each of them asks for another attempt.
+//! A failure (a full pool or disk, an error of a file) leaves the tree as it was before that step. Writers
+//! continue while there is a free buffer; then they get the error, and each of them requests another attempt.
 
 use super::buffer::Buffer;
 use super::manifest::{self, MANIFEST, OBSOLETE};
@@ -22,16 +23,16 @@ use crate::node::FixedKey;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Entries after which a merge looks after the levels above it.
+/// Entries after which a merge maintains the levels above it.
 const RELIEF_ENTRIES: u64 = 4096;
 
-/// What only the one who holds the mutex uses.
+/// State of the holder of the mutex.
 pub(super) struct Work {
     pub(super) next_number: u64,
     pub(super) next_generation: u64,
 }
 
-/// How runs change: what comes, what goes, and the buffer that is moved.
+/// Change of the runs: the new run, the obsolete ones, and the moved buffer.
 struct Change<'c, K> {
     slot: usize,
     level: usize,
@@ -47,7 +48,7 @@ impl<K: FixedKey> Core<K> {
         self.settle(&mut work, self.site.shape.levels() as usize)
     }
 
-    /// Does what is due above a level.
+    /// Maintains the levels above a level.
     fn settle(&self, work: &mut Work, below: usize) -> Result<()> {
         loop {
             if self.is_stopping() {
@@ -60,7 +61,7 @@ impl<K: FixedKey> Core<K> {
         }
     }
 
-    /// The first level above `below` that is full and whose target has room.
+    /// Returns the first level above `below` that is full and whose target has room.
     fn due(&self, below: usize) -> Option<usize> {
         let version = self.versions.read();
         let last = version.levels.len() - 1;
@@ -83,8 +84,8 @@ impl<K: FixedKey> Core<K> {
         Ok(true)
     }
 
-    /// After a failure: gives back what was built, as far as that is possible. What is left is cleared away by the
-    /// next attempt, or by opening.
+    /// Frees the incomplete run after a failure, as far as that is possible. The rest is freed by the next
+    /// attempt, or by opening.
     fn give_up(&self, level: usize, slot: usize) {
         if let Err(error) = obsolete::clear_building(&self.site, level, slot) {
             tracing::warn!(%error, "what a failed merge has built could not be removed yet");
@@ -94,7 +95,7 @@ impl<K: FixedKey> Core<K> {
     fn move_buffer(&self, work: &mut Work, version: &Version<K>, buffer: &Buffer<K>) -> Result<()> {
         buffer.wait_for_writers();
         let entries = buffer.sorted_entries();
-        // With nothing older to hide, a tombstone has done its work.
+        // Without older entries to hide, a tombstone is not needed any more.
         let is_oldest = version.runs().next().is_none();
         let number = work.number();
         let mut writer = RunWriter::begin(self, 0, 0, number, entries.len() as u64)?;
@@ -138,7 +139,8 @@ impl<K: FixedKey> Core<K> {
         self.change(work, Change { slot: level + 1, level: target, new, merged: runs, moved: None })
     }
 
-    /// What the last merge of these runs reads: all of them, or the results of merging two at a time.
+    /// Returns the merger of the last merge of these runs: over all of them, or over the results of merging
+    /// two at a time.
     fn merger<'v>(
         &self,
         work: &mut Work,
@@ -171,8 +173,8 @@ impl<K: FixedKey> Core<K> {
         Merger::new(sources, media)
     }
 
-    /// The one publication that makes a new run count and old ones obsolete; then the next version; then the old
-    /// runs are freed.
+    /// Makes a new run valid and old ones obsolete in one publication; then installs the next version; then
+    /// frees the old runs.
     fn change(&self, work: &mut Work, change: Change<'_, K>) -> Result<()> {
         // An earlier attempt may have failed.
         obsolete::sweep(&self.site)?;
@@ -206,7 +208,7 @@ impl<K: FixedKey> Core<K> {
             levels,
         });
         if let Err(error) = obsolete::sweep(&self.site) {
-            // The change stands; what is obsolete is freed by the next one, or by opening.
+            // The change is durable; obsolete runs are freed by the next one, or by opening.
             tracing::warn!(%error, "merged runs could not be freed yet");
         }
         Ok(())
@@ -231,14 +233,14 @@ impl<K: FixedKey> Core<K> {
         Ok(())
     }
 
-    /// A mistake for the checker to find.
+    /// Deliberate bug for the checker to find.
     fn free_at_once(&self, segment: u64) {
         let mut early = self.site.pool.publication();
         early.free(segment);
         early.publish().expect("a test's pool is healthy");
     }
 
-    /// Builds a filter that a run lacks since opening; false if none does.
+    /// Builds the filter of a run opened without; false if no run lacks one.
     pub(super) fn build_one_filter(&self) -> Result<bool> {
         let bits = self.options.filter_bits;
         let version = self.versions.current();
@@ -249,7 +251,7 @@ impl<K: FixedKey> Core<K> {
         Ok(true)
     }
 
-    /// Whether writers move and merge.
+    /// Returns true if writers move and merge.
     pub(super) fn is_in_caller(&self) -> bool {
         self.options.maintenance == Maintenance::InCaller
     }
@@ -266,7 +268,8 @@ fn is_same<K>(buffer: &Arc<Buffer<K>>, other: Option<&Buffer<K>>) -> bool {
     other.is_some_and(|other| std::ptr::eq(&**buffer, other))
 }
 
-/// The levels after a change: the new run is the newest of its level, or takes the place of those it was merged from.
+/// Returns the levels after a change: the new run is the newest of its level, or replaces those it was merged
+/// from.
 fn next_levels<K: FixedKey>(
     version: &Version<K>,
     level: usize,

@@ -1,7 +1,7 @@
-//! The tree's header and its manifest: which runs there are.
+//! The tree's header and its manifest, the list of runs.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "LSM", version (byte 6), words of a key (byte 7)
 //! 1, 2          shape
 //! 3             identity, in the names of files
@@ -13,20 +13,20 @@
 //! 16..32        what is being built: for the run of a buffer, then for that of each level merged. The last segment
 //!               of a chain, or the number of a file; 0: nothing
 //!
-//! manifest word   what
+//! manifest word   content
 //! 0               "LSMMAN" and version
 //! 1, 2            runs; numbers from this one on are not used yet
 //! 3               check word over all others
 //! 4..             9 words a run: level, number, entries, blocks, last segment (0: a file), smallest key, greatest key
 //!
-//! list word       what
+//! list word       content
 //! 0, 1            "LSMOBS" and version; runs
 //! 2..             2 words a run: last segment or 0, number of the file or 0
 //! ```
 //!
-//! Runs come and go in one publication: the new manifest is allocated, the old one freed, what was being built belongs
-//! to it from then on, what it does not have any more stands on the list, and the log of a moved buffer is emptied.
-//! What is on the list is freed afterwards, by opening after a crash.
+//! Runs are added and removed in one publication: the new manifest is allocated, the old one freed, the run
+//! being built belongs to it from then on, removed runs are on the list of obsolete ones, and the log of a
+//! moved buffer is emptied. Obsolete runs are freed afterwards, after a crash by opening.
 
 use super::options::LEVELS_MAX;
 use super::run::RunRecord;
@@ -44,14 +44,14 @@ pub(super) const OBSOLETE: u64 = 6 * 8;
 pub(super) const DESTROYED: u64 = 7 * 8;
 pub(super) const LOGS: u64 = 8 * 8;
 const BUILDING: u64 = 16 * 8;
-/// Slots for what is being built.
+/// Slots for runs that are being built.
 pub(super) const SLOTS: usize = LEVELS_MAX as usize + 1;
 
 const MANIFEST_MAGIC: u64 = u64::from_le_bytes(*b"LSMMAN\0\x01");
 const LIST_MAGIC: u64 = u64::from_le_bytes(*b"LSMOBS\0\x01");
 const HEAD_WORDS: usize = 4;
 const RUN_WORDS: usize = 9;
-/// More runs than a sound tree has.
+/// Bound on the runs of a sound tree.
 const RUNS_MAX: u64 = LEVELS_MAX as u64 * 64;
 
 pub(super) fn magic(key_words: usize) -> u64 {
@@ -64,13 +64,13 @@ pub(super) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {
     })
 }
 
-/// The check word that a header should have.
+/// Returns the check word that a header should have.
 pub(super) fn header_check(pool: &Pool, header: u64) -> u64 {
     let word = |index: u64| pool.word(header + index * 8).load(Acquire);
     hash((0..4).chain(8..16).map(word))
 }
 
-/// Where the header says what is being built in a slot.
+/// Returns the offset in the header of a slot for a run that is being built.
 pub(super) fn building(header: u64, slot: usize) -> u64 {
     header + BUILDING + slot as u64 * 8
 }
@@ -112,7 +112,7 @@ fn store<'p>(pool: &'p Pool, words: &[u64]) -> Result<Reservation<'p>> {
     Ok(object)
 }
 
-/// Reads a manifest: its runs, level by level and newest first, and the next number.
+/// Reads a manifest: returns its runs, level by level and newest first, and the next number.
 pub(super) fn read<K: FixedKey>(pool: &Pool, offset: u64) -> Result<(Vec<RunRecord<K>>, u64)> {
     let Some(head) = pool.try_words(offset, HEAD_WORDS).filter(|_| offset != 0) else {
         return corrupt(offset, "no manifest can be there");
@@ -153,7 +153,8 @@ pub(super) fn lay_out_obsolete<'p, K: FixedKey>(
     store(pool, &words)
 }
 
-/// The list of obsolete runs: where the word of each chain is, and the number of each file.
+/// Reads the list of obsolete runs: returns the offset of the word of each chain, and the number of each
+/// file.
 pub(super) fn read_obsolete(pool: &Pool, offset: u64) -> Result<(Vec<u64>, Vec<u64>)> {
     let runs = pool.try_words(offset, 2).map(|words| [words[0].load(Acquire), words[1].load(Acquire)]);
     let runs = match runs {

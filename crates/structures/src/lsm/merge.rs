@@ -1,4 +1,5 @@
-//! Merging sorted sources, the newest entry of a key first: for scans, both ways, and for runs that become one.
+//! Merging of sorted sources, the newest entry of a key first: for scans in both directions, and for merges
+//! of runs.
 
 use super::block::Entry;
 use super::buffer::Buffer;
@@ -7,17 +8,18 @@ use crate::error::Result;
 use crate::node::FixedKey;
 use std::sync::Arc;
 
-/// Something sorted that gives its entries one by one.
+/// Sorted source of entries.
 #[allow(clippy::large_enum_variant, reason = "they are few, and nearly all are cursors")]
 pub(super) enum Source<'v, K> {
     Run(Cursor<'v, K>),
-    /// Places of a buffer, sorted by key; those from `next` on are to come, or those before it if descending.
+    /// Indexes of a buffer, sorted by key; those from `next` on are still to be returned, or those before it
+    /// if descending.
     Places {
         buffer: &'v Buffer<K>,
         places: Arc<Vec<u32>>,
         next: usize,
     },
-    /// What an earlier merge gave; ascending.
+    /// Result of an earlier merge; ascending.
     Entries(std::vec::IntoIter<Entry<K>>),
 }
 
@@ -40,12 +42,12 @@ impl<K: FixedKey> Source<'_, K> {
 /// Entries of several sources in order, each key once, from the first source that has it. `FORWARD`: ascending.
 pub(super) struct Merger<'v, K, const FORWARD: bool> {
     sources: Vec<Source<'v, K>>,
-    /// The next entry of each.
+    /// The next entry of each source.
     heads: Vec<Entry<K>>,
 }
 
 impl<'v, K: FixedKey, const FORWARD: bool> Merger<'v, K, FORWARD> {
-    /// Sources newest first.
+    /// Creates a merger of sources, newest first.
     pub(super) fn new(
         sources: impl IntoIterator<Item = Source<'v, K>>,
         media: &Media<'_>,
@@ -65,7 +67,7 @@ impl<'v, K: FixedKey, const FORWARD: bool> Merger<'v, K, FORWARD> {
         if FORWARD { left < right } else { left > right }
     }
 
-    /// The next entry; tombstones too.
+    /// Returns the next entry; tombstones too.
     #[inline]
     pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
         let Some(mut best) = self.heads.first().copied() else { return Ok(None) };
@@ -75,7 +77,7 @@ impl<'v, K: FixedKey, const FORWARD: bool> Merger<'v, K, FORWARD> {
                 (best, from) = (*head, index);
             }
         }
-        // Older ones with the same key are behind it.
+        // Older ones with the same key are after it.
         let mut index = from;
         while index < self.heads.len() {
             if self.heads[index].key != best.key {

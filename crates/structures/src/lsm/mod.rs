@@ -1,6 +1,7 @@
-//! A log-structured merge-tree (dissertation 3.2.3): writes go to a DRAM buffer and its log; full buffers become
-//! sorted, immutable runs; a level collects runs and merges them into one of the next (tiering). The upper levels are
-//! in the pool, the lower ones in files; how many of each is chosen when the tree is created.
+//! A log-structured merge-tree (dissertation 3.2.3): writes go to a DRAM buffer and its log; full buffers
+//! become sorted, immutable runs; a level collects runs and merges them into one of the next (tiering). The
+//! upper levels are in the pool, the lower ones in files; the number of each is fixed when the tree is
+//! created.
 //!
 //! ```text
 //!  write ──┬─ DRAM buffer ── sealed buffer          hash index, unsorted; sorted when it is moved
@@ -14,25 +15,25 @@
 //!                                 in DRAM for each run: smallest keys, Bloom filter, least and greatest key
 //! ```
 //!
-//! A write does not look where its key is: it costs a record in the log and a place in the buffer, whatever the size of
-//! the tree. A lookup asks the buffers and then run after run, newest first; filters turn it away from nearly all that
-//! do not have the key.
+//! A write does not look its key up: it costs a record in the log and an entry of the buffer, whatever the
+//! size of the tree. A lookup searches the buffers and then run after run, newest first; filters skip nearly
+//! all runs without the key.
 //!
 //! Invariants:
-//! 1. Of two entries of a key the newer one is in a newer buffer, at a later place of the same one, in a level further
-//!    up, or in an earlier run of the same level.
-//! 2. A record in a log counts until the run of its buffer does: one publication does both.
-//! 3. Every segment, log, list and manifest belongs to exactly one of: the manifest, what is being built, what is
-//!    obsolete, the header. A file exists only if one of the first three has its number.
-//! 4. A file that the manifest has is durable, with its name.
+//! 1. Of two entries of a key the newer one is in a newer buffer, at a later index of the same one, in a
+//!    level further up, or in an earlier run of the same level.
+//! 2. A record in a log is valid until the run of its buffer is: one publication changes both.
+//! 3. Every segment, log, list and manifest belongs to exactly one of: the manifest, the runs being built,
+//!    the obsolete runs, the header. A file exists only if one of the first three has its number.
+//! 4. A file in the manifest is durable, with its name.
 //!
-//! **What a crash leaves.** Writes: as they were published, the record whole or not there. A move or merge: the
-//! manifest before or after it; opening frees what was being built or is obsolete. No file is made before the note of
-//! it is durable, and none is removed before it is durable that the manifest does not have it.
+//! **After a crash.** Writes: as they were published, the record complete or missing. A move or merge: the
+//! manifest before or after it; opening frees incomplete and obsolete runs. No file is created before its
+//! number is durable in the header, and none is removed before its removal from the manifest is durable.
 //!
-//! **Concurrency.** Readers take no lock that is held for longer than a pointer takes to store. Writers of
-//! different keys meet only in the journal. One thread moves and merges ([`Maintenance`]). Latches and versions
-//! are in DRAM.
+//! **Concurrency.** Readers take no lock that is held for longer than the store of a pointer. Writers of
+//! different keys contend only in the journal. One thread moves and merges ([`Maintenance`]). Latches and
+//! versions are in DRAM.
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
@@ -53,9 +54,9 @@
 //! # Ok::<(), entresol_structures::Error>(())
 //! ```
 //!
-//! Memory: buffers (`buffers` times `buffer_entries` times 33 to 45 bytes), a key for each block of 15 entries, filters
-//! ([`LsmOptions::filter_bits`]), the page cache, and while files are merged 64 KiB a run. A merge in two ways has its
-//! intermediate results in DRAM.
+//! Memory: buffers (`buffers` times `buffer_entries` times 33 to 45 bytes), a key for each block of 15
+//! entries, filters ([`LsmOptions::filter_bits`]), the page cache, and while files are merged 64 KiB a run. A
+//! two-way merge has its intermediate results in DRAM.
 
 mod block;
 mod buffer;
@@ -105,15 +106,15 @@ use worker::Desk;
 
 /// A persistent ordered map from keys of 8 or 16 bytes to words, made for writes; see the [module](self).
 ///
-/// Values are plain words. Unlike the trees it does not know, without a lookup, what a write replaces:
-/// [`LsmTree::upsert`] and [`LsmTree::delete`] are the fast writes, [`LsmTree::insert`], [`LsmTree::update`] and
-/// [`LsmTree::remove`] look first.
+/// Values are plain words. Unlike the trees it replaces values without a lookup: [`LsmTree::upsert`] and
+/// [`LsmTree::delete`] are the fast writes, [`LsmTree::insert`], [`LsmTree::update`] and [`LsmTree::remove`]
+/// look the key up first.
 pub struct LsmTree<K: FixedKey> {
     core: Arc<Core<K>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a tree is.
+/// Location of a tree.
 struct Site {
     pool: Arc<Pool>,
     header: u64,
@@ -123,13 +124,13 @@ struct Site {
 }
 
 impl Site {
-    /// Where files of runs are; a tree with disk levels is not opened without.
+    /// Returns the directory of run files; a tree with disk levels is not opened without.
     fn directory(&self) -> &Path {
         self.directory.as_deref().expect("opening has made sure of it")
     }
 }
 
-/// What the tree's thread shares with its users.
+/// State that the tree's thread shares with its users.
 struct Core<K: FixedKey> {
     site: Site,
     options: LsmOptions,
@@ -142,7 +143,7 @@ struct Core<K: FixedKey> {
     counters: Counters,
 }
 
-/// What was done since open.
+/// Counters since open.
 #[derive(Default)]
 struct Counters {
     moves: AtomicU64,
@@ -152,7 +153,7 @@ struct Counters {
     stalls: AtomicU64,
 }
 
-/// A latch of a key that this thread holds; dropping it lets go.
+/// Latch of a key that this thread holds; dropping it releases the latch.
 struct KeyLatch<'t>(&'t AtomicU64);
 
 impl Drop for KeyLatch<'_> {
@@ -167,14 +168,14 @@ impl<K: FixedKey> Core<K> {
         Media { pool: &self.site.pool, cache: &self.cache }
     }
 
-    /// The newest entry of a key.
+    /// Returns the newest entry of a key.
     #[inline]
     fn find(&self, key: K, hash: KeyHash) -> Result<Option<Entry<K>>> {
         let _pinned = self.site.pool.pin();
         if self.site.shape.disk_levels == 0 {
             return self.versions.read().find(&self.media(), key, hash);
         }
-        // A file may take long to read: not with a lock that holds up the next version.
+        // Reading a file may take long: not under a lock that blocks the next version.
         let version = self.versions.current();
         version.find(&self.media(), key, hash)
     }
@@ -213,7 +214,7 @@ impl<K: FixedKey> Core<K> {
         Ok(true)
     }
 
-    /// Writes an entry, if `decide` says so when it is told the value before; it is not asked for blind writes.
+    /// Writes an entry if `decide` returns one for the previous value; blind writes do not look it up.
     fn write<'p, T>(
         &'p self,
         key: K,
@@ -238,24 +239,24 @@ impl<K: FixedKey> Core<K> {
 }
 
 impl<K: FixedKey> LsmTree<K> {
-    /// The pool offset of the tree's header: what [`LsmTree::open`] takes.
+    /// Returns the pool offset of the tree's header, for [`LsmTree::open`].
     pub fn root_offset(&self) -> u64 {
         self.core.site.header
     }
 
-    /// What the tree was created as.
+    /// Returns the parameters that the tree was created with.
     pub fn shape(&self) -> LsmShape {
         self.core.site.shape
     }
 
-    /// The value of a key. Cost: a lookup in each buffer, a line of DRAM for each run whose keys span this one, and
-    /// the block where it is.
+    /// Returns the value of a key. Cost: a lookup in each buffer, a line of DRAM for each run whose key range
+    /// contains it, and the block of the key.
     pub fn get(&self, key: K) -> Result<Option<u64>> {
         Ok(self.core.find(key, KeyHash::of(key))?.and_then(|entry| entry.value()))
     }
 
-    /// The values of many keys, as one lookup each would give them. The blocks of a group of keys are asked for before
-    /// any of them is looked at.
+    /// Returns the values of many keys, as one lookup each would. The blocks of a group of keys are
+    /// prefetched before any of them is read.
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<u64>>> {
         const GROUP: usize = 16;
         let core = &*self.core;
@@ -280,24 +281,23 @@ impl<K: FixedKey> LsmTree<K> {
         Ok(values)
     }
 
-    /// Sets the value of a key, together with all that `with` carries. Cost: one record of the log and one published
-    /// word; what is there already is not looked at. Waits if all buffers are full; if moving them failed, returns
-    /// that error, and nothing has happened.
+    /// Sets the value of a key, atomically with the changes in `with`. Cost: one record of the log and one
+    /// published word; an existing entry is not read. Waits if all buffers are full; if moving them failed,
+    /// returns that error without effect.
     #[inline]
     pub fn upsert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<()> {
         let entry = Entry { key, value, is_tombstone: false };
         self.core.write(key, with, false, |_| (Some(entry), ()))
     }
 
-    /// Takes a key out, together with all that `with` carries, whether it is there or not. Cost as
-    /// [`LsmTree::upsert`].
+    /// Removes a key, atomically with the changes in `with`, if it exists. Cost as [`LsmTree::upsert`].
     #[inline]
     pub fn delete<'p>(&'p self, key: K, with: Publication<'p>) -> Result<()> {
         let entry = Entry { key, value: 0, is_tombstone: true };
         self.core.write(key, with, false, |_| (Some(entry), ()))
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped. Cost: a
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped. Cost: a
     /// lookup more than [`LsmTree::upsert`].
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
         let entry = Entry { key, value, is_tombstone: false };
@@ -307,22 +307,22 @@ impl<K: FixedKey> LsmTree<K> {
         })
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
-    /// `with` is dropped. Cost: a lookup more than [`LsmTree::upsert`].
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
+    /// missing, `with` is dropped. Cost: a lookup more than [`LsmTree::upsert`].
     pub fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         let entry = Entry { key, value, is_tombstone: false };
         self.core.write(key, with, true, |before| (before.map(|_| entry), before))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
-    /// Cost: a lookup more than [`LsmTree::delete`].
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped. Cost: a lookup more than [`LsmTree::delete`].
     pub fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
         let entry = Entry { key, value: 0, is_tombstone: true };
         self.core.write(key, with, true, |before| (before.map(|_| entry), before))
     }
 
-    /// Moves what is in buffers to the first level and merges what is due. For measurements, and before a long rest:
-    /// lookups in runs need no log to be replayed. An error leaves everything readable.
+    /// Moves the buffers to the first level and merges full levels. For measurements, and before a long rest:
+    /// lookups in runs need no log to be replayed. After an error everything stays readable.
     pub fn settle(&self) -> Result<()> {
         let core = &*self.core;
         while !core.rotate(|active| active.claimed() > 0)? {
@@ -331,7 +331,7 @@ impl<K: FixedKey> LsmTree<K> {
         core.maintain()
     }
 
-    /// Why moving or merging failed, if the last attempt did.
+    /// Returns the error of the last move or merge, if it failed.
     pub fn failure(&self) -> Option<Error> {
         self.core.failure()
     }

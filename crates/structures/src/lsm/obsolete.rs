@@ -1,5 +1,5 @@
-//! Clearing away what does not count: runs that were merged, and what was being built when something failed. Every
-//! step can be repeated after a crash.
+//! Removal of invalid runs: merged ones, and incomplete ones after a failure. Every step can be repeated
+//! after a crash.
 
 use super::file::path_of;
 use super::mutants::{self, Mutant};
@@ -25,7 +25,7 @@ fn remove_files(site: &Site, numbers: &[u64]) -> Result<()> {
     Ok(synced.map_err(|error| MemoryError::io("sync directory", site.directory(), &error))?)
 }
 
-/// Clears a slot of what is being built for a level.
+/// Frees the incomplete run in a slot for a level.
 pub(super) fn clear_building(site: &Site, level: usize, slot: usize) -> Result<()> {
     let word = manifest::building(site.header, slot);
     let found = site.pool.word(word).load(Acquire);
@@ -41,8 +41,8 @@ pub(super) fn clear_building(site: &Site, level: usize, slot: usize) -> Result<(
     Ok(publication.publish()?)
 }
 
-/// Frees the runs on the list of obsolete ones, and the list. No file goes before it is durable that no manifest has
-/// it.
+/// Frees the runs on the list of obsolete ones, and the list. No file is removed before its removal from the
+/// manifest is durable.
 pub(super) fn sweep(site: &Site) -> Result<()> {
     let list = site.pool.word(site.header + manifest::OBSOLETE).load(Acquire);
     if list == 0 {
@@ -62,8 +62,8 @@ pub(super) fn sweep(site: &Site) -> Result<()> {
     Ok(publication.publish()?)
 }
 
-/// An error if what is to be cleared away belongs to a run of the manifest, or is not allocated: a damaged header. Cost:
-/// nothing after a close; else a walk over all objects of the pool.
+/// Returns an error if an object to free belongs to a run of the manifest, or is not allocated: a damaged
+/// header. Cost: none after a close; else a walk over all objects of the pool.
 pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()> {
     let pool = &*site.pool;
     let word = |offset: u64| pool.word(offset).load(Acquire);

@@ -1,25 +1,25 @@
-//! What an LSM-tree is made of, for good, and how it is run, from open to open.
+//! Parameters of an LSM-tree, fixed at creation, and options, chosen at each open.
 
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
-/// The most levels of both kinds together.
+/// Maximum of levels of both kinds together.
 pub(super) const LEVELS_MAX: u32 = 15;
-/// The most buffers, each with its log.
+/// Maximum of buffers, each with its log.
 pub(super) const BUFFERS_MAX: u32 = 8;
 const BUFFER_ENTRIES_MIN: u32 = 4;
 const BUFFER_ENTRIES_MAX: u32 = 1 << 20;
 const RUNS_MIN: u32 = 2;
 const RUNS_MAX: u32 = 16;
 
-/// What is laid down when a tree is created.
+/// Parameters that are fixed when a tree is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LsmShape {
-    /// Writes that a buffer takes before it is moved to the first level. Each has 32 bytes of log in the pool.
+    /// Writes per buffer before it is moved to the first level. Each has 32 bytes of log in the pool.
     pub buffer_entries: u32,
     /// Buffers: one takes writes while the others are moved.
     pub buffers: u32,
-    /// Tuning ratio: so many runs of a level are merged into one of the next.
+    /// Tuning ratio: number of runs of a level that are merged into one of the next.
     pub runs_per_level: u32,
     /// Levels in the pool.
     pub pool_levels: u32,
@@ -38,17 +38,19 @@ impl LsmShape {
         self.pool_levels + self.disk_levels
     }
 
-    /// Whether a level is in the pool.
+    /// Returns true if a level is in the pool.
     pub(super) fn is_in_pool(&self, level: usize) -> bool {
         level < self.pool_levels as usize
     }
 
-    /// The level whose run is built in a slot of the header: first that of a buffer, then those of merged levels.
+    /// Returns the level whose run is built in a slot of the header: first that of a buffer, then those of
+    /// merged levels.
     pub(super) fn slot_level(&self, slot: usize) -> usize {
         slot.min(self.levels() as usize - 1)
     }
 
-    /// Runs that a level takes while a merge is under way below it; with more, whoever brings them waits.
+    /// Maximum of runs of a level while a merge is running below it; at the maximum, the producer of a run
+    /// waits.
     pub(super) fn runs_max(&self) -> usize {
         3 * self.runs_per_level as usize
     }
@@ -68,7 +70,7 @@ impl LsmShape {
         within("pool_levels + disk_levels", self.levels(), 1, LEVELS_MAX)
     }
 
-    /// As two words of the header.
+    /// Encodes it as two words of the header.
     pub(super) fn to_words(self) -> [u64; 2] {
         [
             u64::from(self.buffer_entries) | u64::from(self.buffers) << 32,
@@ -89,18 +91,18 @@ impl LsmShape {
     }
 }
 
-/// How the runs of a level become one (dissertation 3.3.2, figure 3.5).
+/// Algorithm that merges the runs of a level into one (dissertation 3.3.2, figure 3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MergeWay {
     /// All at once: no intermediate results.
     #[default]
     KWay,
-    /// Two at a time. Intermediate results are in DRAM, as large as the runs; the last two are merged to where the
-    /// result goes.
+    /// Two at a time. Intermediate results are in DRAM, as large as the runs; the last merge writes to the
+    /// result.
     TwoWay,
 }
 
-/// How runs get into the pool.
+/// Writing of runs to the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RunPath {
     /// Block by block, each written when it is full.
@@ -110,7 +112,7 @@ pub enum RunPath {
     ThroughDram,
 }
 
-/// Who moves buffers and merges levels.
+/// Executor of moves and merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Maintenance {
     /// A thread of the tree. Writers wait for it only if all buffers are full.
@@ -120,19 +122,19 @@ pub enum Maintenance {
     InCaller,
 }
 
-/// How a tree is run. May differ from open to open.
+/// Options of an open tree. May differ from open to open.
 #[derive(Debug, Clone)]
 pub struct LsmOptions {
-    /// How runs are merged.
+    /// Merge algorithm.
     pub merge: MergeWay,
-    /// How runs get into the pool.
+    /// Writing of runs to the pool.
     pub path: RunPath,
     /// Bits of a Bloom filter for each entry of a run, in DRAM; 0: none.
     pub filter_bits: u32,
-    /// Who moves and merges.
+    /// Executor of moves and merges.
     pub maintenance: Maintenance,
-    /// Where the files of the disk levels are. A tree with disk levels needs it: an existing directory, and from
-    /// open to open the same.
+    /// Directory of the files of the disk levels. A tree with disk levels needs it: an existing directory,
+    /// and the same at every open.
     pub directory: Option<PathBuf>,
     /// DRAM for pages of the disk levels' files.
     pub cache_bytes: usize,

@@ -1,7 +1,8 @@
 //! Runs: sorted, immutable, in the pool or in a file; with their index, filter, least and greatest key in DRAM.
 //!
-//! A lookup compares with the two keys, asks the filter (a line of DRAM), finds the block in the index (DRAM), and
-//! reads that block: in the pool four neighbouring lines, in a file a page of 4 KiB, if the cache does not have it.
+//! A lookup compares with the two keys, tests the filter (a line of DRAM), finds the block in the index
+//! (DRAM), and reads that block: in the pool four neighbouring lines, in a file a page of 4 KiB, if the cache
+//! does not have it.
 //!
 //! Memory: the index, a key for each block (in a file: each page of 16 blocks); the filter.
 
@@ -15,20 +16,20 @@ use crate::node::FixedKey;
 use entresol_memory::{Error as MemoryError, Pool};
 use std::sync::OnceLock;
 
-/// Where runs are read from.
+/// Media of runs.
 pub(super) struct Media<'m> {
     pub(super) pool: &'m Pool,
     pub(super) cache: &'m PageCache,
 }
 
-/// What the manifest says of a run.
+/// Record of a run in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RunRecord<K> {
     pub(super) level: usize,
     pub(super) number: u64,
     pub(super) entries: u64,
     pub(super) blocks: usize,
-    /// The last segment; 0: it is in a file.
+    /// The last segment; 0 for a run in a file.
     pub(super) last_segment: u64,
     pub(super) min: K,
     pub(super) max: K,
@@ -43,7 +44,7 @@ pub(super) struct Run<K> {
     pub(super) record: RunRecord<K>,
     place: Place,
     index: Index<K>,
-    /// Not there yet after opening a pool: lookups do without until it is.
+    /// Missing after a pool was opened: lookups do without until it is built.
     filter: OnceLock<Filter>,
 }
 
@@ -61,7 +62,7 @@ impl<K: FixedKey> Index<K> {
         Index { mins, tops }
     }
 
-    /// The last place whose smallest key is not above this one.
+    /// Returns the last index whose smallest key is not above this one.
     #[inline]
     fn floor(&self, key: K) -> Option<usize> {
         let top = self.tops.partition_point(|min| *min <= key).checked_sub(1)? * TOP_STRIDE;
@@ -80,7 +81,7 @@ impl<K: FixedKey> Run<K> {
         }
     }
 
-    /// The run of segments that were written before: reads one line of each block.
+    /// Opens a run in segments: reads one line of each block.
     pub(super) fn of_segments(pool: &Pool, record: RunRecord<K>, segments: Vec<u64>) -> Result<Run<K>> {
         let mut mins = Vec::with_capacity(record.blocks);
         for block in 0..record.blocks {
@@ -122,19 +123,19 @@ impl<K: FixedKey> Run<K> {
         self.filter.get().is_some()
     }
 
-    /// Builds the filter of a run that has none: reads all of it.
+    /// Builds the filter of a run that has none: reads the complete run.
     pub(super) fn build_filter(&self, media: &Media<'_>, bits: u32) -> Result<()> {
         let mut filter = Filter::new(self.record.entries, bits);
         let mut cursor = Cursor::first(self, true);
         while let Some(entry) = cursor.next(media)? {
             filter.add(KeyHash::of(entry.key));
         }
-        // Somebody else may have been faster.
+        // Another thread may have been faster.
         let _ = self.filter.set(filter);
         Ok(())
     }
 
-    /// The block with a number, verified.
+    /// Returns the block with a number, verified.
     #[inline]
     fn block(&self, media: &Media<'_>, number: usize) -> Result<Block> {
         match &self.place {
@@ -153,7 +154,7 @@ impl<K: FixedKey> Run<K> {
         }
     }
 
-    /// A page of a file. Its blocks are verified when it is read, so those in the cache are sound.
+    /// Returns a page of a file. Its blocks are verified when it is read, so those in the cache are sound.
     fn page(&self, media: &Media<'_>, file: &RunFile, page: usize) -> Result<Page> {
         let id = (self.record.number, page);
         if let Some(found) = media.cache.find(id) {
@@ -188,7 +189,7 @@ impl<K: FixedKey> Run<K> {
         }
     }
 
-    /// Whether the run may have a key.
+    /// Returns true if the run may have a key.
     #[inline]
     pub(super) fn candidate(&self, key: K, hash: KeyHash) -> bool {
         key >= self.record.min
@@ -196,19 +197,19 @@ impl<K: FixedKey> Run<K> {
             && self.filter.get().is_none_or(|filter| filter.may_have(hash))
     }
 
-    /// The block where a key is, if it is there at all: the last one that does not begin behind it.
+    /// Finds the only block that may have a key: the last one that does not begin after it.
     #[inline]
     fn locate(&self, media: &Media<'_>, key: K) -> Result<Option<(usize, Block)>> {
         let Some(place) = self.index.floor(key) else { return Ok(None) };
         let Place::File(file) = &self.place else {
             let block = self.block(media, place)?;
-            // That the next block begins behind the key is only what its first line said at open.
+            // The first line of the next block, read at open, has to be verified too.
             if block.key::<K>(block.len() - 1) < key && place + 1 < self.record.blocks {
                 self.block(media, place + 1)?;
             }
             return Ok(Some((place, block)));
         };
-        // The index knows the pages only.
+        // The index has the pages only.
         let page = self.page(media, file, place)?;
         let blocks = self.blocks_of_page(place);
         let begins = |block: usize| K::of_words(&page[block * BLOCK_WORDS + 1..][..K::WORDS]);
@@ -220,13 +221,13 @@ impl<K: FixedKey> Run<K> {
         Ok(Some((blocks.start + from, Block::of_words(&page[from * BLOCK_WORDS..][..BLOCK_WORDS]))))
     }
 
-    /// The entry of a key; [`Run::candidate`] said that it may be there.
+    /// Returns the entry of a key for which [`Run::candidate`] was true.
     #[inline]
     pub(super) fn find(&self, media: &Media<'_>, key: K) -> Result<Option<Entry<K>>> {
         Ok(self.locate(media, key)?.and_then(|(_, block)| block.find(key)))
     }
 
-    /// Asks the processor for the block where a key would be.
+    /// Prefetches the block of a key.
     #[inline]
     pub(super) fn prefetch(&self, pool: &Pool, key: K) {
         if let Place::Pool(segments) = &self.place
@@ -237,7 +238,7 @@ impl<K: FixedKey> Run<K> {
         }
     }
 
-    /// Verifies every block, their order, and what the manifest says.
+    /// Verifies every block, their order, and the record in the manifest.
     pub(super) fn verify(&self, media: &Media<'_>) -> Result<()> {
         let mut cursor = Cursor::first(self, true);
         let (mut entries, mut last) = (0u64, None);
@@ -259,20 +260,20 @@ impl<K: FixedKey> Run<K> {
     }
 }
 
-/// A place in a run, moving one way.
+/// Cursor of a run, in one direction.
 pub(super) struct Cursor<'r, K> {
     run: &'r Run<K>,
     block: Block,
-    /// The block's number, and how many of its entries are still to come.
+    /// The block's number, and the number of its entries that are still to be returned.
     number: usize,
     left: usize,
     forward: bool,
     is_at_end: bool,
-    /// Pages read ahead, from one on; only where all of a file is read.
+    /// Pages read ahead, and the number of the first; only if the complete file is read.
     ahead: Option<(usize, Vec<u64>)>,
 }
 
-/// Pages that are read at once where all of a file is read.
+/// Pages that are read at once if the complete file is read.
 const PAGES_AHEAD: usize = 16;
 
 impl<'r, K: FixedKey> Cursor<'r, K> {
@@ -280,7 +281,8 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
         Cursor { run, block: Block::empty(), number: 0, left: 0, forward, is_at_end: false, ahead: None }
     }
 
-    /// Before the first entry. `all`: everything will be read, so the cache is left alone.
+    /// Creates a cursor before the first entry. `all`: the complete run will be read, so the cache is
+    /// bypassed.
     pub(super) fn first(run: &'r Run<K>, all: bool) -> Cursor<'r, K> {
         let mut cursor = Cursor::new(run, true);
         // One before the first block.
@@ -289,7 +291,7 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
         cursor
     }
 
-    /// Before the first entry not below a key, ascending.
+    /// Creates an ascending cursor before the first entry not below a key.
     pub(super) fn from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
         let Some((number, block)) = run.locate(media, key)? else { return Ok(Cursor::first(run, false)) };
         let mut cursor = Cursor::new(run, true);
@@ -298,7 +300,7 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
         Ok(cursor)
     }
 
-    /// Before the last entry not above a key, descending.
+    /// Creates a descending cursor before the last entry not above a key.
     pub(super) fn back_from(run: &'r Run<K>, media: &Media<'_>, key: K) -> Result<Cursor<'r, K>> {
         let mut cursor = Cursor::new(run, false);
         let Some((number, block)) = run.locate(media, key)? else {
@@ -312,7 +314,7 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
         Ok(cursor)
     }
 
-    /// The next entry in the cursor's direction.
+    /// Returns the next entry in the cursor's direction.
     #[inline]
     pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
         if self.left == 0 && !self.next_block(media)? {

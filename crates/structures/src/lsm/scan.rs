@@ -1,6 +1,7 @@
-//! Ordered scans, both ways.
+//! Ordered scans in both directions.
 //!
-//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+//! A key that exists throughout the scan is returned once, in order; a key that is inserted or removed
+//! meanwhile may be returned.
 
 use super::LsmTree;
 use super::merge::{Merger, Source};
@@ -15,8 +16,8 @@ use std::sync::Arc;
 impl<K: FixedKey> Scan for LsmTree<K> {
     type Key = K;
 
-    /// Appends the first `enough` entries of a range, ascending. Returns the range that is left, if any. Cost: a
-    /// search in each run and buffer, then a comparison with each for an entry.
+    /// Appends the first `enough` entries of a range, ascending. Returns the rest of the range, if any. Cost:
+    /// a search in each run and buffer, then a comparison with each for an entry.
     fn scan(
         &self,
         range: RangeInclusive<K>,
@@ -27,7 +28,7 @@ impl<K: FixedKey> Scan for LsmTree<K> {
         Ok(last.and_then(K::next).filter(|from| from <= range.end()).map(|from| from..=*range.end()))
     }
 
-    /// As [`Scan::scan`], in descending order.
+    /// Same as [`Scan::scan`], in descending order.
     fn scan_back(
         &self,
         range: RangeInclusive<K>,
@@ -40,7 +41,7 @@ impl<K: FixedKey> Scan for LsmTree<K> {
 }
 
 impl<K: FixedKey> LsmTree<K> {
-    /// Appends entries; returns the last key if there may be more behind it.
+    /// Appends entries; returns the last key if there may be more after it.
     fn collect<const FORWARD: bool>(
         &self,
         range: &RangeInclusive<K>,
@@ -73,7 +74,7 @@ impl<K: FixedKey> LsmTree<K> {
     }
 }
 
-/// Everything that may have keys of a range, newest first, from its first key in the direction on.
+/// Returns all sources that may have keys of a range, newest first, from its first key in the direction on.
 fn sources<'v, K: FixedKey, const FORWARD: bool>(
     version: &'v Version<K>,
     media: &Media<'_>,

@@ -1,17 +1,17 @@
 //! Runs in the pool: chains of segments of blocks.
 //!
 //! ```text
-//! word of a segment   what
+//! word of a segment   content
 //! 0                   "LSMSEG" and version
 //! 1                   offset of the segment before it; 0: it is the first
-//! 2                   blocks that it has room for
+//! 2                   capacity in blocks
 //! 3                   check word over the three
 //! 32..                blocks, one after the other
 //! ```
 //!
-//! All but the last are full, with [`SEGMENT_BLOCKS`] blocks. A chain is known by its last segment, so it can be
-//! built segment by segment: each is allocated in the publication that makes it the end of the chain that the tree's
-//! header calls *being built*. A crash leaves that chain, and opening frees it.
+//! All but the last are full, with [`SEGMENT_BLOCKS`] blocks. The last segment identifies a chain, so it can
+//! be built segment by segment: each is allocated in the publication that makes it the end of the chain in
+//! the tree header's slot of runs being built. A crash leaves that chain, and opening frees it.
 
 use super::block::{BLOCK_BYTES, Block};
 use super::mutants::{self, Mutant};
@@ -33,13 +33,13 @@ fn check_word(previous: u64, blocks: u64) -> u64 {
         .fold(0, |check: u64, word| (check.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Where a block of a segment is.
+/// Returns the offset of a block of a segment.
 #[inline]
 pub(super) fn block_offset(segment: u64, place: usize) -> u64 {
     segment + ((1 + place) * BLOCK_BYTES) as u64
 }
 
-/// The segment before one, and the blocks that it has room for.
+/// Returns the segment before one, and its capacity in blocks.
 fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
     let corrupt = |what: &str| Err(Error::Corrupt { offset: segment, what: what.to_string() });
     let words = match pool.try_words(segment, HEAD_WORDS) {
@@ -56,7 +56,7 @@ fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
     Ok((previous, blocks as usize))
 }
 
-/// The segments of a chain that has so many blocks, first to last.
+/// Returns the segments of a chain with `blocks` blocks, first to last.
 pub(super) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
     let mut segments = Vec::with_capacity(blocks.div_ceil(SEGMENT_BLOCKS));
     let mut at = last;
@@ -80,8 +80,8 @@ pub(super) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
     Ok(segments)
 }
 
-/// Frees the chain whose last segment a word of the pool names, from its end; the word goes to 0. After a crash in
-/// between, call it again.
+/// Frees the chain whose last segment is stored in a word of the pool, from its end; the word becomes 0.
+/// After a crash in between, call it again.
 pub(super) fn free_chain(pool: &Pool, word: u64) -> Result<()> {
     let mut at = pool.word(word).load(Acquire);
     while at != 0 {
@@ -113,21 +113,21 @@ pub(super) fn for_each(pool: &Pool, last: u64, mut visit: impl FnMut(u64)) -> Re
 /// Writes a run into the pool, block by block.
 pub(super) struct SegmentWriter<'p> {
     pool: &'p Pool,
-    /// The word that names the chain while it is built.
+    /// Offset of the word of the chain while it is built.
     building: u64,
     path: RunPath,
-    /// More blocks do not come.
+    /// Maximum of blocks.
     blocks_max: usize,
     segments: Vec<u64>,
-    /// Room in the last segment, and blocks in it.
+    /// Capacity of the last segment, and blocks in it.
     room: usize,
     blocks: usize,
-    /// What is to be copied to the last segment.
+    /// Bytes to be copied to the last segment.
     collected: Vec<u8>,
 }
 
 impl<'p> SegmentWriter<'p> {
-    /// The word must be 0.
+    /// Creates a writer; the word must be 0.
     pub(super) fn new(pool: &'p Pool, building: u64, path: RunPath, blocks_max: usize) -> SegmentWriter<'p> {
         let (segments, collected) = (Vec::new(), Vec::new());
         SegmentWriter { pool, building, path, blocks_max, segments, room: 0, blocks: 0, collected }
@@ -186,7 +186,7 @@ impl<'p> SegmentWriter<'p> {
         }
     }
 
-    /// Flushes what is left; the segments, first to last.
+    /// Flushes the rest; returns the segments, first to last.
     pub(super) fn finish(mut self) -> Vec<u64> {
         self.end_segment();
         self.segments

@@ -1,7 +1,7 @@
-//! Versions: what a reader has to look at, at one moment. They are replaced, never changed.
+//! Versions: the consistent set of buffers and runs for a reader. They are replaced, never changed.
 //!
-//! A reader takes a lock of its own for the time of a lookup in memory, which whoever installs the next version takes
-//! as well, for as long as it takes to store a pointer. Who reads from files takes a reference and no lock.
+//! A reader takes a lock of its own shard for a lookup in memory; installing the next version takes all
+//! shards, for the store of a pointer. A reader of files takes a reference and no lock.
 
 use super::block::Entry;
 use super::buffer::Buffer;
@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use std::sync::{Arc, PoisonError};
 
 pub(super) struct Version<K> {
-    /// Newest first; the first takes writes.
+    /// Newest first; the first is active.
     pub(super) buffers: Vec<Arc<Buffer<K>>>,
-    /// Of each level the runs, newest first.
+    /// Runs of each level, newest first.
     pub(super) levels: Vec<Vec<Arc<Run<K>>>>,
 }
 
@@ -29,7 +29,7 @@ impl<K: FixedKey> Version<K> {
         self.levels.iter().flatten()
     }
 
-    /// The newest entry of a key.
+    /// Returns the newest entry of a key.
     #[inline]
     pub(super) fn find(&self, media: &Media<'_>, key: K, hash: KeyHash) -> Result<Option<Entry<K>>> {
         if let Some(entry) = self.find_in_buffers(key, hash) {
@@ -54,7 +54,7 @@ impl<K: FixedKey> Version<K> {
 /// The current version.
 pub(super) struct Versions<K> {
     current: ShardedLock<Arc<Version<K>>>,
-    /// Held while the next version is made from the current one.
+    /// Locked while the next version is made from the current one.
     making: Mutex<()>,
 }
 
@@ -63,7 +63,7 @@ impl<K: FixedKey> Versions<K> {
         Versions { current: ShardedLock::new(Arc::new(version)), making: Mutex::new(()) }
     }
 
-    /// The current version, which stays so until the guard is gone.
+    /// Returns the current version, which stays current until the guard is dropped.
     #[inline]
     pub(super) fn read(&self) -> ShardedLockReadGuard<'_, Arc<Version<K>>> {
         // A reader that panicked has changed nothing.
@@ -81,7 +81,7 @@ impl<K: FixedKey> Versions<K> {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, next)
         };
-        // Buffers and filters may go with it: after the lock.
+        // Buffers and filters may be freed with it: after the lock.
         drop(before);
     }
 }

@@ -1,4 +1,4 @@
-//! The desk between writers and whoever moves and merges: free logs, requests, failures; and the tree's thread.
+//! Coordination between writers and maintenance: free logs, requests, failures; and the tree's thread.
 
 use super::Core;
 use super::buffer::Buffer;
@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What writers and the thread tell each other.
+/// State shared by writers and the thread.
 pub(super) struct Desk {
     state: Mutex<State>,
-    /// Something for the thread to do.
+    /// Signals work for the thread.
     work: Condvar,
-    /// A log is free, or an attempt to free one has failed.
+    /// Signals a free log, or a failed attempt to free one.
     room: Condvar,
     stopping: AtomicBool,
 }
@@ -24,9 +24,9 @@ struct State {
     /// Logs without a buffer, in the order of their generations.
     free: VecDeque<usize>,
     is_requested: bool,
-    /// The thread has panicked.
+    /// True after a panic of the thread.
     is_gone: bool,
-    /// Attempts that have failed so far, and the last failure, until an attempt succeeds.
+    /// Number of failed attempts so far, and the last failure, until an attempt succeeds.
     failures: u64,
     failure: Option<Error>,
 }
@@ -47,7 +47,7 @@ impl Desk {
         self.work.notify_one();
     }
 
-    /// The thread ends, and merges that it has begun with it.
+    /// Stops the thread, and the merges that it has begun.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let _state = self.state.lock();
@@ -65,12 +65,12 @@ impl<K: FixedKey> Core<K> {
         self.desk.room.notify_all();
     }
 
-    /// Why the last attempt to move and merge failed, if it did.
+    /// Returns the error of the last attempt to move and merge, if it failed.
     pub(super) fn failure(&self) -> Option<Error> {
         self.desk.state.lock().failure.clone()
     }
 
-    /// Notes how an attempt to move and merge ended.
+    /// Records the result of an attempt to move and merge.
     fn note(&self, outcome: &Result<()>) {
         let mut state = self.desk.state.lock();
         state.failure = outcome.as_ref().err().cloned();
@@ -80,7 +80,8 @@ impl<K: FixedKey> Core<K> {
         }
     }
 
-    /// Makes a buffer for writers whose last one was full. Returns when there is room, maybe of another's making.
+    /// Provides a buffer for writers whose last one was full. Returns when there is room, also if another
+    /// thread made it.
     pub(super) fn make_room(&self) -> Result<()> {
         while !self.rotate(|active| active.is_full())? {
             if self.is_in_caller() {
@@ -104,7 +105,7 @@ impl<K: FixedKey> Core<K> {
         Ok(())
     }
 
-    /// Puts an empty buffer in front if the active one is as asked; false if there is no free log.
+    /// Adds an empty buffer in front if the active one satisfies `is_due`; false if there is no free log.
     pub(super) fn rotate(&self, is_due: impl Fn(&Buffer<K>) -> bool) -> Result<bool> {
         let mut state = self.desk.state.lock();
         if !is_due(self.versions.read().active()) {
@@ -123,7 +124,7 @@ impl<K: FixedKey> Core<K> {
         Ok(true)
     }
 
-    /// Until a log is free; an error if an attempt to free one failed meanwhile.
+    /// Waits until a log is free; an error if an attempt to free one failed meanwhile.
     fn wait_for_room(&self) -> Result<()> {
         let mut state = self.desk.state.lock();
         let failures = state.failures;
@@ -141,7 +142,7 @@ impl<K: FixedKey> Core<K> {
         Ok(())
     }
 
-    /// What the tree's thread does until it is told to stop.
+    /// Main loop of the tree's thread until it is stopped.
     pub(super) fn run_thread(&self) {
         let _gone = Gone(self);
         loop {
@@ -174,7 +175,7 @@ impl<K: FixedKey> Core<K> {
     }
 }
 
-/// Tells waiting writers if the thread panics: they would wait for ever.
+/// Wakes waiting writers if the thread panics: otherwise they would wait for ever.
 struct Gone<'c, K: FixedKey>(&'c Core<K>);
 
 impl<K: FixedKey> Drop for Gone<'_, K> {

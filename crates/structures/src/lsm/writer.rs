@@ -1,5 +1,5 @@
-//! Writing a run, wherever it goes: entries become blocks, blocks go to segments or a file; index and filter grow
-//! along.
+//! Writer of a run: entries become blocks, blocks go to segments or a file; index and filter are built with
+//! them.
 
 use super::block::{Block, Entry, capacity};
 use super::file::{FileWriter, PAGE_BLOCKS, RunFile, path_of};
@@ -34,8 +34,8 @@ pub(super) struct RunWriter<'c, K: FixedKey> {
 }
 
 impl<'c, K: FixedKey> RunWriter<'c, K> {
-    /// Begins a run of a level, with at most so many entries, that a slot of the header knows until it counts. What a
-    /// failed attempt left in the slot is cleared away first.
+    /// Begins a run of a level, with at most `entries_max` entries, recorded in a slot of the header until it
+    /// is valid. The incomplete run of a failed attempt in the slot is freed first.
     pub(super) fn begin(
         core: &'c Core<K>,
         level: usize,
@@ -67,7 +67,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         })
     }
 
-    /// Notes the number of the file, and makes it when the note is durable: so no file is ever forgotten.
+    /// Records the number of the file, and creates it when the record is durable: so no file is ever leaked.
     fn create_file(core: &Core<K>, building: u64, number: u64) -> Result<FileWriter> {
         let mut publication = core.site.pool.publication();
         publication.set(building, number);
@@ -110,13 +110,13 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         Ok(())
     }
 
-    /// The run, whole and on its medium; none if nothing was added. It counts once a manifest has it.
+    /// Returns the complete, durable run; none if nothing was added. It is valid once a manifest has it.
     pub(super) fn finish(mut self) -> Result<Option<Run<K>>> {
         if self.block.len() > 0 {
             self.end_block()?;
         }
         let Some((min, max)) = self.ends else {
-            // Nothing but tombstones, at the bottom: the file must not outlive the note of it.
+            // Nothing but tombstones, in the last level: the file must be removed before its record.
             drop(self.sink);
             obsolete::clear_building(&self.core.site, self.level, self.slot)?;
             return Ok(None);

@@ -1,12 +1,12 @@
 //! The bitmap and the hashing layout (dissertation 3.2.2, figure 3.2 b and d): entries in any order, a bit for each
-//! valid one; hashing adds a byte of hash for each, so that a search looks at few keys (FPTree, algorithms 1, 2).
+//! valid one; hashing adds a byte of hash for each, so that a search reads few keys (FPTree, algorithms 1, 2).
 //!
 //! Order of stores:
 //! - insert: entry (and hash), flush, fence; then the bit;
 //! - erase, truncate, drop first: bits;
 //! - append, prepend: entries, flush, fence; then the bits.
 //!
-//! A crash leaves an entry whole or not at all.
+//! A crash leaves an entry complete or none.
 
 use super::bits::{self, Map};
 use super::shape::{Front, WORD_OF_STATE};
@@ -25,22 +25,22 @@ pub struct Hashing<const BYTES: usize>;
 const BITS: Front = Front { bit_per_entry: true, ..WORD_OF_STATE };
 const BITS_AND_BYTES: Front = Front { bit_per_entry: true, byte_per_entry: true, ..WORD_OF_STATE };
 
-/// The word with a slot's fingerprint after that slot's has changed.
+/// Returns the word after a change of a slot's fingerprint.
 fn with_fingerprint(word: u64, slot: usize, fingerprint: u8) -> u64 {
     let shift = slot % 8 * 8;
     word & !(0xFF << shift) | u64::from(fingerprint) << shift
 }
 
-/// The *home* slot of a key: the first of those whose keys share a cache line with the one that its fingerprint names. An
-/// entry is put into the first free slot from there on, if there is one. A search asks for the home's lines at once and
-/// mostly finds the entry there; nothing relies on it.
+/// Returns the *home* slot of a key: the first of those whose keys share a cache line with the one that its
+/// fingerprint names. An entry is written to the first free slot from there on, if there is one. A search
+/// prefetches the home's lines and mostly finds the entry there; this is only an optimisation.
 #[inline]
 fn home<K: FixedKey>(shape: &Shape, key: K) -> usize {
     let slot = (usize::from(key.fingerprint()) * shape.capacity) >> 8;
     slot - slot % (8 / K::WORDS)
 }
 
-/// What both layouts do alike. `HASHED`: there is a fingerprint beside every key.
+/// Common parts of both layouts. `HASHED`: there is a fingerprint beside every key.
 struct Unordered<const HASHED: bool>;
 
 impl<const HASHED: bool> Unordered<HASHED> {
@@ -53,7 +53,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
         }
     }
 
-    /// Where an entry is put if there is a choice.
+    /// Returns the preferred free slot of an entry.
     fn free_slot<K: FixedKey>(map: &Map, shape: &Shape, key: K) -> usize {
         let slot = if HASHED { map.free_slot_from(shape, home(shape, key)) } else { map.free_slot(shape) };
         slot.expect("the caller has seen that there is room")
@@ -85,7 +85,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
         map.commit(node, shape, medium);
     }
 
-    /// Keeps the entries with these places in key order.
+    /// Keeps only the entries with these positions in key order.
     fn keep<K: FixedKey>(
         node: Node<'_>,
         shape: &Shape,
@@ -262,7 +262,7 @@ fn find_with_bits<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<
 fn find_with_hash<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<usize> {
     let fingerprint = key.fingerprint();
     (0..shape.state_words).find_map(|word| {
-        // The last line of fingerprints may reach into the words behind them; their bits are not in the map.
+        // The last line of fingerprints may reach into the words after them; their bits are not in the map.
         let line = node.words()[shape.bytes + word * 8..].first_chunk().expect("entries come behind");
         let bits = matching_bytes(line, fingerprint) & bits::map_word(node, shape, word);
         let place = search::linear_with_bits(bits, key, |i| node.key(shape, word * 64 + i));

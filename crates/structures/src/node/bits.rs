@@ -9,26 +9,26 @@ const MAP_WORDS: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Map([u64; MAP_WORDS]);
 
-/// The bits of slots that exist in a word of the bitmap.
+/// Returns the mask of existing slots in a word of the bitmap.
 #[inline]
 pub(super) const fn mask(shape: &Shape, word: usize) -> u64 {
     let slots = shape.capacity.saturating_sub(word * 64);
     if slots >= 64 { u64::MAX } else { (1 << slots) - 1 }
 }
 
-/// One word of the bitmap.
+/// Returns one word of the bitmap.
 #[inline]
 pub(super) fn map_word(node: Node<'_>, shape: &Shape, word: usize) -> u64 {
     node.load(word) & mask(shape, word)
 }
 
-/// Entries that count.
+/// Returns the number of valid entries.
 #[inline]
 pub(super) fn count(node: Node<'_>, shape: &Shape) -> usize {
     (0..shape.state_words).map(|word| map_word(node, shape, word).count_ones() as usize).sum()
 }
 
-/// The slots whose bits are set.
+/// Visits the slots whose bits are set.
 #[inline]
 pub(super) fn for_each(node: Node<'_>, shape: &Shape, mut visit: impl FnMut(usize)) {
     for word in 0..shape.state_words {
@@ -40,7 +40,7 @@ pub(super) fn for_each(node: Node<'_>, shape: &Shape, mut visit: impl FnMut(usiz
     }
 }
 
-/// The slot of the greatest key that is not greater.
+/// Returns the slot of the greatest key that is not greater.
 pub(super) fn floor<K: FixedKey>(node: Node<'_>, shape: &Shape, wanted: K) -> Option<usize> {
     let mut best: Option<(K, usize)> = None;
     for_each(node, shape, |slot| {
@@ -52,7 +52,7 @@ pub(super) fn floor<K: FixedKey>(node: Node<'_>, shape: &Shape, wanted: K) -> Op
     best.map(|(_, slot)| slot)
 }
 
-/// Entries with their slots, sorted.
+/// Returns entries with their slots, sorted.
 pub(super) fn sorted_slots<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Vec<(K, usize)> {
     let mut slots = Vec::with_capacity(shape.capacity);
     for_each(node, shape, |slot| slots.push((node.key::<K>(shape, slot), slot)));
@@ -73,7 +73,7 @@ impl Map {
         map
     }
 
-    /// The map of these slots.
+    /// Returns the map of these slots.
     pub(super) fn of(slots: impl Iterator<Item = usize>) -> Map {
         let mut map = Map::empty();
         slots.for_each(|slot| map.insert(slot));
@@ -92,7 +92,7 @@ impl Map {
         self.0[word]
     }
 
-    /// The first free slot.
+    /// Returns the first free slot.
     pub(super) fn free_slot(&self, shape: &Shape) -> Option<usize> {
         (0..shape.state_words).find_map(|word| {
             let free = !self.0[word] & mask(shape, word);
@@ -100,7 +100,7 @@ impl Map {
         })
     }
 
-    /// The first free slot from one on, or else the first of all.
+    /// Returns the first free slot from one on, or else the first of all.
     pub(super) fn free_slot_from(&self, shape: &Shape, from: usize) -> Option<usize> {
         let behind = (from / 64..shape.state_words).find_map(|word| {
             let before = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
@@ -110,7 +110,7 @@ impl Map {
         behind.or_else(|| self.free_slot(shape))
     }
 
-    /// Commits what differs from the node's map.
+    /// Commits the differences to the node's map.
     pub(super) fn commit(&self, node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
         for word in 0..shape.state_words {
             if self.0[word] != node.load(word) {
@@ -119,13 +119,14 @@ impl Map {
         }
     }
 
-    /// Stores the map into a node that nobody reaches yet.
+    /// Stores the map into an unreachable node.
     pub(super) fn store(&self, node: Node<'_>, shape: &Shape) {
         (0..shape.state_words).for_each(|word| node.store(word, self.0[word]));
     }
 }
 
-/// What is wrong with the bitmap: bits of slots that do not exist, beside `further`, or keys that stand twice.
+/// Verifies the bitmap: an error for bits of slots that do not exist, beside `further`, and for duplicate
+/// keys.
 pub(super) fn check<K: FixedKey>(node: Node<'_>, shape: &Shape, further: u64) -> Result<(), String> {
     for word in 0..shape.state_words {
         let last = word + 1 == shape.state_words;

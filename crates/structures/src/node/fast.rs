@@ -1,26 +1,27 @@
-//! The FAST layout: sorted entries that shift by one with 8-byte stores (FAST and FAIR, Hwang et al. 2018, as the
-//! dissertation describes it in 3.1.1). An entry may stand twice, side by side; *the right one of equal keys counts*,
-//! and every reader knows that.
+//! The FAST layout: sorted entries that shift by one with 8-byte stores (FAST and FAIR, Hwang et al. 2018, as
+//! the dissertation describes it in 3.1.1). An entry may be duplicated, side by side; *the right one of equal
+//! keys is valid* for every reader.
 //!
-//! The paper leaves the order of stores within a cache line to the processor. Here every word is ordered: a pool's
-//! journal and the crash checker know nothing of lines, and a flush that comes between two stores of one line is
-//! allowed to keep the second only. Keys have one word: a longer one could be seen half shifted.
+//! The paper leaves the order of stores within a cache line to the processor. Here every word is ordered: a
+//! pool's journal and the crash checker do not rely on lines, and a flush between two stores of one line may
+//! persist the second only. Keys have one word: a longer one could be read half shifted.
 //!
 //! Order of stores:
-//! - insert: the entries from its place on move one slot on, as many as fit in the commit, with the new one: an
-//!   interrupted insert is not there, and shifting 20 entries takes four fences instead of 40. Those further right, if
-//!   there are too many, go before, each word flushed and fenced before the next: the last entry is copied behind itself;
-//!   the number of entries; then from the back, for each entry, value and key one slot on;
-//! - insert into a node in which an entry stands twice: its left copy is a free slot, and only the entries from there to
-//!   the place move;
+//! - insert: the entries from its position on move one slot on, as many as fit in the commit, with the new
+//!   one: an interrupted insert has no effect, and shifting 20 entries takes four fences instead of 40. Those
+//!   further right, if there are too many, move before, each word flushed and fenced before the next: the
+//!   last entry is copied behind itself; the number of entries; then from the back, for each entry, value and
+//!   key one slot on;
+//! - insert into a node with a duplicated entry: its left copy is a free slot, and only the entries from
+//!   there to the position move;
 //! - insert at the end: entry; commit: the number;
 //! - erase: commit: the key becomes its right neighbour's, or the number;
-//! - before any other change, an entry that stands twice is taken out: what is right of it moves one slot back, in
-//!   publications that each leave one entry twice, the last of which shortens the node;
+//! - before any other change, a duplicated entry is removed: the entries right of it move one slot back, in
+//!   publications that each leave one entry duplicated, the last of which shortens the node;
 //! - truncate, append: as erase and insert at the end. Entries in front are not added or dropped in place.
 //!
-//! A crash leaves at most one entry twice. The flush after an erase is the publication's, and so is its order before
-//! all that follows: forgetting it is a published bug of the original.
+//! A crash leaves at most one duplicated entry. The flush after an erase is the publication's, and so is its
+//! order before all later stores: omitting it is a published bug of the original.
 
 use super::shape::WORD_OF_STATE;
 use super::{FixedKey, Layout, Medium, Node, Shape, search};
@@ -35,24 +36,24 @@ pub struct Fast<const BYTES: usize>;
 
 const STATE: usize = 0;
 
-/// Slots in use, cut to what can be.
+/// Returns the number of used slots, clamped to the capacity.
 #[inline]
 fn slots(node: Node<'_>, shape: &Shape) -> usize {
     (node.load(STATE) as usize).min(shape.capacity)
 }
 
-/// The first of two slots with the same key.
+/// Returns the first of two slots with the same key.
 fn twin<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Option<usize> {
     (1..slots(node, shape)).find(|i| node.key::<K>(shape, i - 1) == node.key::<K>(shape, *i)).map(|i| i - 1)
 }
 
-/// Takes out an entry that stands twice. Changes nothing that a reader sees.
+/// Removes a duplicated entry. Readers see no change.
 fn tidy<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) -> Result<()> {
     let Some(first) = twin::<K>(node, shape) else { return Ok(()) };
     let last = slots(node, shape) - 1;
     let mut from = first;
     loop {
-        // Afterwards the entry at the end of what moved stands twice, or the node is shorter.
+        // Afterwards the entry at the end of the moved ones is duplicated, or the node is shorter.
         let to = last.min(from + (PUBLICATION_WORDS_MAX - 1) / 2);
         let moved = (from..to).flat_map(|slot| {
             let (key, value) = node.entry::<K>(shape, slot + 1);
@@ -95,7 +96,8 @@ fn set_entry<K: FixedKey>(
     medium.set(node, shape.keys + slot, key.word(0));
 }
 
-/// Inserts into a node in which the entry at `free` stands twice. False if the commit has no room for what moves.
+/// Inserts into a node in which the entry at `free` is duplicated. False if the commit has no room for the
+/// moved entries.
 fn insert_at_twin<K: FixedKey>(
     node: Node<'_>,
     shape: &Shape,
@@ -149,11 +151,11 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn has_fewer<K: FixedKey>(node: Node<'_>, than: usize) -> bool {
-        // At most one entry stands twice.
+        // At most one entry is duplicated.
         slots(node, Self::shape::<K>()) <= than && Self::count::<K>(node) < than
     }
 
-    /// Counts an entry that stands twice as two: there may be room for one more after all.
+    /// Counts a duplicated entry twice: there may be room for one more after all.
     #[inline]
     fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
         let shape = Self::shape::<K>();
@@ -166,7 +168,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
     }
 
-    /// Binary search ends at the right one of equal keys, the one that counts.
+    /// Binary search ends at the right one of equal keys, the valid one.
     #[inline]
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let shape = Self::shape::<K>();
@@ -205,7 +207,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
             medium.set(node, STATE, count as u64 + 1);
             return Ok(());
         }
-        // Value and key of each entry that moves, those of the new one, and the number.
+        // Value and key of each moved entry, those of the new one, and the number.
         let together = medium.room().saturating_sub(3) / 2;
         let mut end = count;
         if count - place > together {

@@ -1,12 +1,12 @@
 //! The indirection layout (wB+-tree; dissertation 3.2.2, figure 3.2 c, algorithms 3, 4): entries in any order, a
 //! bitmap, and an array of their slot numbers in key order, a byte each, the first of which is their number.
 //!
-//! The bitmap has one bit more, which says that the slot array is valid. Without it the bitmap alone counts, and
-//! searches are linear; whoever changes the node next makes the array anew.
+//! The bitmap has one bit more, which marks the slot array as valid. Without it only the bitmap is valid, and
+//! searches are linear; the next change of the node rebuilds the array.
 //!
 //! Order of stores:
-//! - insert: validity bit cleared, flush, fence; entry and slot array, flush, fence; then the entry's bit together with
-//!   the validity bit (one word in nodes of up to 63 entries);
+//! - insert: validity bit cleared, flush, fence; entry and slot array, flush, fence; then the entry's bit
+//!   together with the validity bit (one word in nodes of up to 63 entries);
 //! - erase, truncate, drop first: validity bit cleared, flush, fence; slot array, flush, fence; then the bits;
 //! - append, prepend: as insert, with several entries.
 //!
@@ -25,7 +25,7 @@ pub struct Indirection<const BYTES: usize>;
 
 const FRONT: Front = Front { bit_per_entry: true, further_bits: 1, byte_per_entry: true, further_bytes: 1 };
 
-/// The word with the validity bit, and the bit: behind those of the slots.
+/// Returns the word with the validity bit, and the bit: after those of the slots.
 const fn validity(shape: &Shape) -> (usize, u64) {
     (shape.capacity / 64, 1 << (shape.capacity % 64))
 }
@@ -36,28 +36,28 @@ fn is_valid(node: Node<'_>, shape: &Shape) -> bool {
     node.load(word) & bit != 0
 }
 
-/// A byte of the slot array.
+/// Returns a byte of the slot array.
 #[inline]
 fn array_byte(node: Node<'_>, shape: &Shape, index: usize) -> usize {
     (node.load(shape.bytes + index / 8) >> (index % 8 * 8) & 0xFF) as usize
 }
 
-/// Entries by the slot array.
+/// Returns the number of entries, by the slot array.
 #[inline]
 fn array_count(node: Node<'_>, shape: &Shape) -> usize {
     array_byte(node, shape, 0).min(shape.capacity)
 }
 
-/// The slot of the entry with this place in key order, by the slot array.
+/// Returns the slot of the entry with this position in key order, by the slot array.
 #[inline]
 fn array_slot(node: Node<'_>, shape: &Shape, place: usize) -> usize {
     array_byte(node, shape, place + 1).min(shape.capacity - 1)
 }
 
-/// The largest node's slot array.
+/// Bytes of the largest node's slot array.
 const ARRAY_BYTES: usize = 264;
 
-/// A slot array outside of the node: slot numbers in key order, behind their number.
+/// A slot array outside of the node: slot numbers in key order, and their number.
 #[derive(PartialEq, Eq)]
 struct Slots {
     bytes: [u8; ARRAY_BYTES],
@@ -68,7 +68,7 @@ impl Slots {
         Slots { bytes: [0; ARRAY_BYTES] }
     }
 
-    /// The slots of a node's entries, by its array if that is valid, else by its bits and keys.
+    /// Loads the slots of a node's entries, by its array if that is valid, else by its bits and keys.
     fn load<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Slots {
         let mut slots = Slots::empty();
         if is_valid(node, shape) {
@@ -114,14 +114,14 @@ impl Slots {
         self.bytes[0] -= 1;
     }
 
-    /// Its words; what stands behind the last slot number means nothing.
+    /// Returns its words; the bytes after the last slot number are undefined.
     fn words(&self, shape: &Shape) -> impl Iterator<Item = u64> {
         self.bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).take(shape.byte_words)
     }
 }
 
-/// How many keys are not greater, by counting where the processor compares whole lines, else by binary search through
-/// the slot array.
+/// Counts the keys that are not greater, by comparing where the processor compares complete lines, else by
+/// binary search through the slot array.
 #[inline]
 fn place_of<K: FixedKey>(
     node: Node<'_>,
@@ -161,7 +161,7 @@ fn commit(node: Node<'_>, shape: &Shape, slots: &Slots, map: &Map, medium: &mut 
 }
 
 impl<const BYTES: usize> Indirection<BYTES> {
-    /// Adds sorted entries at a place in key order.
+    /// Adds sorted entries at a position in key order.
     fn add<K: FixedKey>(
         node: Node<'_>,
         mut slots: Slots,
@@ -184,7 +184,7 @@ impl<const BYTES: usize> Indirection<BYTES> {
         commit(node, shape, &slots, &map, medium);
     }
 
-    /// Keeps the entries with these places in key order.
+    /// Keeps only the entries with these positions in key order.
     fn keep<K: FixedKey>(node: Node<'_>, kept: impl Fn(usize) -> bool, medium: &mut Medium<'_, '_>) {
         let shape = Self::shape::<K>();
         let mut slots = Slots::empty();

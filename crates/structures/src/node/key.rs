@@ -3,29 +3,28 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A key that is one or two words, compared as a number. For byte strings take them as big-endian numbers: the
-/// order is the same.
+/// A key of one or two words, compared as a number. Byte strings as big-endian numbers have the same order.
 pub trait FixedKey: Copy + Ord + Debug + Send + Sync + 'static {
     /// Words of a key.
     const WORDS: usize;
-    /// Whether a key is its one word and compares as that: then nodes may compare the words of a line at once, without
-    /// [`FixedKey::load`].
+    /// True if a key is its one word and compares as that: then nodes may compare the words of a line at
+    /// once, without [`FixedKey::load`].
     const IS_WORD: bool;
     /// The smallest key.
     const MIN: Self;
     /// Reads a key from its words, the most significant first.
     fn load(words: &[AtomicU64]) -> Self;
-    /// The same from plain words.
+    /// Reads a key from plain words.
     fn of_words(words: &[u64]) -> Self;
-    /// One of its words.
+    /// Returns one of its words.
     fn word(self, index: usize) -> u64;
-    /// One byte of hash.
+    /// Returns one byte of hash.
     fn fingerprint(self) -> u8;
-    /// The next smaller key.
+    /// Returns the next smaller key.
     fn previous(self) -> Option<Self>;
-    /// The next greater key.
+    /// Returns the next greater key.
     fn next(self) -> Option<Self>;
-    /// Where it lies among all keys; for interpolation.
+    /// Returns its position among all keys; for interpolation.
     fn as_number(self) -> u128;
 }
 

@@ -1,21 +1,21 @@
-//! Where a node lives: what its changes have to do to be failure-atomic there.
+//! Medium of a node: the steps that make its changes failure-atomic there.
 
 use super::Node;
 use crate::error::Result;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Takes a node's changes to a pool, or to DRAM, where nothing survives and nothing needs an order.
+/// Applies a node's changes to a pool, or to DRAM, where nothing survives and no order is needed.
 pub enum Medium<'m, 'p> {
-    /// Persistent: what [commits](Medium::set) goes into the publication.
+    /// Persistent: [committed](Medium::set) words go into the publication.
     Pool(&'p Pool, &'m mut Publication<'p>),
     /// DRAM: every store happens at once.
     Dram,
 }
 
 impl Medium<'_, '_> {
-    /// Stores a word that does not count before the commit. The last of a preparation: it may be stored only when
-    /// the commit is.
+    /// Stores a word that is not valid before the commit. As the last word of a preparation it may be stored
+    /// only together with the commit.
     #[inline]
     pub(crate) fn write(&mut self, node: Node<'_>, word: usize, value: u64) {
         match self {
@@ -33,7 +33,7 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// Words that the commit can still take, with some to spare for what a tree adds.
+    /// Returns the number of words that the commit can still take, with a reserve for the tree's own.
     pub(crate) fn room(&self) -> usize {
         const SPARE: usize = 4;
         match self {
@@ -42,7 +42,7 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// Starts to make words that were stored durable; they are before the commit.
+    /// Starts to make stored words durable; they are durable before the commit.
     #[inline]
     pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize) {
         if let Medium::Pool(pool, _) = self {
@@ -50,7 +50,7 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// As [`Medium::flush`] for two runs of words, each from a word on, which need no order between them.
+    /// Same as [`Medium::flush`] for two runs of words, each from a word on, which need no order between them.
     #[inline]
     pub(crate) fn flush_both(&mut self, node: Node<'_>, first: (usize, usize), second: (usize, usize)) {
         if let Medium::Pool(pool, _) = self {
@@ -58,7 +58,7 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// Orders what was flushed before all that follows.
+    /// Orders the flushed words before all later stores.
     #[inline]
     pub(crate) fn fence(&mut self) {
         if let Medium::Pool(pool, _) = self {
@@ -66,7 +66,7 @@ impl Medium<'_, '_> {
         }
     }
 
-    /// Stores a word and orders it before all that follows: a step of a preparation.
+    /// Stores a word and orders it before all later stores: a step of a preparation.
     #[inline]
     pub(crate) fn step(&mut self, node: Node<'_>, word: usize, value: u64) {
         node.words()[word].store(value, Release);

@@ -1,8 +1,9 @@
-//! Node layouts and their micro-operations (dissertation 3.2.2, 3.3, figure 3.2): the parts that persistent trees
-//! are made of.
+//! Node layouts and their micro-operations (dissertation 3.2.2, 3.3, figure 3.2): the parts of persistent
+//! trees.
 //!
-//! A node is a run of words: a multiple of 256 bytes, 256 B to 4 KiB, in a pool or in DRAM. What is searched
-//! first stands in its first lines, then come two arrays, both of which start at a cache line's word grid:
+//! A node is a run of words: a multiple of 256 bytes, 256 B to 4 KiB, in a pool or in DRAM. Its first lines
+//! have the parts that are searched first, then follow two arrays, both of which begin at a cache line's word
+//! grid:
 //!
 //! ```text
 //!  state words │ a byte per entry │ next │ two spare words │ padding │ keys ... │ values ...
@@ -11,8 +12,8 @@
 //!
 //! | layout | state words | a byte per entry | order of entries |
 //! | --- | --- | --- | --- |
-//! | [`Sorted`] | where its gap is | | by key, but for the gap |
-//! | [`Fast`] | their number | | by key; one may stand twice |
+//! | [`Sorted`] | position of its gap | | by key, but for the gap |
+//! | [`Fast`] | their number | | by key; one may be duplicated |
 //! | [`Unsorted`] | their number, and a hole | | any |
 //! | [`Bitmap`] | a bit per entry | | any |
 //! | [`Hashing`] | a bit per entry | fingerprint | any |
@@ -20,16 +21,16 @@
 //!
 //! Every change is failure-atomic by ordered 8-byte stores, in two steps:
 //!
-//! 1. *prepare*: stores that do not change what the node holds (into free places, or moving what it holds
-//!    without losing it), flushed and fenced where their order matters;
+//! 1. *prepare*: stores that do not change the entries of the node (into free slots, or moving entries
+//!    without losing them), flushed and fenced where their order matters;
 //! 2. *commit*: one word, or few that the pool publishes together.
 //!
-//! A crash in step 1 leaves the same entries; no layout needs a recovery of its own. Because a commit is a few
-//! words, a tree can put those of several nodes, allocations and links into one [`Publication`]: that is how
-//! splits and merges are atomic as a whole.
+//! A crash in step 1 leaves the same entries; no layout needs a recovery of its own. Because a commit is a
+//! few words, a tree can put those of several nodes, allocations and links into one [`Publication`]: that
+//! makes splits and merges atomic.
 //!
-//! Layouts know no locks: readers may look at a node while it changes, get nonsense, and must notice by its
-//! version. No reading operation panics or reads outside the node, whatever the words are.
+//! Layouts take no locks: readers may read a node while it changes, get inconsistent words, and must detect
+//! that by its version. No reading operation panics or reads outside the node, whatever the words are.
 //!
 //! [`Publication`]: entresol_memory::Publication
 
@@ -57,7 +58,7 @@ use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LINE_WORDS: usize = 8;
-/// Keys of more words are not asked for together: a search through them reads few of their lines.
+/// Bound on the words of prefetched keys: a search through more reads few of their lines.
 const PREFETCHED_WORDS_MAX: usize = 64;
 
 /// Entries outside of a node, in key order.
@@ -71,31 +72,31 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// A node of these words; `offset` is their place in the pool, or anything for a node in DRAM.
+    /// Creates a node of these words; `offset` is their position in the pool, or anything for a node in DRAM.
     #[inline]
     pub fn new(words: &'a [AtomicU64], offset: u64) -> Node<'a> {
         Node { words, offset }
     }
 
-    /// The pool offset of a word.
+    /// Returns the pool offset of a word.
     #[inline]
     pub fn word_offset(&self, word: usize) -> u64 {
         self.offset + word as u64 * 8
     }
 
-    /// A word's value.
+    /// Returns a word's value.
     #[inline]
     pub fn load(&self, word: usize) -> u64 {
         self.words[word].load(Relaxed)
     }
 
-    /// Asks for the line of a word.
+    /// Prefetches the line of a word.
     #[inline]
     pub(crate) fn prefetch(&self, word: usize) {
         crate::simd::prefetch(&self.words[word]);
     }
 
-    /// Asks for all lines.
+    /// Prefetches all lines.
     #[inline]
     pub(crate) fn prefetch_whole(&self) {
         (0..self.words.len()).step_by(LINE_WORDS).for_each(|word| self.prefetch(word));
@@ -106,13 +107,13 @@ impl<'a> Node<'a> {
         self.words[word].store(value, Relaxed);
     }
 
-    /// The words themselves.
+    /// Returns the words.
     #[inline]
     pub fn words(&self) -> &'a [AtomicU64] {
         self.words
     }
 
-    /// A key that starts at a word.
+    /// Loads the key that begins at a word.
     #[inline]
     pub(crate) fn load_key<K: FixedKey>(&self, word: usize) -> K {
         K::load(&self.words[word..word + K::WORDS])
@@ -122,13 +123,13 @@ impl<'a> Node<'a> {
         (0..K::WORDS).for_each(|i| self.store(word + i, key.word(i)));
     }
 
-    /// The key in a slot.
+    /// Returns the key in a slot.
     #[inline]
     pub fn key<K: FixedKey>(&self, shape: &Shape, slot: usize) -> K {
         self.load_key(shape.keys + slot * K::WORDS)
     }
 
-    /// The value in a slot.
+    /// Returns the value in a slot.
     #[inline]
     pub fn value(&self, shape: &Shape, slot: usize) -> u64 {
         self.load(shape.values + slot)
@@ -149,79 +150,80 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A node layout and its micro-operations. `K` is the kind of key; `slot` numbers a place in the arrays.
+/// A node layout and its micro-operations. `K` is the kind of key; `slot` is an index of the arrays.
 ///
-/// Operations that change a node prepare it and hand the commit to the [`Medium`]; on a pool nothing has happened
-/// until the publication is published, and the node must not be operated on again before. Whoever calls them
-/// keeps other writers out. Costs are in `tests/nodes.txt`.
+/// Operations that change a node prepare it and pass the commit to the [`Medium`]; on a pool nothing has
+/// changed until the publication is published, and the node must not be operated on again before. The caller
+/// excludes other writers. Costs are in `tests/nodes.txt`.
 pub trait Layout: Sized + Send + Sync + 'static {
-    /// How it is called.
+    /// Name in messages.
     const NAME: &'static str;
-    /// How it is written in headers.
+    /// Number in headers.
     const NUMBER: u8;
     /// Bytes of a node.
     const BYTES: usize;
-    /// Whether inner nodes of this layout are linked to their right siblings.
+    /// True if inner nodes of this layout are linked to their right siblings.
     const LINKS_INNER: bool = false;
-    /// Whether [`Layout::prepend`] and [`Layout::drop_first`] work; if not, a tree moves entries into a fresh node.
+    /// True if [`Layout::prepend`] and [`Layout::drop_first`] work; if not, a tree moves entries into a fresh
+    /// node.
     const SHIFTS_BLOCKS: bool = true;
 
-    /// Whether [`Layout::fill`] uses the slots from 0 on; if not, it may use any.
+    /// True if [`Layout::fill`] uses the slots from 0 on; if not, it may use any.
     const FILLS_IN_ORDER: bool = true;
 
-    /// Where things are.
+    /// Returns the positions of the parts of a node.
     fn shape<K: FixedKey>() -> &'static Shape;
 
-    /// Makes a node that nobody reaches yet hold these entries (sorted, at most as many as fit), from slot 0 on if it
-    /// [fills in order](Layout::FILLS_IN_ORDER), and nothing else. The caller flushes it. The words of its links are the caller's.
+    /// Fills an unreachable node with these entries (sorted, at most as many as fit), from slot 0 on if it
+    /// [fills in order](Layout::FILLS_IN_ORDER). The caller flushes it and sets the words of its links.
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]);
 
-    /// Entries that it holds.
+    /// Returns the number of entries.
     fn count<K: FixedKey>(node: Node<'_>) -> usize;
 
-    /// Whether it holds fewer entries than so many.
+    /// Returns true if it holds fewer than `than` entries.
     fn has_fewer<K: FixedKey>(node: Node<'_>, than: usize) -> bool {
         Self::count::<K>(node) < than
     }
 
-    /// Whether another entry may not fit.
+    /// Returns true if another entry may not fit.
     fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
         Self::count::<K>(node) >= Self::shape::<K>().capacity
     }
 
-    /// Search: the slot of a key.
+    /// Search: returns the slot of a key.
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize>;
 
-    /// Asks for the lines that a search for a key reads, before anything is known of the node.
+    /// Prefetches the lines that a search for a key reads, before any line of the node was read.
     #[inline]
     fn prefetch<K: FixedKey>(node: Node<'_>, _key: K) {
         prefetch_keys(node, Self::shape::<K>());
     }
 
-    /// The slot of the greatest key that is not greater than `key`: search in inner nodes.
+    /// Returns the slot of the greatest key that is not greater than `key`: search in inner nodes.
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize>;
 
     /// Iterate: visits all entries, in the order in which they are stored.
     fn iterate<K: FixedKey>(node: Node<'_>, visit: impl FnMut(K, u64));
 
-    /// Iterate in key order: adds all entries to those given.
+    /// Iterate in key order: appends all entries.
     fn append_sorted<K: FixedKey>(node: Node<'_>, entries: &mut Entries<K>) {
         let before = entries.len();
         Self::iterate(node, |key, value| entries.push((key, value)));
         entries[before..].sort_unstable_by_key(|(key, _)| *key);
     }
 
-    /// All entries in key order.
+    /// Returns all entries in key order.
     fn sorted<K: FixedKey>(node: Node<'_>) -> Entries<K> {
         let mut entries = Entries::with_capacity(Self::shape::<K>().capacity);
         Self::append_sorted(node, &mut entries);
         entries
     }
 
-    /// Insert: adds a key that is not there. There is room.
+    /// Insert: adds a missing key. There must be room.
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()>;
 
-    /// Erase: takes the entry in a slot out. The slot is one that was just found.
+    /// Erase: removes the entry in a slot. The slot was just found.
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()>;
 
     /// Changes the value in a slot: one word.
@@ -242,29 +244,30 @@ pub trait Layout: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Keeps the `keep` smallest entries: what a split leaves, and what balancing with the right leaves.
+    /// Keeps only the `keep` smallest entries: the left part of a split, and of balancing with the right
+    /// neighbour.
     fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()>;
 
-    /// Adds sorted entries that are all greater than those there: merge, and balance from the right.
+    /// Adds sorted entries that are all greater than the present ones: merge, and balance from the right.
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()>;
 
-    /// Adds sorted entries that are all smaller than those there: balance from the left.
+    /// Adds sorted entries that are all smaller than the present ones: balance from the left.
     fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()>;
 
-    /// Takes the `count` smallest entries out: what balancing with the left leaves.
+    /// Removes the `count` smallest entries: the right part of balancing with the left neighbour.
     fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()>;
 
-    /// *Split copy*: makes a fresh node a copy of a whole one without its `keep` smallest entries, if the layout
-    /// can leave entries out in place. The caller truncates the old node and flushes the fresh one.
+    /// *Split copy*: fills a fresh node as a copy of a complete one without its `keep` smallest entries, if
+    /// the layout can omit entries in place. The caller truncates the old node and flushes the fresh one.
     fn copy_upper<K: FixedKey>(_from: Node<'_>, _keep: usize, _fresh: Node<'_>) -> bool {
         false
     }
 
-    /// What is wrong with the node's words, if something is.
+    /// Verifies the node's words; an error describes the damage.
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String>;
 }
 
-/// Asks for the first line and those of the keys.
+/// Prefetches the first line and those of the keys.
 #[inline]
 fn prefetch_keys(node: Node<'_>, shape: &Shape) {
     node.prefetch(0);
@@ -273,8 +276,8 @@ fn prefetch_keys(node: Node<'_>, shape: &Shape) {
     }
 }
 
-/// *Split move*: fills a fresh node with the upper half and takes it out of the old one. Returns the first key of
-/// the fresh one. The caller flushes it and publishes both.
+/// *Split move*: fills a fresh node with the upper half and removes it from the old one. Returns the first
+/// key of the fresh one. The caller flushes it and publishes both.
 pub fn split_move<L: Layout, K: FixedKey>(
     node: Node<'_>,
     fresh: Node<'_>,
@@ -287,7 +290,7 @@ pub fn split_move<L: Layout, K: FixedKey>(
     Ok(entries[keep].0)
 }
 
-/// *Split copy*: as [`split_move`], by copying the whole node where the layout can.
+/// *Split copy*: same as [`split_move`], by copying the complete node where the layout can.
 pub fn split_copy<L: Layout, K: FixedKey>(
     node: Node<'_>,
     fresh: Node<'_>,
@@ -302,7 +305,7 @@ pub fn split_copy<L: Layout, K: FixedKey>(
     Ok(entries[keep].0)
 }
 
-/// *Merge*: appends all of a right node to the left one. They fit.
+/// *Merge*: appends all entries of a right node to the left one. They must fit.
 pub fn merge<L: Layout, K: FixedKey>(
     left: Node<'_>,
     right: Node<'_>,
@@ -311,8 +314,8 @@ pub fn merge<L: Layout, K: FixedKey>(
     L::append(left, &L::sorted::<K>(right), medium)
 }
 
-/// *Balance*: moves entries between neighbours until both have half. Returns the first key of the right one; none
-/// if there is nothing to move. For layouts that [shift blocks](Layout::SHIFTS_BLOCKS).
+/// *Balance*: moves entries between neighbours until both have half. Returns the first key of the right one;
+/// none if no entry has to move. For layouts that [shift blocks](Layout::SHIFTS_BLOCKS).
 pub fn balance<L: Layout, K: FixedKey>(
     left: Node<'_>,
     right: Node<'_>,

@@ -1,20 +1,20 @@
 //! Search primitives over numbered keys (dissertation 3.3, *fine-granular access*).
 //!
-//! All but the linear ones take sorted keys: `key_at` is called with `0..count`. They return how many keys are not
-//! greater than the wanted one, so the greatest such key is the one before. Whatever `key_at` returns, they end and
-//! stay in range.
+//! All but the linear ones take sorted keys: `key_at` is called with `0..count`. They return the number of
+//! keys that are not greater than the wanted one, so the greatest such key is the one before. Whatever
+//! `key_at` returns, they end and stay in range.
 
 use super::{FixedKey, Node, Shape};
 use crate::simd::{self, Line};
 use std::sync::atomic::AtomicU64;
 
-/// The place of a key among keys in any order.
+/// Returns the index of a key among keys in any order.
 #[inline]
 pub fn linear<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> Option<usize> {
     (0..count).find(|i| key_at(*i) == key)
 }
 
-/// The place of a key among the places whose bits are set: linear search with bit check.
+/// Returns the index of a key among the indexes whose bits are set: linear search with bit check.
 #[inline]
 pub fn linear_with_bits<K: FixedKey>(mut bits: u64, key: K, key_at: impl Fn(usize) -> K) -> Option<usize> {
     while bits != 0 {
@@ -27,8 +27,8 @@ pub fn linear_with_bits<K: FixedKey>(mut bits: u64, key: K, key_at: impl Fn(usiz
     None
 }
 
-/// Binary search, directly or through an indirection. Takes as many steps for every key, without a branch that
-/// depends on one.
+/// Binary search, directly or through an indirection. Takes the same number of steps for every key, without a
+/// branch that depends on one.
 #[inline]
 pub fn binary<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
     let (mut base, mut size) = (0, count);
@@ -40,7 +40,7 @@ pub fn binary<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) ->
     base + usize::from(size == 1 && key_at(base) <= key)
 }
 
-/// Exponential search from the start: for keys that are near it.
+/// Exponential search from the start: for keys near it.
 pub fn exponential<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
     let mut bound = 1;
     while bound <= count && key_at(bound - 1) <= key {
@@ -51,8 +51,8 @@ pub fn exponential<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> 
     from + binary(bound.min(count + 1) - 1 - from.min(count), key, |i| key_at(from + i))
 }
 
-/// Interpolation search: few steps where keys are spread evenly, and never more than a handful above binary search,
-/// which takes over when guesses do not help.
+/// Interpolation search: few steps if keys are uniformly distributed, and never more than a handful above
+/// binary search, which takes over when guesses do not help.
 pub fn interpolation<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -> K) -> usize {
     const GUESSES: usize = 4;
     let (mut from, mut to) = (0, count);
@@ -82,18 +82,18 @@ pub fn interpolation<K: FixedKey>(count: usize, key: K, key_at: impl Fn(usize) -
 /// Keys that are compared by vector instructions without a binary search before.
 const COUNTED_MAX: usize = 64;
 
-/// Whether keys are words that this processor compares a line at a time.
+/// Returns true if keys are words that this processor compares a line at a time.
 #[inline]
 pub(super) fn compares_lines<K: FixedKey>() -> bool {
     K::IS_WORD && simd::compares_lines()
 }
 
-/// The positions (bits) of up to 64 words for which `compare` says so, a line at a time.
+/// Returns the positions (bits) of up to 64 words for which `compare` is true, a line at a time.
 #[inline]
 fn lines(words: &[AtomicU64], count: usize, compare: impl Fn(&Line) -> u64) -> u64 {
     let mut bits = 0;
     for (line, words) in words.chunks(LINE_WORDS).take(count.div_ceil(LINE_WORDS)).enumerate() {
-        // What stands behind the last key is in the same node, and cut off below.
+        // The words after the last key are in the same node, and masked below.
         let Some(words) = words.first_chunk() else { break };
         bits |= compare(words) << (line * LINE_WORDS);
     }
@@ -102,9 +102,9 @@ fn lines(words: &[AtomicU64], count: usize, compare: impl Fn(&Line) -> u64) -> u
 
 const LINE_WORDS: usize = 8;
 
-/// Ranking: how many of the sorted keys in the slots from `first` on are not greater. Where the processor compares a
-/// line at a time, binary search goes on until 64 keys are left, and these are compared all at once: their lines are
-/// waited for together, and no step waits for the one before. Else binary search.
+/// Ranking: counts the sorted keys in the slots from `first` on that are not greater. Where the processor
+/// compares a line at a time, binary search continues until 64 keys are left, and these are compared all at
+/// once: their lines are loaded in parallel, and no step waits for the one before. Else binary search.
 #[inline]
 pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, count: usize, key: K) -> usize {
     let key_at = |i: usize| node.key::<K>(shape, first + i);
@@ -123,8 +123,9 @@ pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, cou
     base + bits.trailing_ones() as usize
 }
 
-/// Ranking among keys in any order: how many of those whose bits are set in `valid` are not greater. The keys are those
-/// in the 64 slots from `first` on. None where the processor does not compare lines: then only a search in order helps.
+/// Ranking among keys in any order: counts those whose bits are set in `valid` that are not greater. The keys
+/// are those in the 64 slots from `first` on. None where the processor does not compare lines: then only a
+/// search in order helps.
 #[inline]
 pub(super) fn rank_unordered<K: FixedKey>(
     node: Node<'_>,
@@ -141,7 +142,7 @@ pub(super) fn rank_unordered<K: FixedKey>(
     })
 }
 
-/// The slot of a key among up to 64 slots from `first` on, those whose bits are set in `valid`.
+/// Returns the slot of a key among up to 64 slots from `first` on, those whose bits are set in `valid`.
 #[inline]
 pub(super) fn find_valid<K: FixedKey>(
     node: Node<'_>,

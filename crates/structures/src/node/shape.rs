@@ -1,4 +1,4 @@
-//! Where the parts of a node are (dissertation, figure 3.2), computed when the program is compiled.
+//! Positions of the parts of a node (dissertation, figure 3.2), computed at compile time.
 
 /// The smallest node: one block of persistent memory.
 pub const NODE_BYTES_MIN: usize = 256;
@@ -7,7 +7,7 @@ pub const NODE_BYTES_MAX: usize = 4096;
 
 const LINE_WORDS: usize = 8;
 
-/// Word numbers of a node's parts.
+/// Word indexes of a node's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Words of the node.
@@ -20,7 +20,7 @@ pub struct Shape {
     pub bytes: usize,
     /// Words of the bytes per entry.
     pub byte_words: usize,
-    /// The reference to the right neighbour.
+    /// Reference to the right neighbour.
     pub next: usize,
     /// Two words for the tree: of a leaf its low key, of an inner node its leftmost child and its latch.
     pub spare: usize,
@@ -30,7 +30,7 @@ pub struct Shape {
     pub values: usize,
 }
 
-/// What a layout has in front of its entries.
+/// Parts of a layout in front of its entries.
 #[derive(Clone, Copy)]
 pub(super) struct Front {
     /// Bits of state for each entry, packed into words; without them there is one word of state.
@@ -46,7 +46,7 @@ pub(super) const WORD_OF_STATE: Front =
     Front { bit_per_entry: false, further_bits: 0, byte_per_entry: false, further_bytes: 0 };
 
 impl Shape {
-    /// The shape with the most entries.
+    /// Returns the positions with the most entries.
     pub(super) const fn new(node_bytes: usize, key_words: usize, front: Front) -> Shape {
         assert!(
             node_bytes.is_multiple_of(NODE_BYTES_MIN)

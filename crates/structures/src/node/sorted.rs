@@ -1,21 +1,21 @@
-//! The sorted layout (dissertation 3.2.2, figure 3.2 a), failure-atomic without a log: the free slots are not at the
-//! end but form a *gap* that moves.
+//! The sorted layout (dissertation 3.2.2, figure 3.2 a), failure-atomic without a log: the free slots are not
+//! at the end but form a *gap* that moves.
 //!
 //! ```text
 //!  slots   0 ... gap.start ... gap.end ... capacity
 //!          │ lower entries │  free   │ upper entries │      state word: gap.start, gap.end
 //! ```
 //!
-//! In place, shifting entries by one overwrites the only copy of each, so it would need a before or after image
-//! (dissertation 3.3.4). Entries that move across the gap are copied into free slots, and one store of the state word
-//! makes the copies count instead. A gap of `g` slots lets `g` entries move for two fences; the entry that is
-//! inserted rides along. Nodes that are searched are mostly not full, so an insert mostly has two fences, as in
-//! the unsorted layouts, and moves a third of the entries instead of half.
+//! In place, shifting entries by one overwrites the only copy of each, so it would need a before or after
+//! image (dissertation 3.3.4). Entries that move across the gap are copied into free slots, and one store of
+//! the state word makes the copies valid instead. A gap of `g` slots lets `g` entries move for two fences;
+//! the inserted entry is written with them. Nodes are mostly not full, so an insert mostly has two fences, as
+//! in the unsorted layouts, and moves a third of the entries instead of half.
 //!
 //! Order of stores:
 //! - a move: copies into the gap, flush, fence; state word, flush, fence; repeated while the gap is too small;
 //! - insert: the rest of the move and the entry, flush, fence; then the state word;
-//! - erase: the entries between the gap and it, flush, fence; then the state word, by which the gap takes it in;
+//! - erase: the entries between the gap and it, flush, fence; then the state word, which adds its slot to the gap;
 //! - truncate, drop first: the gap moves there; then the state word;
 //! - append, prepend: the gap moves to the end or to the start; entries, flush, fence; then the state word.
 //!
@@ -40,7 +40,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// As the node says, cut to what can be.
+    /// Loads the gap from the node, clamped to valid slots.
     #[inline]
     fn load(node: Node<'_>, shape: &Shape) -> Gap {
         let word = node.load(STATE);
@@ -63,19 +63,19 @@ impl Gap {
         shape.capacity - self.width()
     }
 
-    /// The slot of the entry with this place in key order.
+    /// Returns the slot of the entry with this position in key order.
     #[inline]
     fn slot(self, place: usize) -> usize {
         if place < self.start { place } else { place + self.width() }
     }
 
-    /// The place in key order of an entry.
+    /// Returns the position in key order of an entry.
     fn place(self, slot: usize) -> usize {
         if slot < self.start { slot } else { slot - self.width() }
     }
 }
 
-/// How many keys are not greater: the place at which a key belongs, behind those that equal it.
+/// Counts the keys that are not greater: the position of a key, after those that equal it.
 #[inline]
 fn place_of<K: FixedKey>(node: Node<'_>, shape: &Shape, gap: Gap, key: K) -> usize {
     if gap.end < shape.capacity && node.key::<K>(shape, gap.end) <= key {
@@ -101,8 +101,8 @@ fn flush_slots<K: FixedKey>(
     }
 }
 
-/// Copies the `count` entries beside the gap into its other side, on the way to `place`, and flushes them. Returns
-/// the gap as it will be.
+/// Copies the `count` entries beside the gap into its other side, towards `place`, and flushes them. Returns
+/// the new gap.
 fn copy_across<K: FixedKey>(
     node: Node<'_>,
     shape: &Shape,
@@ -137,7 +137,7 @@ fn approach<K: FixedKey>(
 ) -> Gap {
     let mut gap = Gap::load(node, shape);
     if gap.width() == 0 {
-        // No gap is anywhere.
+        // An empty gap may be anywhere.
         return Gap { start: place, end: place };
     }
     while gap.start.abs_diff(place) > distance_max {
@@ -205,11 +205,11 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         let shape = Self::shape::<K>();
         let gap = Gap::load(node, shape);
         let place = place_of(node, shape, gap, key);
-        // What moves last and the entry itself take the gap together.
+        // The entries that move last and the entry itself use the gap together.
         let gap = approach::<K>(node, shape, place, gap.width() - 1, medium);
         let moved = gap.start.abs_diff(place);
         let after = copy_across::<K>(node, shape, gap, place, moved, medium);
-        // The entry goes to the side where the gap has been free all along.
+        // The entry is written to the side where the gap has been free all along.
         let (slot, after) = if place < gap.start {
             (after.end - 1, Gap { start: after.start, end: after.end - 1 })
         } else {
@@ -230,7 +230,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         let after = if gap.width() == 0 {
             Gap { start: place, end: place + 1 }
         } else if place < gap.start {
-            // The gap comes to the end of the entry, which it then takes in.
+            // The gap moves next to the entry, whose slot is then added to it.
             let gap = approach::<K>(node, shape, place + 1, gap.width(), medium);
             let moved = gap.start - (place + 1);
             let after = copy_across::<K>(node, shape, gap, place + 1, moved, medium);

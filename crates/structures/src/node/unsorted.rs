@@ -1,16 +1,17 @@
-//! The unsorted layout (dissertation 3.2.2, figure 3.2 a): entries in the order in which they came, and their number.
+//! The unsorted layout (dissertation 3.2.2, figure 3.2 a): entries in the order of their insertion, and their
+//! number.
 //!
-//! Erasing moves the last entry into the free slot (dissertation E8), which in place would show an entry half moved.
-//! So the state word also names one slot as a *hole*: naming it is the erase. The next insert fills it; the next erase
-//! first moves the last entry there.
+//! Erasing moves the last entry into the free slot (dissertation E8), which in place would show an entry half
+//! moved. The state word therefore also names one slot as a *hole*: naming it is the erase. The next insert
+//! fills it; the next erase first moves the last entry there.
 //!
 //! Order of stores:
 //! - insert: entry into the hole or behind the last, flush, fence; then the state word;
-//! - erase: if there is a hole, the last entry is copied into it, flush, fence; then the state word, which shortens the
-//!   node and names the new hole;
+//! - erase: if there is a hole, the last entry is copied into it, flush, fence; then the state word, which
+//!   shortens the node and names the new hole;
 //! - append, prepend: the hole is filled so; entries behind the last, flush, fence; then the state word;
-//! - truncate, drop first: entries change places, two by two, in publications of their own (there is no free slot to
-//!   order it by, and no bit to leave one out); then the state word.
+//! - truncate, drop first: entries change places, two by two, in publications of their own (there is no free
+//!   slot to order it by, and no bit to leave one out); then the state word.
 //!
 //! A crash leaves entries in other places.
 
@@ -25,7 +26,7 @@ pub struct Unsorted<const BYTES: usize>;
 
 const STATE: usize = 0;
 
-/// Slots in use, one of which may be a hole.
+/// Used slots, one of which may be a hole.
 #[derive(Clone, Copy)]
 struct Used {
     slots: usize,
@@ -33,7 +34,7 @@ struct Used {
 }
 
 impl Used {
-    /// As the node says, cut to what can be.
+    /// Loads it from the node, clamped to the capacity.
     #[inline]
     fn load(node: Node<'_>, shape: &Shape) -> Used {
         let word = node.load(STATE);
@@ -51,7 +52,7 @@ impl Used {
         self.slots - usize::from(self.hole.is_some())
     }
 
-    /// The same without holes at the end.
+    /// Removes holes at the end.
     fn trimmed(self) -> Used {
         match self.hole {
             Some(hole) if hole + 1 == self.slots => Used { slots: self.slots - 1, hole: None },
@@ -59,7 +60,7 @@ impl Used {
         }
     }
 
-    /// The slots that hold entries.
+    /// Iterates over the slots that hold entries.
     #[inline]
     fn valid(self) -> impl Iterator<Item = usize> {
         let hole = self.hole.unwrap_or(usize::MAX);
@@ -95,7 +96,7 @@ fn fill_hole<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_,
     last
 }
 
-/// Brings the entries with these places in key order to the front, and keeps only those.
+/// Moves the entries with these positions in key order to the front, and keeps only those.
 fn keep<K: FixedKey>(
     node: Node<'_>,
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! Descriptors, and the words that name them.
+//! Descriptors, and the words that refer to them.
 
 use super::{PmwCas, Swap, WORDS_MAX};
 use std::sync::atomic::AtomicU64;
@@ -19,17 +19,17 @@ const ENTRIES: usize = 2;
 const ENTRY_WORDS: usize = 3;
 const _: () = assert!((ENTRIES + ENTRY_WORDS * WORDS_MAX) * 8 <= DESCRIPTOR_BYTES as usize);
 
-/// What a word is.
+/// Decoded state of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     Value,
-    /// Wanted by the operation of this descriptor.
+    /// In flight for the operation of this descriptor.
     InWork(u64),
     /// A trial for an entry of this descriptor.
     Trial(u64, usize),
 }
 
-/// What a word says, dirty or not.
+/// Decodes a word, dirty or not.
 pub(super) fn seen(word: u64) -> Seen {
     if word & IN_WORK != 0 {
         Seen::InWork(word & !(DIRTY | IN_WORK))
@@ -44,7 +44,7 @@ pub(super) fn in_work(descriptor: u64) -> u64 {
     IN_WORK | descriptor
 }
 
-/// A trial's word. Its number comes back after 2^48 trials: nobody sleeps that long.
+/// Returns a trial's word. Its number repeats after 2^48 trials: no thread is delayed that long.
 pub(super) fn trial(number: u64, descriptor: u64, entry: usize) -> u64 {
     TRIAL | (number & ((1 << 48) - 1)) << 13 | descriptor << 3 | entry as u64
 }
@@ -53,7 +53,7 @@ pub(super) fn trial(number: u64, descriptor: u64, entry: usize) -> u64 {
 #[derive(Clone, Copy)]
 pub(super) struct Descriptor<'p> {
     pub(super) number: u64,
-    /// Where it is.
+    /// Pool offset.
     pub(super) at: u64,
     words: &'p [AtomicU64],
 }
@@ -77,7 +77,7 @@ impl Descriptor<'_> {
         (0..self.count()).map(move |index| descriptor.entry(index))
     }
 
-    /// Writes all of it; returns its bytes. Nobody else looks at it yet.
+    /// Writes the complete descriptor; returns its bytes. No other thread reads it yet.
     pub(super) fn write(&self, swaps: &[Swap]) -> usize {
         self.words[1].store(swaps.len() as u64, Relaxed);
         for (words, swap) in self.words[ENTRIES..].chunks(ENTRY_WORDS).zip(swaps) {
@@ -91,7 +91,7 @@ impl Descriptor<'_> {
 }
 
 impl PmwCas {
-    /// From the next fence on, a recovery finds no entries in it.
+    /// Empties the descriptor: from the next fence on, recovery finds no entries in it.
     pub(super) fn empty(&self, descriptor: Descriptor<'_>) {
         descriptor.words[1].store(0, Release);
         self.pool.flush(descriptor.at + 8, 8);

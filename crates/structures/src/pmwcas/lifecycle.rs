@@ -1,13 +1,13 @@
-//! Creating, opening (which recovers) and giving up.
+//! Creating, opening (which recovers) and destroying.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "PMWCAS" and version
 //! 1             number of descriptors
 //! 2             seal: hash of both and of the header's place
 //! ```
 //!
-//! Descriptors follow the header, in the same object: whoever frees the header has freed all.
+//! Descriptors follow the header, in the same object: freeing the header frees all.
 
 use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, Seen, seen};
 use super::mutants::{Mutant, is};
@@ -28,8 +28,8 @@ fn seal(descriptors: u64, header: u64) -> u64 {
 }
 
 impl PmwCas {
-    /// Lays out so many descriptors, 1 to [`DESCRIPTORS_MAX`]; they exist once the publication is published, with a
-    /// reference to the returned offset. Four for each thread are enough.
+    /// Creates `descriptors` descriptors, 1 to [`DESCRIPTORS_MAX`]; they exist once the publication is
+    /// published, with a reference to the returned offset. Four for each thread are enough.
     pub fn create<'p>(pool: &'p Pool, descriptors: usize, publication: &mut Publication<'p>) -> Result<u64> {
         if !(1..=DESCRIPTORS_MAX).contains(&descriptors) {
             return Err(Error::Invalid(format!(
@@ -48,7 +48,8 @@ impl PmwCas {
         Ok(publication.allocate(object))
     }
 
-    /// Opens them, and finishes or takes back the operations that a crash interrupted. Cost: a look at each descriptor.
+    /// Opens the descriptors, and finishes or rolls back the operations that a crash interrupted. Cost: a
+    /// read of each descriptor.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<PmwCas> {
         let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
         let fits = header != 0 && header.is_multiple_of(64);
@@ -72,7 +73,7 @@ impl PmwCas {
         if !is(Mutant::NoRecovery) {
             (0..descriptors).try_for_each(|number| opened.recover(opened.descriptor(number)))?;
         }
-        // Before a descriptor is emptied, or written again, no word on the medium may name it.
+        // Before a descriptor is emptied, or written again, no word on the medium may refer to it.
         pool.fence();
         let used = (0..descriptors).map(|number| opened.descriptor(number));
         used.filter(|descriptor| descriptor.count() > 0).for_each(|descriptor| opened.empty(descriptor));
@@ -80,14 +81,14 @@ impl PmwCas {
         Ok(opened)
     }
 
-    /// Every word that names this descriptor, or a trial of it, becomes what its status says. Those that it wrote last
-    /// may be dirty.
+    /// Sets every word that refers to this descriptor, or a trial of it, as its status decides. Those written
+    /// last may be dirty.
     fn recover(&self, descriptor: Descriptor<'_>) -> Result<()> {
         let status = descriptor.status().load(Acquire) & !DIRTY;
         let succeeded = status == SUCCEEDED;
         for entry in descriptor.entries() {
             let Some(words) = self.pool.try_words(entry.at, 1).filter(|_| entry.at != 0) else {
-                // The power failed while it was written; no word names it.
+                // The power failed while it was written; no word refers to it.
                 continue;
             };
             let found = words[0].load(Acquire);
@@ -119,8 +120,8 @@ impl PmwCas {
         Ok(())
     }
 
-    /// How many operations are not finished, of which a crash may have left some: descriptors that words name. For
-    /// checks; nobody may write meanwhile.
+    /// Counts unfinished operations, some of which a crash may have left: descriptors that words refer to.
+    /// For checks; there must be no concurrent writers.
     pub fn unfinished(&self) -> usize {
         let descriptors = self.pool.word(self.header + 8).load(Acquire);
         let names = |number: u64, at: u64| {

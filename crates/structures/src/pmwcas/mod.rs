@@ -2,42 +2,43 @@
 //! 3.3.4): the general-purpose way to failure atomicity that is also one to concurrency without latches.
 //!
 //! ```text
-//!  word    what
+//!  word    content
 //!  value   a word's value has 61 bits
-//!  dirty   bit 63: may not be durable yet; whoever reads it makes it so first
-//!  in work bit 62: the number of the descriptor of an operation that wants this word
-//!  trial   bit 61: an attempt to set *in work*: 48 bits of its own number, then descriptor and entry
+//!  dirty   bit 63: may not be durable yet; a reader flushes it first
+//!  desc    bit 62: *in flight*: the number of the descriptor of the word's operation
+//!  trial   bit 61: an attempt to set *in flight*: 48 bits of its own number, then descriptor and entry
 //!
-//!  word of a descriptor   what
+//!  word of a descriptor   content
 //!  0                      status: 1 undecided, 2 succeeded, 3 failed; or dirty
 //!  1                      number of entries
 //!  2 + 3i ..              entry i: the word's offset, the expected value, the new value
 //! ```
 //!
-//! An operation goes through these phases. Everybody who meets it helps: carries out the same steps.
+//! An operation has these phases. Every thread that finds it in a word helps: it executes the same steps.
 //! 1. *Prepare.* Entries and status are written to a free descriptor, flushed; fence.
-//! 2. *Install.* In order of offsets each word is swapped from the expected value to *in work*. A trial comes first, so
-//!    that this happens only while the status is undecided: then the word is put back.
-//! 3. *Precommit.* All words are flushed; fence: they name the descriptor durably.
+//! 2. *Install.* In order of offsets each word is swapped from the expected value to *in flight*. A trial
+//!    comes first, so that this happens only while the status is undecided: otherwise the word is restored.
+//! 3. *Precommit.* All words are flushed; fence: they refer to the descriptor durably.
 //! 4. *Decide.* The status becomes succeeded, or failed if a word had another value; flushed; fence.
 //! 5. *Finish.* Every word becomes the new value, or the old one again; flushed; fence.
 //!
-//! **What a crash leaves.** A word that names a descriptor, or a trial of it, gets the new value if the descriptor's
-//! status is succeeded, else the old one; [`PmwCas::open`] does that for all descriptors. It can be interrupted and
-//! repeated, as it only changes words that name a descriptor. Words that are dirty are made clean there too.
+//! **After a crash.** A word that refers to a descriptor, or a trial of it, gets the new value if the
+//! descriptor's status is succeeded, else the old one; [`PmwCas::open`] does that for all descriptors. It can
+//! be interrupted and repeated, as it only changes words that refer to a descriptor. Dirty words are flushed
+//! there too.
 //!
-//! **A descriptor is used again** when all who take part in its operation have left, and all who may have read its number
-//! in a word have gone: the first are counted in DRAM, the second are the pool's guards. Only who takes part makes
-//! trials, and finishes after them, so no word names a descriptor that nobody takes part in. The numbers of trials are
-//! drawn anew for each attempt: a helper that was asleep cannot take somebody else's trial for its own and install an
-//! operation that was decided long ago.
+//! **Reuse of descriptors.** A descriptor is reused when all participants of its operation have left, and no
+//! reader can still have its number from a word: the first are counted in DRAM, the second are the pool's
+//! guards. Only a participant makes trials, and finishes after them, so no word refers to a descriptor
+//! without participants. Each attempt has new numbers of trials: a delayed helper cannot take another
+//! thread's trial for its own and install an operation that was decided long ago.
 //!
-//! **Rules for callers.** The words are written by this module alone, from when they are first handed to it, and read by
-//! [`PmwCas::read`]. Values have 61 bits. Before an object that holds such words is freed, no operation on them is under
-//! way any more, and [`PmwCas::forget`] is called: a recovery looks at the words that descriptors name.
+//! **Rules for callers.** The words are written by this module alone, from their first use on, and read by
+//! [`PmwCas::read`]. Values have 61 bits. Before an object with such words is freed, no operation on them is
+//! in flight any more, and [`PmwCas::forget`] is called: recovery reads the words of all descriptors.
 //!
-//! **Cost.** Four fences, `2n + 2` ranges flushed and `3n + 2` atomic operations for `n` words; nothing is allocated.
-//! Memory: 256 bytes of the pool for each descriptor.
+//! **Cost.** Four fences, `2n + 2` ranges flushed and `3n + 2` atomic operations for `n` words; nothing is
+//! allocated. Memory: 256 bytes of the pool for each descriptor.
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
@@ -76,9 +77,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// The most words of one operation.
+/// Maximum of words of one operation.
 pub const WORDS_MAX: usize = 8;
-/// The most descriptors of a [`PmwCas`].
+/// Maximum of descriptors of a [`PmwCas`].
 pub const DESCRIPTORS_MAX: usize = 1024;
 /// The greatest value of a word.
 pub const VALUE_MAX: u64 = (1 << 61) - 1;
@@ -88,9 +89,9 @@ pub const VALUE_MAX: u64 = (1 << 61) - 1;
 pub struct Swap {
     /// The word's pool offset.
     pub at: u64,
-    /// What it must be.
+    /// Expected value.
     pub old: u64,
-    /// What it is to become.
+    /// New value.
     pub new: u64,
 }
 
@@ -98,23 +99,24 @@ pub struct Swap {
 pub struct PmwCas {
     pool: Arc<Pool>,
     header: u64,
-    /// Descriptors that nobody uses.
+    /// Free descriptors.
     free: Arc<Mutex<Vec<u64>>>,
-    /// For each descriptor, how many carry its operation out; 0: nobody may begin to.
+    /// Number of participants of each descriptor's operation; 0: none may enter.
     participants: Box<[AtomicU64]>,
-    /// Trials so far.
+    /// Number of trials so far.
     trials: AtomicU64,
 }
 
 impl PmwCas {
-    /// The pool offset of the header: what [`PmwCas::open`] takes.
+    /// Returns the pool offset of the header, for [`PmwCas::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
     }
 
-    /// Changes all words if each has its old value, as one; says whether it did. When it returns, the outcome is durable
-    /// (on a journal: ordered; see [`Pool::sync`]). Waits if all descriptors are in use. An error if a word is named
-    /// twice or cannot be in the pool, if there are none or more than [`WORDS_MAX`], or a value is above [`VALUE_MAX`].
+    /// Changes all words atomically if each has its old value; returns true if it did. When it returns, the
+    /// outcome is durable (on a journal: ordered; see [`Pool::sync`]). Waits if all descriptors are in use.
+    /// An error if a word is named twice or cannot be in the pool, if there are none or more than
+    /// [`WORDS_MAX`], or a value is above [`VALUE_MAX`].
     pub fn compare_and_swap(&self, swaps: &[Swap]) -> Result<bool> {
         self.pool.check_healthy()?;
         let mut swaps: SmallVec<[Swap; WORDS_MAX]> = SmallVec::from_slice(swaps);
@@ -129,8 +131,8 @@ impl PmwCas {
         succeeded
     }
 
-    /// A word's value, which is durable when this returns. The word is one that operations change; one that says that it
-    /// is in work, and is not, is damaged: an error.
+    /// Returns a word's value, which is durable then. The word must be one that operations change; a word
+    /// that is marked as in flight without an operation is damaged: an error.
     pub fn read(&self, at: u64) -> Result<u64> {
         if self.pool.try_words(at, 1).is_none() {
             return Err(Error::Invalid(format!("there is no word at {at:#x}")));
@@ -161,7 +163,7 @@ impl PmwCas {
         Ok(())
     }
 
-    /// A descriptor that nobody else uses.
+    /// Claims a free descriptor.
     fn claim(&self) -> Descriptor<'_> {
         let mut spins = 0;
         loop {
@@ -172,19 +174,19 @@ impl PmwCas {
                     return self.descriptor(number);
                 }
             }
-            // Those that were given back come when their readers have gone.
+            // Released descriptors become free when their readers have left.
             self.pool.pin().flush();
             latch::pause(&mut spins);
         }
     }
 
-    /// Takes part in the operation of a descriptor, unless it is over.
+    /// Joins the operation of a descriptor, unless it is over.
     fn enter(&self, number: u64) -> bool {
         let one_more = |count: u64| (count > 0).then_some(count + 1);
         self.participants[number as usize].fetch_update(AcqRel, Acquire, one_more).is_ok()
     }
 
-    /// The last who leaves gives the descriptor back.
+    /// Leaves an operation; the last participant releases the descriptor.
     fn leave(&self, number: u64) {
         if self.participants[number as usize].fetch_sub(1, AcqRel) == 1 {
             let free = Arc::downgrade(&self.free);
@@ -196,10 +198,10 @@ impl PmwCas {
         }
     }
 
-    /// Makes sure that no recovery looks at words of a range again, which is about to be freed. No operation on them is
-    /// under way. Cost: a look at each descriptor; a fence.
+    /// Ensures that recovery does not read words of a range that is about to be freed. No operation on them
+    /// may be in flight. Cost: a read of each descriptor; a fence.
     pub fn forget(&self, at: u64, bytes: u64) {
-        // Nobody claims a descriptor meanwhile.
+        // No descriptor is claimed meanwhile.
         let _free = self.free.lock();
         for number in 0..self.participants.len() as u64 {
             let descriptor = self.descriptor(number);

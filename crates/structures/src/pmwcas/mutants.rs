@@ -1,43 +1,43 @@
-//! Mistakes that implementations of PMwCAS and of descriptors like its made, as switches that only tests can turn: the
-//! crash checker must find each. Outside of this crate's tests all of this compiles to nothing.
+//! Known bugs of implementations of PMwCAS and of similar descriptors, as switches for tests: the crash
+//! checker must find each. Outside of this crate's tests all of this compiles to nothing.
 
-/// A mistake. The names say what goes wrong.
+/// A deliberate bug, named by its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests alone turn them on"))]
 pub(super) enum Mutant {
     /// The descriptor is used before it is flushed.
     DescriptorNotFlushed,
-    /// The status is decided before the words name the descriptor durably.
+    /// The status is decided before the words refer to the descriptor durably.
     StatusBeforeTargets,
     /// Words get their new values before the status is durable.
     StatusNotFlushed,
-    /// The new values stay in the caches while the descriptor is used again.
+    /// The new values stay in the caches while the descriptor is reused.
     FinishNotFlushed,
-    /// Opening does not finish what a crash left.
+    /// Opening does not finish interrupted operations.
     NoRecovery,
 }
 
 #[cfg(test)]
 static ACTIVE: parking_lot::RwLock<Option<Mutant>> = parking_lot::RwLock::new(None);
 
-/// Whether this mistake is to be made. For all threads, since the checker's workers recover.
+/// Returns true if this bug is switched on. For all threads, since the checker's workers recover.
 #[cfg(test)]
 pub(super) fn is(mutant: Mutant) -> bool {
     *ACTIVE.read() == Some(mutant)
 }
 
-/// Whether this mistake is to be made: never.
+/// Returns false: no bug is switched on.
 #[cfg(not(test))]
 #[inline(always)]
 pub(super) const fn is(_: Mutant) -> bool {
     false
 }
 
-/// Held by tests, which would otherwise make each other's mistakes.
+/// Locked by tests, which would otherwise switch each other's bugs.
 #[cfg(test)]
 pub(super) static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Makes a mistake while `work` runs.
+/// Switches a bug on while `work` runs.
 #[cfg(test)]
 pub(super) fn with<T>(mutant: Option<Mutant>, work: impl FnOnce() -> T) -> T {
     *ACTIVE.write() = mutant;

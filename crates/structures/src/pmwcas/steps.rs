@@ -1,4 +1,4 @@
-//! The phases of an operation, for its owner and for everybody who helps.
+//! The phases of an operation, for its owner and for all helpers.
 
 use super::descriptor::{DIRTY, Descriptor, FAILED, SUCCEEDED, Seen, UNDECIDED, in_work, seen, trial};
 use super::mutants::{Mutant, is};
@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// Swaps a word; says whether it did, and what it was.
+/// Swaps a word; returns its old value, as an error if it differed.
 fn swap(word: &AtomicU64, from: u64, to: u64) -> std::result::Result<u64, u64> {
     word.compare_exchange(from, to, AcqRel, Acquire)
 }
 
 impl PmwCas {
-    /// Writes an operation down.
+    /// Writes an operation to its descriptor.
     pub(super) fn prepare(&self, descriptor: Descriptor<'_>, swaps: &[Swap]) {
         let bytes = descriptor.write(swaps);
         if !is(Mutant::DescriptorNotFlushed) {
@@ -22,8 +22,8 @@ impl PmwCas {
         self.pool.fence();
     }
 
-    /// Carries an operation out as far as it is not; returns whether it succeeded. Whoever calls is pinned,
-    /// and takes part.
+    /// Executes the rest of an operation; returns true if it succeeded. The caller is pinned, and a
+    /// participant.
     pub(super) fn carry_out(&self, descriptor: Descriptor<'_>) -> Result<bool> {
         let mut installed = Ok(true);
         if descriptor.status().load(Acquire) == UNDECIDED {
@@ -33,7 +33,7 @@ impl PmwCas {
                 descriptor.entries().for_each(|entry| self.pool.flush(entry.at, 8));
                 self.pool.fence();
             }
-            // Whoever is first decides.
+            // The first thread decides.
             let _ = swap(descriptor.status(), UNDECIDED, decision | DIRTY);
         }
         let status = descriptor.status().load(Acquire);
@@ -49,7 +49,7 @@ impl PmwCas {
         installed.map(|_| succeeded)
     }
 
-    /// Makes every word name the descriptor; false if one has another value.
+    /// Installs the descriptor in every word; false if one has another value.
     fn install(&self, descriptor: Descriptor<'_>) -> Result<bool> {
         for index in 0..descriptor.count() {
             if !self.install_entry(descriptor, index)? {
@@ -86,18 +86,18 @@ impl PmwCas {
         }
     }
 
-    /// Ends a trial: the word names the operation if that is undecided, else it is what it was.
+    /// Ends a trial: the word refers to the operation if that is undecided, else it gets its old value.
     fn decide_trial(&self, entry: Swap, trial: u64, descriptor: Descriptor<'_>) {
         let word = self.pool.word(entry.at);
         if descriptor.status().load(Acquire) == UNDECIDED {
             let _ = swap(word, trial, in_work(descriptor.number) | DIRTY);
         } else if swap(word, trial, entry.old | DIRTY).is_ok() {
-            // The trial may have reached the medium, where nobody would know it later.
+            // The trial may have reached the medium, where it would stay unnoticed.
             self.make_durable(entry.at, entry.old | DIRTY);
         }
     }
 
-    /// All words become what was decided.
+    /// Sets all words to the decided values.
     fn finish(&self, descriptor: Descriptor<'_>, succeeded: bool) {
         let value = |entry: Swap| if succeeded { entry.new } else { entry.old };
         let named = in_work(descriptor.number);
@@ -107,7 +107,7 @@ impl PmwCas {
             if swap(word, named | DIRTY, value(entry) | DIRTY).is_err() {
                 let _ = swap(word, named, value(entry) | DIRTY);
             }
-            // Also if somebody else did that, who may not have come to flush it.
+            // Also if another thread did that, which may not have flushed it yet.
             if !is(Mutant::FinishNotFlushed) {
                 self.pool.flush(entry.at, 8);
             }
@@ -118,15 +118,15 @@ impl PmwCas {
         }
     }
 
-    /// Flushes a dirty word and says so in it, if it still is that word.
+    /// Flushes a dirty word and marks it as clean, if it still is that word.
     fn make_durable(&self, at: u64, found: u64) {
         self.pool.flush(at, 8);
         self.pool.fence();
         let _ = swap(self.pool.word(at), found, found & !DIRTY);
     }
 
-    /// Does what keeps a word from being a plain value. Whoever calls is pinned. An error if nobody can: the word names a
-    /// descriptor of which nobody takes part in an operation.
+    /// Resolves a word that is not a plain value. The caller is pinned. An error if that is impossible: the
+    /// word refers to a descriptor without participants.
     fn help(&self, at: u64, found: u64) -> Result<()> {
         let number = match seen(found) {
             Seen::Value => {
@@ -140,7 +140,7 @@ impl PmwCas {
             Some(participants) => participants.load(Acquire) == 0,
         };
         if is_over {
-            // Then no word names it any more: this one has changed, or it is damaged.
+            // Then no word refers to it any more: this one has changed, or it is damaged.
             return match self.pool.word(at).load(Acquire) == found {
                 true => Err(Error::Corrupt {
                     offset: at,
@@ -150,7 +150,7 @@ impl PmwCas {
             };
         }
         match seen(found) {
-            // Who made it takes part, and finishes; whoever else ends it need not.
+            // Its maker is a participant, and finishes; other threads that end it need not.
             Seen::Trial(number, index) => {
                 let descriptor = self.descriptor(number);
                 self.decide_trial(descriptor.entry(index), found, descriptor);
@@ -169,7 +169,7 @@ impl PmwCas {
         Ok(())
     }
 
-    /// The value of a word once nobody works on it.
+    /// Returns the value of a word once no operation is in flight on it.
     pub(super) fn settled(&self, at: u64) -> Result<u64> {
         loop {
             let found = self.pool.word(at).load(Acquire);

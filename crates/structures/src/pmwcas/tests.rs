@@ -1,4 +1,5 @@
-//! Words that change together: alone, in threads, and under the crash checker; and the mistakes that it must find.
+//! Tests of words that change together: alone, in threads, and under the crash checker; with the mutants that
+//! it must find.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +15,7 @@ const WORDS: u64 = 12;
 const ROOT: &str = "pmwcas";
 const TARGETS: &str = "words";
 
-/// Descriptors, and words that are all 0 at first.
+/// Creates descriptors, and words that are all 0.
 fn set_up(pool: &Arc<Pool>, descriptors: usize) -> (PmwCas, u64) {
     let object = pool.reserve(WORDS as usize * 8).unwrap();
     let at = object.offset();
@@ -110,7 +111,7 @@ fn a_word_that_names_no_operation_is_damaged() {
     let _alone = mutants::ALONE.lock();
     let pool = small_pool();
     let (pmwcas, at) = set_up(&pool, 16);
-    // Not the descriptors that the operations below get.
+    // Not the descriptors of the operations below.
     for damage in [1 << 62 | 15, 3 << 62 | 14, 1 << 62 | 16, u64::MAX, 1 << 61 | 15 << 3, 1 << 61 | 99 << 3] {
         pool.word(at + 8).store(damage, Ordering::Relaxed);
         assert!(matches!(pmwcas.read(at + 8), Err(Error::Corrupt { .. })), "{damage:#x}");
@@ -129,13 +130,13 @@ fn a_range_that_is_freed_is_forgotten() {
     assert!(pmwcas.compare_and_swap(&[Swap { at, old: 0, new: 1 }]).unwrap());
     pmwcas.forget(at, WORDS * 8);
     drop(pmwcas);
-    // What looks like a word in work belongs to somebody else now.
+    // The word looks in flight, but its descriptor belongs to another operation now.
     pool.word(at).store(1 << 62, Ordering::Relaxed);
     PmwCas::open(&pool, pool.root(ROOT).unwrap()).unwrap();
     assert_eq!(pool.word(at).load(Ordering::Relaxed), 1 << 62);
 }
 
-/// Threads move amounts between words: sums stay, nobody sees a word in work, every success is counted.
+/// Threads move amounts between words: sums stay, no reader sees a word in flight, every success is counted.
 #[test]
 fn threads_move_amounts_and_lose_none() {
     let _alone = mutants::ALONE.lock();
@@ -182,7 +183,7 @@ fn threads_move_amounts_and_lose_none() {
     assert_eq!(pmwcas.unfinished(), 0);
 }
 
-/// What the words are after all operations that returned: a map without the words that are 0.
+/// The values of words after all operations that returned, without those that are 0.
 type Content = BTreeMap<u64, u64>;
 
 fn content(pmwcas: &PmwCas, at: u64) -> Result<Content> {
@@ -194,7 +195,7 @@ fn content(pmwcas: &PmwCas, at: u64) -> Result<Content> {
     Ok(content)
 }
 
-/// Many words at once, as one operation of a model: word 0 stands for all of them.
+/// Many words at once, as one operation of a model: word 0 represents all of them.
 #[derive(Clone, Debug, PartialEq)]
 struct Words(Content);
 
@@ -216,7 +217,7 @@ fn reopened(pool: &Arc<Pool>) -> std::result::Result<Option<(PmwCas, u64)>, Stri
     let Some(root) = pool.root(ROOT) else { return Ok(None) };
     let at = pool.root(TARGETS).ok_or("the words are gone")?;
     let pmwcas = PmwCas::open(pool, root).map_err(|error| error.to_string())?;
-    // Unless a mutant keeps it from recovering, nothing is left to be helped.
+    // Unless a mutant prevents recovery, no operation is left unfinished.
     if pmwcas.unfinished() > 0 {
         return Err(format!("{} operations are not finished", pmwcas.unfinished()));
     }
@@ -254,7 +255,7 @@ fn crashes(operations: u64, options: &CrashOptions) -> MemoryResult<CrashReport>
     check_at(options, history, recorder.moment(), |pool, legal| {
         let Some((pmwcas, at)) = reopened(pool)? else { return legal.judge(&Words(Content::new())) };
         legal.judge(&Words(content(&pmwcas, at).map_err(|error| error.to_string())?))?;
-        // What is left goes on working; the same values, so that it may crash meanwhile.
+        // The recovered words still work; the same values, so that it may crash meanwhile.
         let value = pmwcas.read(at).map_err(|error| error.to_string())?;
         let same = [Swap { at, old: value, new: value }];
         let swapped = pmwcas.compare_and_swap(&same).map_err(|error| error.to_string())?;
@@ -275,8 +276,8 @@ fn every_fence_may_be_the_last() {
     assert!(total.replayed || total.distinct >= 10_000, "{total:?}");
 }
 
-/// Two threads in turns, each counting in its own word and both in a third: after a crash the third is the sum, and
-/// nothing that returned is lost.
+/// Two threads in turns, each counting in its own word and both in a third: after a crash the third is the
+/// sum, and no returned operation is lost.
 #[test]
 fn helpers_survive_crashes() {
     let _alone = mutants::ALONE.lock();
@@ -333,7 +334,7 @@ fn helpers_survive_crashes() {
     assert!(total.explored(5000), "{total:?}");
 }
 
-/// The checker finds the mistake, and passes the same history without it.
+/// Verifies that the checker finds the mutant, and passes the same history without it.
 fn is_found(mutant: Mutant) {
     let _alone = mutants::ALONE.lock();
     let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };

@@ -1,4 +1,4 @@
-//! Looking a list over: sizes and invariants. No damage makes it panic.
+//! Sizes and invariants of a list. No damage causes a panic.
 
 use super::{Content, LEVELS_MAX, LOW, META, SkipList, SkipListStats, Towers, descent::meta};
 use crate::error::{Error, Result};
@@ -6,13 +6,13 @@ use crate::node::{Entries, FixedKey};
 use std::sync::atomic::Ordering::Acquire;
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<SkipListStats> {
         self.walk(|_| {})
     }
 
-    /// Verifies all invariants of the list; nobody may write meanwhile. `object` is called with the offset of every
-    /// pool object that the list consists of (not those that its values may refer to).
+    /// Verifies all invariants of the list; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the list consists of (not those that its values may refer to).
     pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
@@ -21,7 +21,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let _pinned = self.pool.pin();
         object(self.header);
         let mut stats = SkipListStats::default();
-        // What each level's next tower must be.
+        // Expected next tower of each level.
         let mut expected = [0; LEVELS_MAX];
         for (level, expected) in expected.iter_mut().enumerate().skip(1) {
             *expected = self.forward(self.head_tower(), level)?;
@@ -54,7 +54,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(stats)
     }
 
-    /// The low key of a node whose head is sound.
+    /// Returns the low key of a node whose head is sound.
     fn sound_low(&self, node: u64) -> Result<K> {
         let head = self.head_words(node)?;
         let (found, low) = (head.load(META), head.load_key::<K>(LOW));
@@ -95,7 +95,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(())
     }
 
-    /// A node must be in the levels that are its height's, and in no others. Returns how many above 0.
+    /// Verifies that a node is in the levels of its height, and in no others. Returns the number of those
+    /// above 0.
     fn walk_tower(&self, node: u64, low: K, expected: &mut [u64; LEVELS_MAX]) -> Result<u64> {
         let leads_there = |tower: u64| tower != 0 && self.node_of(tower) == node;
         let tower = expected[1];
@@ -115,7 +116,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(height as u64 - 1)
     }
 
-    /// Levels on which the head leads anywhere.
+    /// Returns the number of levels on which the head leads to a node.
     pub(super) fn levels_in_use(&self) -> Result<usize> {
         let mut levels = 1;
         for level in 1..LEVELS_MAX {

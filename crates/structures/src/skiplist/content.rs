@@ -1,4 +1,4 @@
-//! What is in a node: a single pair, or a bucket of several in one of the node layouts.
+//! Contents of a node: a single pair, or a bucket of several in one of the node layouts.
 
 use super::mutants::{Mutant, is};
 use super::{AUX, LOW, SHORT_HEAD_BYTES, TALL_HEAD_BYTES};
@@ -12,50 +12,51 @@ use std::marker::PhantomData;
 pub struct Parts<'a> {
     /// The head, as far as every node has one.
     pub(super) head: Node<'a>,
-    /// What is behind it.
+    /// The words after it.
     pub(super) body: Node<'a>,
-    /// Whether it may hold entries: the head of a list of pairs does not.
+    /// True if it may hold entries: the head of a list of pairs does not.
     pub(super) holds: bool,
 }
 
-/// What is in a node. As in [`Layout`], what counts goes through the medium, and whoever calls keeps others out.
+/// Contents of a node. As in [`Layout`], commits go through the medium, and the caller excludes other
+/// writers.
 pub trait Content: Sized + Send + Sync + 'static {
-    /// How it is called.
+    /// Name in messages.
     const NAME: &'static str;
-    /// How it is written in headers.
+    /// Number in headers.
     const NUMBER: u8;
-    /// Bytes behind the head.
+    /// Bytes after the head.
     const BYTES: usize;
-    /// Whether the list's head holds entries as well.
+    /// True if the list's head holds entries as well.
     const IN_HEAD: bool;
-    /// Bytes of the head of a node with so many levels in the pool.
+    /// Returns the bytes of the head of a node with `height` levels in the pool.
     fn head_bytes(height: usize) -> usize;
-    /// Entries that fit.
+    /// Returns the number of entries that fit.
     fn capacity<K: FixedKey>() -> usize;
-    /// Where the value of a key is, and what it is.
+    /// Returns the position of the value of a key, and the value.
     fn find<K: FixedKey>(parts: Parts<'_>, key: K) -> Option<(u64, u64)>;
-    /// Entries that it holds.
+    /// Returns the number of entries.
     fn count<K: FixedKey>(parts: Parts<'_>) -> usize;
-    /// Whether another entry may not fit.
+    /// Returns true if another entry may not fit.
     fn is_full<K: FixedKey>(parts: Parts<'_>) -> bool;
-    /// Adds all entries in key order to those given.
+    /// Appends all entries in key order.
     fn append_sorted<K: FixedKey>(parts: Parts<'_>, entries: &mut Entries<K>);
-    /// Makes a node that nobody reaches hold these entries, at least one unless it is a head.
+    /// Fills an unreachable node with these entries, at least one unless it is a head.
     fn fill<K: FixedKey>(parts: Parts<'_>, entries: &[(K, u64)]);
-    /// Adds an entry; there is room.
+    /// Adds an entry; there must be room.
     fn insert<K: FixedKey>(parts: Parts<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()>;
-    /// After an insert was published.
+    /// Called after an insert was published.
     fn inserted<K: FixedKey>(_pool: &Pool, _parts: Parts<'_>, _key: K) {}
-    /// Takes an entry out that is there beside others.
+    /// Removes an entry, which is not the only one.
     fn erase<K: FixedKey>(parts: Parts<'_>, key: K, medium: &mut Medium<'_, '_>) -> Result<()>;
-    /// Keeps the smallest entries.
+    /// Keeps only the smallest entries.
     fn truncate<K: FixedKey>(
         parts: Parts<'_>,
         entries: &[(K, u64)],
         keep: usize,
         medium: &mut Medium<'_, '_>,
     ) -> Result<()>;
-    /// What is wrong with its words, if something is.
+    /// Verifies its words; an error describes the damage.
     fn check<K: FixedKey>(parts: Parts<'_>) -> std::result::Result<(), String>;
 }
 
@@ -169,7 +170,7 @@ impl<L: Layout> Content for Bucket<L> {
     }
 
     fn insert<K: FixedKey>(parts: Parts<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        // A bound that is too high harms nobody, so it may be there before its key; after it, it must.
+        // A bound that is too high is harmless, so it may be stored before its key; after it, it must.
         if key.word(0) > parts.head.load(AUX) && !is(Mutant::BoundAfterEntry) {
             medium.write(parts.head, AUX, key.word(0));
         }

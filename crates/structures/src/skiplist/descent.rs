@@ -1,7 +1,7 @@
 //! Descents: from the head's highest level down to the node of a key.
 //!
-//! Links of a level are read without latches. A node that is gone keeps its links, so whoever stands on one still
-//! comes to greater keys; but it may miss what was linked since, so the one node that counts is validated.
+//! Links of a level are read without latches. A removed node keeps its links, so a reader on one still
+//! reaches greater keys; but it may miss nodes linked since, so the final node is validated.
 
 use super::{Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, Towers};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::latch;
 use crate::node::{FixedKey, Node};
 use std::sync::atomic::Ordering::Acquire;
 
-/// The last tower before a key on each level, what it led to, and the node of level 0 with its version.
+/// Last tower before a key on each level, its successor, and the node of level 0 with its version.
 pub(super) struct Path {
     /// From level 1 on: towers.
     pub(super) before: [u64; LEVELS_MAX],
@@ -19,9 +19,9 @@ pub(super) struct Path {
     pub(super) version: u64,
 }
 
-/// Why a descent did not end.
+/// Reason of an incomplete descent.
 pub(super) enum Trouble {
-    /// A node that it met is gone: another try.
+    /// A node on the path was removed: retry.
     Overtaken,
     Damage(Error),
 }
@@ -32,7 +32,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// What word 0 of a node's head is: never 0.
+/// Returns word 0 of a node's head: never 0.
 pub(super) fn meta<K: FixedKey>(low: K, height: usize) -> u64 {
     let words = (0..K::WORDS).map(|i| low.word(i));
     let hash = words.chain([height as u64]).fold(0x005E_A1ED_u64, |hash, word| {
@@ -43,18 +43,18 @@ pub(super) fn meta<K: FixedKey>(low: K, height: usize) -> u64 {
 }
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// The tower of the head.
+    /// Returns the tower of the head.
     pub(super) fn head_tower(&self) -> u64 {
         if T::PERSISTENT { self.head } else { 0 }
     }
 
-    /// The node of a tower.
+    /// Returns the node of a tower.
     #[inline]
     pub(super) fn node_of(&self, tower: u64) -> u64 {
         if T::PERSISTENT { tower } else { self.arena.node(tower) }
     }
 
-    /// The first line of a node, whatever it holds.
+    /// Returns the first line of a node, whatever its content.
     #[inline]
     pub(super) fn head_words(&self, node: u64) -> Result<Node<'_>> {
         let end = node.checked_add((C::head_bytes(1) + C::BYTES) as u64);
@@ -65,7 +65,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(Node::new(self.pool.words(node, 8), node))
     }
 
-    /// The low key of a node. `since`: how many nodes had been unlinked when the descent began.
+    /// Returns the low key of a node. `since`: number of nodes unlinked when the descent began.
     #[inline]
     pub(super) fn low_of(&self, node: u64, since: u64) -> std::result::Result<K, Trouble> {
         let head = self.head_words(node)?;
@@ -73,7 +73,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         if found == meta(low, (found & 0xFF) as usize) {
             return Ok(low);
         }
-        // One that is gone is met only by those who came before it went.
+        // Only descents that began before the removal can find a removed node.
         if self.unlinked.load(Acquire) != since {
             return Err(Trouble::Overtaken);
         }
@@ -81,7 +81,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Err(Trouble::Damage(Error::Corrupt { offset: node, what }))
     }
 
-    /// The pointer of a tower at a level above 0.
+    /// Returns the pointer of a tower at a level above 0.
     #[inline]
     pub(super) fn forward(&self, tower: u64, level: usize) -> Result<u64> {
         if !T::PERSISTENT {
@@ -94,13 +94,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// The pointer of a node at level 0.
+    /// Returns the pointer of a node at level 0.
     #[inline]
     pub(super) fn next_of(&self, node: u64) -> u64 {
         self.pool.word(node + FORWARD as u64 * 8).load(Acquire)
     }
 
-    /// The low key of the node of a tower that was just named.
+    /// Returns the low key of the node of a tower that was just read.
     #[inline]
     fn tower_low(&self, tower: u64, level: usize, since: u64) -> std::result::Result<K, Trouble> {
         if !T::PERSISTENT {
@@ -115,13 +115,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(low)
     }
 
-    /// The path to the last node whose low key is not greater.
+    /// Returns the path to the last node whose low key is not greater.
     #[inline]
     pub(super) fn descend(&self, key: K) -> Result<Path> {
         self.descend_to(key, false)
     }
 
-    /// The path to the last node whose low key is smaller, or, unless `strictly`, not greater.
+    /// Returns the path to the last node whose low key is smaller, or, unless `strictly`, not greater.
     pub(super) fn descend_to(&self, key: K, strictly: bool) -> Result<Path> {
         let mut spins = 0;
         loop {
@@ -159,7 +159,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let mut node = self.node_of(tower);
         loop {
-            // The version before what it vouches for.
+            // The version before the words it covers.
             let version = latch::read(self.latch(node));
             if node != self.head {
                 self.low_of(node, since)?;
@@ -180,7 +180,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// Links that do not ascend could form a ring.
+    /// Verifies that links ascend: otherwise they could form a cycle.
     #[inline]
     fn check_ascends(&self, node: u64, last: Option<K>, low: K) -> Result<()> {
         if last.is_some_and(|last| last >= low) {

@@ -1,7 +1,7 @@
 //! Creating, opening and destroying lists.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "SKIPL" and version
 //! 1             content of nodes, towers, words of a key, words of a value: a byte each; from byte 4: bytes of a bucket
 //! 2             offset of the head, a node with all levels
@@ -30,7 +30,7 @@ const SEAL: u64 = 4 * 8;
 const _: () = assert!(CARRIED_WORDS_MAX + 1 + LEVELS_MAX + 5 <= PUBLICATION_WORDS_MAX);
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// What header word 1 says of this kind of list.
+    /// Header word 1 of this kind of list.
     fn kind() -> u64 {
         u64::from_le_bytes([C::NUMBER, T::NUMBER, K::WORDS as u8, 1, 0, 0, 0, 0]) | (C::BYTES as u64) << 32
     }
@@ -41,7 +41,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             .fold(0, |seal: u64, word| (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// The kind of list, in words.
+    /// Describes the kind of list, for messages.
     pub fn describe() -> String {
         let (content, bytes, towers, key_bytes) = (C::NAME, C::BYTES, T::NAME, K::WORDS * 8);
         let nodes =
@@ -49,7 +49,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         format!("skip-list with {nodes} in a node, {towers}, keys of {key_bytes} bytes")
     }
 
-    /// Lays out an empty list; it exists once the publication is published, with a reference to the returned offset.
+    /// Creates an empty list; it exists once the publication is published, with a reference to the returned
+    /// offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
         let head_bytes = C::head_bytes(LEVELS_MAX) + C::BYTES;
         let head = pool.reserve(head_bytes)?;
@@ -80,8 +81,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// Opens a list. Cost: nothing to speak of if its towers are in the pool; else a line of every node, since they
-    /// are rebuilt. A list of another kind is an error, and so is damage that is met.
+    /// Opens a list. Cost: constant if its towers are in the pool; else a line of every node, since they are
+    /// rebuilt. A list of another kind is an error, and so is damage that is found.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         let list = Self::attach(pool, header)?;
         if pool.word(header + DESTROYING).load(Acquire) != 0 {
@@ -99,7 +100,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(list)
     }
 
-    /// The list with this header, if it is one of this kind.
+    /// Returns the list with this header, if it is one of this kind.
     fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
@@ -155,8 +156,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(())
     }
 
-    /// Frees all of a list that is not open any more but its header, which the caller frees together with its
-    /// reference to it. A crash in between leaves a list that cannot be opened; call it again.
+    /// Frees all parts of a closed list but its header, which the caller frees together with its reference to
+    /// it. A crash in between leaves a list that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
         let list = Self::attach(pool, header)?;
         let mut mark = pool.publication();

@@ -1,6 +1,6 @@
 //! Bulk load: full nodes are appended behind the last.
 //!
-//! Each node is one publication, so a crash leaves a list with a prefix of what was loaded.
+//! Each node is one publication, so a crash leaves a list with a prefix of the loaded entries.
 
 use super::{Content, SkipList, Towers};
 use crate::error::{Error, Result};
@@ -8,9 +8,9 @@ use crate::latch;
 use crate::node::{Entries, FixedKey};
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// Adds entries whose keys ascend and are greater than all that are there, `fill_percent` (10 to 100) of a
-    /// bucket's capacity to each node. An error names the first key that is not greater; what came before it is
-    /// loaded. Returns how many were.
+    /// Adds entries whose keys ascend and are greater than all existing ones, `fill_percent` (10 to 100) of a
+    /// bucket's capacity to each node; returns their number. An error names the first key that is not
+    /// greater; the entries before it are loaded.
     pub fn load(&self, entries: impl IntoIterator<Item = (K, u64)>, fill_percent: usize) -> Result<u64> {
         if !(10..=100).contains(&fill_percent) {
             return Err(Error::Invalid(format!("nodes cannot be filled to {fill_percent} percent")));

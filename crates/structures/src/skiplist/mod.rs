@@ -1,13 +1,13 @@
-//! Skip-lists (dissertation 3.2.4): one list for both forms, with a single pair in each node or a bucket of several,
-//! and with towers in the pool, as the dissertation has them, or in DRAM, rebuilt at open.
+//! Skip-lists (dissertation 3.2.4): one list for both forms, with a single pair in each node or a bucket of
+//! several, and with towers in the pool, as the dissertation has them, or in DRAM, rebuilt at open.
 //!
 //! ```text
 //!  level 2   head ──────────────────────────► 30 ─────────────► 0      towers: pool or DRAM
 //!  level 1   head ──────► 10 ───────────────► 30 ──────► 50 ──► 0
 //!  level 0   head ──► 5 ► 10 ──► 20 ──► 25 ──► 30 ──► 40 ► 50 ──► 0     nodes: pool, always
 //!
-//!  word of a node   what
-//!  0                height in the pool (low byte) and a hash of it and the low key; 0: the node is gone
+//!  word of a node   content
+//!  0                height in the pool (low byte) and a hash of it and the low key; 0: the node is removed
 //!  1, 2             low key: no key of the node is smaller, and all keys of the next node are greater
 //!  3                a pair's value; of a bucket a bound: no key's first word is greater (the SMA)
 //!  4 ..             forward pointers, level 0 first
@@ -15,20 +15,22 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Level 0 links all nodes by ascending low key; a level above links those of the level below that are that high.
+//! 1. Level 0 links all nodes by ascending low key; a level above links those of the level below that are
+//!    that high.
 //! 2. A key is in the last node whose low key is not greater. No node but the head is empty.
-//! 3. A low key never changes; nor does anything else of a node that is not linked any more, until nobody reads it.
+//! 3. A low key never changes; nor does any other word of an unlinked node, until it has no readers.
 //!
-//! **What a crash leaves.** An entry goes into a bucket as the layout does it: the entry, the bound, then one word.
-//! A new node is filled and flushed, then one publication allocates it and links it on every level that is in the
-//! pool; of a split that publication also takes the upper half out of the old bucket. A node whose last entry goes is
-//! unlinked and freed in one. The list is found before or after; nothing is to be repaired.
+//! **After a crash.** An entry is added to a bucket by its layout: the entry, the bound, then one word. A new
+//! node is filled and flushed, then one publication allocates it and links it on every level that is in the
+//! pool; in a split that publication also removes the upper half from the old bucket. A node without entries
+//! is unlinked and freed in one publication. Recovery finds the list before or after, and has nothing to
+//! repair.
 //!
-//! **Concurrency.** Readers descend without looking at latches, and validate the version of the one node that they
-//! end in, together with its link: it says that all other keys are elsewhere. A writer latches the nodes whose words
-//! it changes, at most one a level and most often one altogether, by trying; if one is held, or a link has changed,
-//! it starts again. A new node is latched until it is durable. Latches are in DRAM. Freed nodes wait for the pool's
-//! readers.
+//! **Concurrency.** Readers descend without latches, and validate the version of the final node, together
+//! with its link: it proves that all other keys are elsewhere. A writer latches the nodes whose words it
+//! changes, at most one a level and most often one altogether, by trying; if one is locked, or a link has
+//! changed, it starts again. A new node is latched until it is durable. Latches are in DRAM. Freed nodes wait
+//! for the pool's readers.
 //!
 //! **Cost.** With `n` nodes about `log4(n) * 2` hops a descent, each a cache miss where towers are in the pool. An
 //! insert into a bucket has two fences, a new node four.
@@ -79,16 +81,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use towers::Arena;
 
-/// The most levels; every fourth node of one is in the next, so this is for sixteen million nodes and more.
+/// Maximum of levels; every fourth node of one is in the next, so this suffices for sixteen million nodes and
+/// more.
 pub const LEVELS_MAX: usize = 12;
 
-/// The most changes that a caller's publication may carry into an insert or a removal: what a node of the greatest
-/// height leaves of a publication.
+/// Maximum of changes that a caller's publication may carry into an insert or a removal: a node of the
+/// greatest height needs the rest of a publication.
 pub const CARRIED_WORDS_MAX: usize = 40;
 
-/// Bytes of a head with four forward pointers: what most nodes have.
+/// Bytes of a head with four forward pointers, enough for most nodes.
 const SHORT_HEAD_BYTES: usize = 64;
-/// Bytes of a head with all.
+/// Bytes of a head with all forward pointers.
 const TALL_HEAD_BYTES: usize = 128;
 /// Words of a head.
 const META: usize = 0;
@@ -107,11 +110,11 @@ pub type BucketSkipList<K, const BUCKET: usize = 768> = SkipList<K, Bucket<Bitma
 pub type HybridBucketSkipList<K, const BUCKET: usize = 768> =
     SkipList<K, Bucket<Hashing<BUCKET>>, DramTowers>;
 
-/// Names the kinds of a list that has no value of them.
+/// Type parameters of a list, without values of them.
 type Kinds<K, C, T> = PhantomData<fn() -> (K, C, T)>;
 
-/// A persistent ordered map from keys to words; see the [module](self). `C` says what is in a node, `T` where the
-/// towers are.
+/// A persistent ordered map from keys to words; see the [module](self). `C` is the content of nodes, `T` the
+/// placement of towers.
 pub struct SkipList<K: FixedKey, C: Content, T: Towers> {
     pool: Arc<Pool>,
     header: u64,
@@ -123,7 +126,7 @@ pub struct SkipList<K: FixedKey, C: Content, T: Towers> {
     /// Levels that nodes have had.
     levels: AtomicUsize,
     seed: AtomicU64,
-    /// Nodes that were unlinked. A reader that meets one that is gone had better see this change meanwhile.
+    /// Number of unlinked nodes. A reader that finds a removed node must see this change.
     unlinked: AtomicU64,
     kinds: Kinds<K, C, T>,
 }
@@ -146,7 +149,7 @@ pub struct SkipListStats {
 }
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// The pool offset of the list's header: what [`SkipList::open`] takes.
+    /// Returns the pool offset of the list's header, for [`SkipList::open`].
     pub fn root_offset(&self) -> u64 {
         self.header
     }
@@ -156,7 +159,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         self.latches.numbered(node / SHORT_HEAD_BYTES as u64)
     }
 
-    /// What is in a node whose head was looked at.
+    /// Returns the parts of a node whose head was read.
     #[inline]
     fn parts(&self, node: u64) -> Parts<'_> {
         let (head_bytes, in_head) = (C::head_bytes(1), node == self.head);
@@ -172,7 +175,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: K) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         let mut spins = 0;
@@ -186,7 +189,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
         check_carried(&with)?;
         let _pinned = self.pool.pin();
@@ -217,8 +220,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
-    /// `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
+    /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
         let (_held, parts) = self.hold_for(key)?;
@@ -228,7 +231,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(Some(old))
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped.
     pub fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
         check_carried(&with)?;
         let _pinned = self.pool.pin();
@@ -267,7 +271,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
     }
 
-    /// How high a new node is to be: a level more with a probability of a quarter each.
+    /// Chooses the height of a new node: a level more with a probability of a quarter each.
     fn draw_height(&self) -> usize {
         let drawn = self.seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let mixed = (drawn ^ drawn >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -276,7 +280,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 }
 
-/// An error if so many changes leave no room for the list's own.
+/// Returns an error if the changes in `with` leave no room for the list's own.
 fn check_carried(with: &Publication<'_>) -> Result<()> {
     if with.len() > CARRIED_WORDS_MAX {
         return Err(Error::Invalid(format!(

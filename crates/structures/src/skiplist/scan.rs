@@ -1,6 +1,7 @@
-//! Ordered scans, both ways.
+//! Ordered scans in both directions.
 //!
-//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+//! A key that exists throughout the scan is returned once, in order; a key that is inserted or removed
+//! meanwhile may be returned.
 
 use super::{Content, LOW, SkipList, Towers};
 use crate::error::Result;
@@ -13,8 +14,8 @@ use std::sync::atomic::AtomicU64;
 impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
     type Key = K;
 
-    /// Appends the entries of a range in ascending order, a node at a time until there are at least `enough`. Returns
-    /// the range that is left, if any. Cost: one descent, then the nodes in a row.
+    /// Appends the entries of a range in ascending order, a node at a time until there are at least `enough`.
+    /// Returns the rest of the range, if any. Cost: one descent, then consecutive nodes.
     fn scan(
         &self,
         range: RangeInclusive<K>,
@@ -51,7 +52,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
                     return Ok(Some(from..=to));
                 }
                 let low: K = self.head_words(next)?.load_key(LOW);
-                // The next node's version first, then this one's again: it was the next at that moment.
+                // The next node's version first, then this one's again: it was the next node at that time.
                 let next_version = latch::read(self.latch(next));
                 if !latch::validate(self.latch(node), version) {
                     continue 'descend;
@@ -59,7 +60,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
                 if low > to {
                     return Ok(None);
                 }
-                // A ring would end here: low keys ascend, and a descent finds out if they do not.
+                // A cycle would end here: low keys ascend, and a descent reports an error if they do not.
                 if low < from {
                     continue 'descend;
                 }
@@ -69,7 +70,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
         Ok(None)
     }
 
-    /// As [`Scan::scan`], in descending order. Cost: a descent for every node.
+    /// Same as [`Scan::scan`], in descending order. Cost: a descent for every node.
     fn scan_back(
         &self,
         range: RangeInclusive<K>,

@@ -1,4 +1,4 @@
-//! Nodes that come and go, and the latches that this takes.
+//! Insertion and removal of nodes, and their latches.
 
 use super::descent::{Path, meta};
 use super::mutants::{Mutant, is};
@@ -11,18 +11,18 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
-    /// Latches a node, if it is as it was.
+    /// Latches a node, if it is unchanged.
     pub(super) fn hold(&self, node: u64, version: u64) -> Option<Held<'_>> {
         Held::at(self.latch(node), version)
     }
 
-    /// Whether a node is linked. The caller holds its latch.
+    /// Returns true if a node is linked. The caller holds its latch.
     fn is_linked(&self, node: u64) -> bool {
         self.pool.word(node + META as u64 * 8).load(Acquire) != 0
     }
 
-    /// Latches the nodes before a place on the levels above 0, as far as a node of this height will be there, if they
-    /// still lead where the path says.
+    /// Latches the predecessors on the levels above 0 of a node of this height, if they still lead where the
+    /// path says.
     pub(super) fn hold_above<'t>(&'t self, held: &mut Held<'t>, path: &Path, height: usize) -> bool {
         (1..height).all(|level| {
             let (before, after) = (path.before[level], path.after[level]);
@@ -33,23 +33,24 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         })
     }
 
-    /// Where the pointer of a level is in a node.
+    /// Returns the offset of the pointer of a level in a node.
     fn forward_word(node: u64, level: usize) -> u64 {
         node + (FORWARD + level) as u64 * 8
     }
 
-    /// Levels of a node of this height that are in the pool.
+    /// Returns the number of levels of a node of this height that are in the pool.
     fn levels_in_pool(height: usize) -> usize {
         if T::PERSISTENT { height } else { 1 }
     }
 
-    /// Bytes of a node of this height.
+    /// Returns the bytes of a node of this height.
     pub(super) fn node_bytes(height: usize) -> usize {
         C::head_bytes(Self::levels_in_pool(height)) + C::BYTES
     }
 
-    /// Makes room for a key beside a full node, which is held with what is before it: a node of its own, with which
-    /// the key is there (true), or the upper half of the node in another. False as well if somebody was met.
+    /// Makes room for a key beside a full node, which is latched with its predecessors: a node of its own,
+    /// with the key (true), or the upper half of the node in another. False also on a conflict with another
+    /// writer.
     pub(super) fn grow<'p>(
         &'p self,
         held: &mut Held<'p>,
@@ -62,11 +63,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let mut entries = Entries::new();
         C::append_sorted(parts, &mut entries);
         let fresh = self.pool.reserve(Self::node_bytes(height))?;
-        // Readers that come to it from above wait until it is durable.
+        // Readers that reach it from above wait until it is durable.
         if !held.try_add(self.latch(fresh.offset())) {
             return Ok(false);
         }
-        // Keys that ascend fill the nodes.
+        // Ascending keys fill the nodes.
         if entries.last().is_none_or(|(greatest, _)| *greatest < key) {
             let with = with.take().expect("it is published once");
             self.link(path, height, fresh, &[(key, value)], with)?;
@@ -87,7 +88,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(false)
     }
 
-    /// Fills a fresh node and publishes it behind the path. All that changes is held.
+    /// Fills a fresh node and publishes it after the path. All changed nodes are latched.
     pub(super) fn link<'p>(
         &'p self,
         path: &Path,
@@ -130,7 +131,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(())
     }
 
-    /// Makes a node that nobody reaches, with pointers to nowhere. The caller flushes it.
+    /// Fills an unreachable node, with null pointers. The caller flushes it.
     pub(super) fn fill(&self, offset: u64, in_pool: usize, low: K, entries: &[(K, u64)]) {
         let head_bytes = C::head_bytes(in_pool);
         let words = self.pool.words(offset, head_bytes / 8);
@@ -145,9 +146,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         C::fill(Parts { head, body: Node::new(body, offset + head_bytes as u64), holds: true }, entries);
     }
 
-    /// Unlinks and frees the node with this low key, whose only key is `key`, and publishes `with` together with that.
-    /// Returns the key's value, or that there is no such key; nothing if somebody was met, or the node has come to
-    /// hold more.
+    /// Unlinks and frees the node with this low key, whose only key is `key`, in the publication `with`.
+    /// Returns the key's value, or that it is missing; nothing on a conflict with another writer, or if the
+    /// node has got more entries.
     pub(super) fn try_unlink<'p>(
         &'p self,
         low: K,
@@ -166,7 +167,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             return Ok(None);
         }
         let parts = self.parts(gone);
-        // Its tower may have been made while the path was; now that it is held, it is whole. And others write to buckets.
+        // Its tower may have been incomplete when the path was read; now that it is latched, it is complete.
+        // And other threads write to buckets.
         let is_whole = height == self.height_of(gone, low)?;
         let Some((_, old)) = C::find(parts, key) else { return Ok(None) };
         if !is_whole || C::count::<K>(parts) != 1 {
@@ -181,7 +183,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let with = with.take().expect("it is published once");
         self.publish_unlinked(&path, gone, Self::levels_in_pool(height), with)?;
-        // First the count, then the mark: whoever finds the mark sees the count.
+        // First the count, then the mark: a reader of the mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
         self.pool.word(gone + META as u64 * 8).store(0, Release);
         if !T::PERSISTENT && height > 1 {
@@ -190,7 +192,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         Ok(Some(Some(old)))
     }
 
-    /// The height of a node, which the caller holds.
+    /// Returns the height of a node, which the caller has latched.
     fn height_of(&self, node: u64, low: K) -> Result<usize> {
         if T::PERSISTENT {
             return Ok((self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF) as usize);

@@ -1,4 +1,4 @@
-//! Skip-lists against all that a map has to stand, and the mistakes that the crash checker must find.
+//! Skip-lists in the common tests of maps, and the mutants that the crash checker must find.
 
 #![allow(clippy::unwrap_used)]
 
@@ -240,7 +240,7 @@ proptest! {
     }
 }
 
-/// The checker finds the mistake, and passes the same history without it.
+/// Verifies that the checker finds the mutant, and passes the same history without it.
 fn is_found<M: NumberMap + 'static>(mutant: Mutant) {
     let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
     let run = || map_tests::crashes::<M>(100, 40, &options);

@@ -2,14 +2,14 @@
 //! an arena, with a copy of the low key, so that a descent touches the pool at level 0 only.
 //!
 //! ```text
-//! word of a record   what
+//! word of a record   content
 //! 0                  the node's offset
 //! 1, 2               its low key
 //! 3 ..               forward pointers from level 1 on: records
 //! ```
 //!
-//! The arena grows by segments that double. A record that is given back is used again when nobody can be reading it:
-//! the pool's guards hold it back as they do freed objects.
+//! The arena grows by segments that double. A released record is reused when it can have no readers any more:
+//! the pool's guards delay it as they do freed objects.
 
 use super::LEVELS_MAX;
 use crate::node::FixedKey;
@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Where the towers are.
+/// Placement of the towers.
 pub trait Towers: Sized + Send + Sync + 'static {
-    /// How it is called.
+    /// Name in messages.
     const NAME: &'static str;
-    /// How it is written in headers.
+    /// Number in headers.
     const NUMBER: u8;
-    /// Whether they are words of the nodes.
+    /// True if they are words of the nodes.
     const PERSISTENT: bool;
 }
 
@@ -32,7 +32,7 @@ pub trait Towers: Sized + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct PoolTowers;
 
-/// In DRAM: descents are faster; opening looks at a line of every node.
+/// In DRAM: descents are faster; opening reads a line of every node.
 #[derive(Debug)]
 pub struct DramTowers;
 
@@ -55,7 +55,8 @@ const FIRST_WORDS: u64 = 1024;
 /// Segments: the last would have 512 GiB.
 const SEGMENTS: usize = 27;
 
-/// Records of towers. A record's number is the place of its first word; 0 is the list's head, which no pointer names.
+/// Records of towers. A record's number is the index of its first word; 0 is the list's head, to which no
+/// pointer leads.
 pub(super) struct Arena {
     segments: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
     room: Mutex<Room>,
@@ -65,12 +66,12 @@ pub(super) struct Arena {
 struct Room {
     /// The first word that was never used.
     next: u64,
-    /// Records that were given back, by height.
+    /// Free records, by height.
     free: [Vec<u64>; LEVELS_MAX + 1],
     used_words: u64,
 }
 
-/// The segment of a word and its place there.
+/// Returns the segment of a word and its index there.
 #[inline]
 fn locate(word: u64) -> (usize, usize) {
     let shifted = word + FIRST_WORDS;
@@ -79,7 +80,7 @@ fn locate(word: u64) -> (usize, usize) {
 }
 
 impl Arena {
-    /// An arena with the head's tower.
+    /// Creates an arena with the head's tower.
     pub(super) fn new(head: u64) -> Arena {
         let arena = Arena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
         let tower = arena.allocate(head, 0u64, LEVELS_MAX);
@@ -94,7 +95,7 @@ impl Arena {
         &segment[place]
     }
 
-    /// A record of a node of this height, at least two, that leads nowhere.
+    /// Allocates a record of a node of this height, at least two, with null pointers.
     pub(super) fn allocate<K: FixedKey>(&self, node: u64, low: K, height: usize) -> u64 {
         let words = (FRONT + height - 1) as u64;
         let tower = {
@@ -136,13 +137,13 @@ impl Arena {
         K::load(&segment[place + 1..place + 1 + K::WORDS])
     }
 
-    /// The pointer of a level above 0.
+    /// Returns the pointer of a level above 0.
     #[inline]
     pub(super) fn forward(&self, tower: u64, level: usize) -> &AtomicU64 {
         self.word(tower + (FRONT + level - 1) as u64)
     }
 
-    /// Gives a record back that no pointer names, once everybody who is reading now has gone.
+    /// Releases a record without references, once all present readers have left.
     pub(super) fn release(self: &Arc<Arena>, tower: u64, height: usize, pinned: &Guard) {
         let arena = Arc::downgrade(self);
         pinned.defer(move || {
@@ -154,7 +155,7 @@ impl Arena {
         });
     }
 
-    /// Bytes of records in use.
+    /// Returns the bytes of records in use.
     pub(super) fn bytes(&self) -> u64 {
         self.room.lock().used_words * 8
     }

@@ -1,7 +1,7 @@
-//! What both tries stand in: the header, the latches, and how readers and writers look at words.
+//! Common frame of both tries: the header, the latches, and validated access to words.
 //!
 //! ```text
-//! header word   what
+//! header word   content
 //! 0             "TRIE" and version
 //! 1             kind: 1 standard, 2 PATRICIA
 //! 2             reference to the root
@@ -28,13 +28,13 @@ pub(super) struct Frame {
     pub(super) pool: Arc<Pool>,
     pub(super) header: u64,
     latches: LatchStripes,
-    /// Nodes that were unlinked. A reader that meets one that is gone had better see this change meanwhile.
+    /// Number of unlinked nodes. A reader that finds a removed node must see this change.
     unlinked: AtomicU64,
 }
 
-/// Why a way down did not end.
+/// Reason of an incomplete descent.
 pub(super) enum Trouble {
-    /// A node that it met is gone: another try.
+    /// A node on the path was removed: retry.
     Overtaken,
     Damage(Error),
 }
@@ -48,7 +48,7 @@ impl From<Error> for Trouble {
 pub(super) type Way<T> = std::result::Result<T, Trouble>;
 
 impl Frame {
-    /// Lays out a header; it counts with the publication.
+    /// Creates a header; it is valid with the publication.
     pub(super) fn create<'p>(
         pool: &'p Arc<Pool>,
         kind: u64,
@@ -65,7 +65,7 @@ impl Frame {
         Ok(with.allocate(header))
     }
 
-    /// The frame of a header, if it is a trie's of this kind.
+    /// Returns the frame of a header, if it is a trie's of this kind.
     pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
@@ -91,7 +91,7 @@ impl Frame {
         Ok(Frame { pool: pool.clone(), header, latches, unlinked })
     }
 
-    /// As [`Frame::attach`], for a trie that is to be used.
+    /// Same as [`Frame::attach`], for a trie that is to be used.
     pub(super) fn open(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
         let frame = Frame::attach(pool, header, kind, name)?;
         if pool.word(header + DESTROYING).load(Acquire) != 0 {
@@ -100,19 +100,19 @@ impl Frame {
         Ok(frame)
     }
 
-    /// From now on it cannot be opened.
+    /// Marks the trie as being destroyed: it cannot be opened any more.
     pub(super) fn mark_destroying(&self) -> Result<()> {
         let mut mark = self.pool.publication();
         mark.set(self.header + DESTROYING, 1);
         Ok(mark.publish()?)
     }
 
-    /// Where the reference to the root is.
+    /// Returns the offset of the reference to the root.
     pub(super) fn root_slot(&self) -> u64 {
         self.header + ROOT
     }
 
-    /// A word, as it is.
+    /// Loads a word without validation.
     #[inline]
     pub(super) fn load(&self, at: u64) -> u64 {
         self.pool.word(at).load(Acquire)
@@ -123,7 +123,7 @@ impl Frame {
         self.latches.numbered(node / 64)
     }
 
-    /// Reads words of a node at a moment when nobody changes them: what is seen is durable.
+    /// Reads words of a node consistently, between changes: the words read are durable.
     #[inline]
     pub(super) fn stable<R>(&self, node: u64, read: impl Fn() -> R) -> R {
         let mut spins = 0;
@@ -137,7 +137,7 @@ impl Frame {
         }
     }
 
-    /// An error unless a node of so many bytes can be there.
+    /// Returns an error unless a node of `bytes` bytes can be there.
     #[inline]
     pub(super) fn check_place(&self, node: u64, bytes: u64) -> Result<()> {
         let fits = node.checked_add(bytes).is_some_and(|end| end <= self.pool.bytes());
@@ -148,12 +148,12 @@ impl Frame {
         Ok(())
     }
 
-    /// How many nodes have been unlinked: for [`Frame::is_gone`].
+    /// Returns the number of unlinked nodes, for [`Frame::is_gone`].
     pub(super) fn since(&self) -> u64 {
         self.unlinked.load(Acquire)
     }
 
-    /// What it means that a node's first word is not what it must be.
+    /// Returns the meaning of an invalid first word of a node: removed, or damaged.
     #[cold]
     pub(super) fn is_gone(&self, node: u64, found: u64, since: u64) -> Trouble {
         if found == 0 && self.unlinked.load(Acquire) != since {
@@ -163,19 +163,19 @@ impl Frame {
         Trouble::Damage(Error::Corrupt { offset: node, what })
     }
 
-    /// Marks nodes that were unlinked and freed. The caller holds them.
+    /// Marks nodes that were unlinked and freed. The caller holds their latches.
     pub(super) fn mark_gone(&self, nodes: &[u64]) {
-        // First the count, then the marks: whoever finds a mark sees the count.
+        // First the count, then the marks: a reader of a mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
         nodes.iter().for_each(|node| self.pool.word(*node).store(0, Release));
     }
 
-    /// Whether a node is linked; the header always is. The caller holds its latch.
+    /// Returns true if a node is linked; the header always is. The caller holds its latch.
     pub(super) fn is_linked(&self, node: u64) -> bool {
         node == self.header || self.load(node) != 0
     }
 
-    /// Tries until nobody is in the way.
+    /// Retries until there is no conflict.
     pub(super) fn undisturbed<R>(&self, mut attempt: impl FnMut() -> Way<R>) -> Result<R> {
         let mut spins = 0;
         loop {
@@ -188,7 +188,7 @@ impl Frame {
     }
 }
 
-/// An error for keys that are too long, and for publications that carry too much.
+/// Returns an error for keys that are too long, and for publications that carry too many changes.
 pub(super) fn check_call(key: &[u8], with: &Publication<'_>) -> Result<()> {
     if with.len() > CARRIED_WORDS_MAX {
         return Err(Error::Invalid(format!(

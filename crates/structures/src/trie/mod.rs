@@ -3,23 +3,25 @@
 //! | | [`Trie`] | [`Patricia`] |
 //! | --- | --- | --- |
 //! | a node | one letter of four bits: 16 pointers | the number of the next bit that differs: two pointers |
-//! | a key | the path to a node with a value | a leaf of its own, which holds the whole key |
+//! | a key | the path to a node with a value | a leaf of its own, which holds the complete key |
 //! | nodes of a key | two a byte that it shares with no other key | two |
 //! | a lookup | two misses a byte | one miss a branch, and the leaf |
 //!
-//! Both are ordered as `memcmp` orders, with a key before those that it begins. Letters of four bits, since with 256
-//! pointers nodes of 2 KiB would be all but empty. PATRICIA's dissertation form keeps the common prefix in its inner
-//! nodes; here they keep the number of the bit alone, so that they have one size, and the leaf tells whether the
-//! skipped bits are the key's: a lookup jumps nowhere to compare what it has skipped.
+//! Both are ordered as `memcmp` orders, with a key before those that it is a prefix of. Letters have four
+//! bits, since with 256 pointers nodes of 2 KiB would be nearly empty. PATRICIA's dissertation form has the
+//! common prefix in its inner nodes; here they have the number of the bit alone, so that they have one size,
+//! and the skipped bits are compared in the leaf only.
 //!
-//! **What a crash leaves.** Every change is one publication that swings one pointer, or sets one word, together with
-//! the allocation and the freeing of the nodes around it: the key is there or not. Only a key of a [`Trie`] that brings
-//! more than [`PIECE_NODES`] nodes is made in pieces from the top: a crash between leaves a path that ends without a
-//! value. It is harmless, and goes with the next removal that passes. There is no recovery.
+//! **After a crash.** Every change is one publication that swings one pointer, or sets one word, together
+//! with the allocation and the freeing of the nodes around it: the key exists or not. Only a key of a
+//! [`Trie`] that needs more than [`PIECE_NODES`] new nodes is made in pieces from the top: a crash between
+//! leaves a path that ends without a value. It is harmless, and freed by the next removal along it. There is
+//! no recovery.
 //!
-//! **Concurrency.** Readers write nothing: they read each pointer at a moment when its node's latch was free, so what they
-//! follow is durable. A node that is gone is marked; a reader that meets one starts again. A writer latches the one
-//! to three nodes whose words it changes (of a [`Trie`] also those that it removes). Latches are in DRAM.
+//! **Concurrency.** Readers write nothing: they read each pointer while its node's latch is free, so the
+//! pointers they follow are durable. A removed node is marked; a reader that finds one starts again. A writer
+//! latches the one to three nodes whose words it changes (of a [`Trie`] also those that it removes). Latches
+//! are in DRAM.
 //!
 //! Memory: 128 KiB of latches; nodes are in the pool.
 //!
@@ -54,10 +56,10 @@ pub use patricia::{Patricia, PatriciaStats};
 pub use plain::{PIECE_NODES, Trie, TrieStats};
 pub use range::{Entry, Range, Scan};
 
-/// The most changes that a caller's publication may carry into an operation of a trie.
+/// Maximum of changes that a caller's publication may carry into an operation of a trie.
 pub const CARRIED_WORDS_MAX: usize = 24;
 
-/// Mixes words into a seal that tells them from damaged ones.
+/// Mixes words into a checksum of them.
 fn seal(words: impl IntoIterator<Item = u64>) -> u64 {
     words.into_iter().fold(0x07E1_E5EA_u64, |seal, word| {
         let mixed = (seal.rotate_left(29) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);

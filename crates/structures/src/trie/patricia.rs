@@ -1,17 +1,18 @@
-//! PATRICIA: a radix tree of radix two that skips the bits that do not tell keys apart (dissertation 3.2.4).
+//! PATRICIA: a radix tree of radix two that skips the bits that do not distinguish keys (dissertation 3.2.4).
 //!
 //! ```text
-//!  word of an inner node   what                          word of a leaf   what
+//!  word of an inner node   content                       word of a leaf   content
 //!  0                       seal, number of its bit       0                seal, bytes of the key
 //!  1, 2                    child for 0, child for 1      1                value
 //!                                                        2 ..             the key, zero padded
 //! ```
 //!
-//! Bits are numbered from the front, nine a byte: the first says that there is such a byte, so that a key comes before
-//! those that it begins. A child word is a leaf's offset, or that of an inner node plus one.
+//! Bits are numbered from the front, nine a byte: the first is set if there is such a byte, so that a key is
+//! ordered before those that it is a prefix of. A child word is a leaf's offset, or that of an inner node
+//! plus one.
 //!
-//! Invariants: numbers grow on the way down; all keys below an inner node agree in the bits before its number, and
-//! their bit of that number says on which side they are. Both hold for ever for a node, linked or not.
+//! Invariants: numbers grow on the way down; all keys below an inner node agree in the bits before its
+//! number, and their bit of that number is their side. Both hold for ever for a node, linked or not.
 
 use super::frame::{Frame, Trouble, Way, check_call, check_key};
 use super::mutants::{Mutant, is};
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const KIND: u64 = 2;
 const NAME: &str = "PATRICIA trie";
 const INNER_BYTES: usize = 64;
-/// Where a leaf's value is.
+/// Offset of a leaf's value.
 const VALUE: u64 = 8;
 /// Words of a leaf before its key.
 const FRONT_WORDS: usize = 2;
@@ -52,25 +53,25 @@ pub struct PatriciaStats {
     pub keys: u64,
     /// Inner nodes.
     pub inner_nodes: u64,
-    /// Inner nodes on the longest way.
+    /// Inner nodes on the longest path.
     pub depth: u32,
     /// Bytes of nodes in the pool.
     pub pool_bytes: u64,
 }
 
-/// A pointer on the way to a key: whose it is, where, what it led to; and the other one of the same node.
+/// Pointer on the path to a key: its node, its offset, its target; and the other one of the same node.
 #[derive(Clone, Copy)]
 struct Step {
     owner: u64,
     slot: u64,
     word: u64,
-    /// The child for 1, if the way goes to the child for 0.
+    /// The child for 1, if the path goes to the child for 0.
     right: u64,
 }
 
 type Steps = SmallVec<[Step; 24]>;
 
-/// A bit of a key by its number.
+/// Returns a bit of a key by its number.
 #[inline]
 fn bit(key: &[u8], number: u64) -> usize {
     let (byte, within) = ((number / 9) as usize, number % 9);
@@ -81,7 +82,7 @@ fn bit(key: &[u8], number: u64) -> usize {
     }
 }
 
-/// The number of the first bit in which two keys differ.
+/// Returns the number of the first bit in which two keys differ.
 fn first_difference(a: &[u8], b: &[u8]) -> Option<u64> {
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     match (a.get(same), b.get(same)) {
@@ -99,7 +100,7 @@ fn leaf_meta(key: &[u8]) -> u64 {
     (seal(words_of(key)) & !(PRESENT | NUMBER_MASK)) | PRESENT | key.len() as u64
 }
 
-/// The key as zero padded words.
+/// Returns the key as zero padded words.
 fn words_of(key: &[u8]) -> impl Iterator<Item = u64> {
     key.chunks(8).map(|bytes| {
         let mut word = [0; 8];
@@ -108,19 +109,20 @@ fn words_of(key: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Whether a child word leads to an inner node.
+/// Returns true if a child word leads to an inner node.
 #[inline]
 fn is_inner(word: u64) -> bool {
     word & 1 == 1
 }
 
 impl Patricia {
-    /// Lays out an empty trie; it exists once the publication is published, with a reference to the returned offset.
+    /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
+    /// offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
         Frame::create(pool, KIND, 0, publication)
     }
 
-    /// Opens a trie. Cost: nothing to speak of. A trie of another kind is an error.
+    /// Opens a trie. Cost: constant. A trie of another kind is an error.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Patricia> {
         let trie = Patricia { frame: Frame::open(pool, header, KIND, NAME)? };
         let root = trie.frame.load(trie.frame.root_slot());
@@ -138,12 +140,12 @@ impl Patricia {
         Ok(trie)
     }
 
-    /// The pool offset of the trie's header: what [`Patricia::open`] takes.
+    /// Returns the pool offset of the trie's header, for [`Patricia::open`].
     pub fn root_offset(&self) -> u64 {
         self.frame.header
     }
 
-    /// The number of an inner node's bit.
+    /// Returns the number of an inner node's bit.
     #[inline]
     fn number(&self, inner: u64, since: u64) -> Way<u64> {
         self.frame.check_place(inner, INNER_BYTES as u64)?;
@@ -155,7 +157,7 @@ impl Patricia {
         Ok(number)
     }
 
-    /// The key of a leaf.
+    /// Returns the key of a leaf.
     fn leaf_key(&self, leaf: u64, since: u64) -> Way<KeyBytes> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
         let found = self.frame.load(leaf);
@@ -173,7 +175,7 @@ impl Patricia {
         Ok(key)
     }
 
-    /// Whether a leaf's key is this one.
+    /// Returns true if a leaf's key is this one.
     #[inline]
     fn leaf_is(&self, leaf: u64, key: &[u8], since: u64) -> Way<bool> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
@@ -187,7 +189,7 @@ impl Patricia {
         Ok(found & NUMBER_MASK == key.len() as u64 && words.is_some_and(is_equal))
     }
 
-    /// The way to where a key is or would be. The last word is 0 (of an empty trie) or a leaf's.
+    /// Returns the path to the position of a key. The last word is 0 (of an empty trie) or a leaf's.
     fn way(&self, key: &[u8]) -> Way<Steps> {
         let (frame, since) = (&self.frame, self.frame.since());
         let slot = frame.root_slot();
@@ -216,7 +218,7 @@ impl Patricia {
         Ok(steps)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
         check_key(key)?;
         let _pinned = self.frame.pool.pin();
@@ -237,7 +239,7 @@ impl Patricia {
         })
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -261,7 +263,7 @@ impl Patricia {
         })
     }
 
-    /// The first step that leads to keys which agree in all bits before this one, and in this one.
+    /// Returns the first step that leads to keys which agree in all bits before this one, and in this one.
     fn step_before(&self, steps: &Steps, number: u64, since: u64) -> Way<usize> {
         for (index, step) in steps.iter().enumerate() {
             if !is_inner(step.word) || self.number(step.word & !1, since)? > number {
@@ -271,7 +273,7 @@ impl Patricia {
         Ok(steps.len() - 1)
     }
 
-    /// Puts a leaf where a step leads: alone, or under a new inner node beside what is there.
+    /// Adds a leaf where a step leads: alone, or under a new inner node beside the present child.
     fn attach<'p>(
         &'p self,
         held: &mut Held<'p>,
@@ -328,8 +330,8 @@ impl Patricia {
         Ok(Inserted::New)
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
-    /// `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
+    /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -352,7 +354,8 @@ impl Patricia {
         })
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped.
     pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -365,7 +368,8 @@ impl Patricia {
             if leaf == 0 || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
-            // The pointer to the leaf's inner node, which goes with it; or to the leaf, if it is all there is.
+            // The pointer to the leaf's inner node, which is freed with it; or to the leaf, if it is the only
+            // node.
             let above = steps[steps.len().saturating_sub(2)];
             let mut held = Held::default();
             let owners = [above.owner, last.owner, leaf];
@@ -407,7 +411,7 @@ impl Patricia {
         Range::of_prefix(self, prefix)
     }
 
-    /// The subtrees from a key on, the first on top.
+    /// Returns the subtrees from a key on, the first on top.
     fn subtrees_from(&self, from: &[u8], since: u64) -> Way<Vec<(u64, u64)>> {
         let steps = self.way(from)?;
         let leaf = steps.last().expect("the root's").word;
@@ -458,13 +462,13 @@ impl Patricia {
         Ok(None)
     }
 
-    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<PatriciaStats> {
         self.walk(|_| {})
     }
 
-    /// Verifies all invariants of the trie; nobody may write meanwhile. `object` is called with the offset of every
-    /// pool object that the trie consists of (not those that its values may refer to).
+    /// Verifies all invariants of the trie; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the trie consists of (not those that its values may refer to).
     pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
@@ -524,13 +528,14 @@ impl Patricia {
         Ok(stats)
     }
 
-    /// Frees all of a trie that is not open any more but its header, which the caller frees together with its
-    /// reference to it. A crash in between leaves a trie that cannot be opened; call it again.
+    /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
+    /// it. A crash in between leaves a trie that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
         let frame = Frame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
         loop {
-            // Down the left side to an inner node over a leaf; both go, and what is right of them takes their place.
+            // Down the left side to an inner node over a leaf; both are freed, and the right subtree replaces
+            // them.
             let mut slot = frame.root_slot();
             let mut word = pool.word(slot).load(Acquire);
             if word == 0 {

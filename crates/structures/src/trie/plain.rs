@@ -1,15 +1,15 @@
 //! The standard trie: a letter in each node, a pointer for each letter of the alphabet (dissertation 3.2.4).
 //!
 //! ```text
-//!  word of a node   what
+//!  word of a node   content
 //!  0                seal and depth in letters
 //!  1                1: a key ends here
 //!  2                that key's value
 //!  8 .. 24          child for each letter
 //! ```
 //!
-//! Letters are half bytes, the upper half first. A key ends at an even depth. A node without a key and without
-//! children is the rest of a long key that a crash interrupted, or the root.
+//! Letters are half bytes, the upper half first. A key ends at an even depth. A node without a key and
+//! without children is the rest of an interrupted insert of a long key, or the root.
 
 use super::frame::{Frame, Trouble, Way, check_call, check_key};
 use super::mutants::{Mutant, is};
@@ -25,7 +25,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The most nodes that are linked or unlinked in one publication.
+/// Maximum of nodes that are linked or unlinked in one publication.
 pub const PIECE_NODES: usize = 32;
 
 const KIND: u64 = 1;
@@ -63,13 +63,13 @@ fn letters(key: &[u8]) -> usize {
     key.len() * 2
 }
 
-/// A letter of a key by its place.
+/// Returns a letter of a key by its index.
 #[inline]
 fn letter(key: &[u8], place: usize) -> u64 {
     u64::from(key[place / 2] >> (4 - place % 2 * 4) & 0xF)
 }
 
-/// Where a child's pointer is.
+/// Returns the offset of a child's pointer.
 #[inline]
 fn child_slot(node: u64, letter: u64) -> u64 {
     node + CHILDREN + letter * 8
@@ -81,7 +81,8 @@ fn meta(depth: usize) -> u64 {
 }
 
 impl Trie {
-    /// Lays out an empty trie; it exists once the publication is published, with a reference to the returned offset.
+    /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
+    /// offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
         let root = pool.reserve(NODE_BYTES)?;
         fill(pool, root.offset(), 0, None, None);
@@ -90,7 +91,7 @@ impl Trie {
         Frame::create(pool, KIND, root, publication)
     }
 
-    /// Opens a trie. Cost: nothing to speak of. A trie of another kind is an error.
+    /// Opens a trie. Cost: constant. A trie of another kind is an error.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Trie> {
         let frame = Frame::open(pool, header, KIND, NAME)?;
         let trie = Trie { root: frame.load(frame.root_slot()), frame };
@@ -100,12 +101,12 @@ impl Trie {
         }
     }
 
-    /// The pool offset of the trie's header: what [`Trie::open`] takes.
+    /// Returns the pool offset of the trie's header, for [`Trie::open`].
     pub fn root_offset(&self) -> u64 {
         self.frame.header
     }
 
-    /// An error unless a node of this depth is there.
+    /// Returns an error unless a node of this depth is there.
     #[inline]
     fn check_node(&self, node: u64, depth: usize, since: u64) -> Way<()> {
         self.frame.check_place(node, NODE_BYTES as u64)?;
@@ -116,7 +117,7 @@ impl Trie {
         Ok(())
     }
 
-    /// The nodes along a key, as far as there are any, from the root on.
+    /// Returns the nodes along a key, as far as there are any, from the root on.
     fn way(&self, key: &[u8]) -> Way<Vec<u64>> {
         let (frame, since) = (&self.frame, self.frame.since());
         let mut nodes = vec![self.root];
@@ -133,7 +134,7 @@ impl Trie {
         Ok(nodes)
     }
 
-    /// The value of the key that ends in a node, if one does and the node is linked.
+    /// Returns the value of the key that ends in a node, if one does and the node is linked.
     fn value(&self, node: u64) -> Way<Option<u64>> {
         let frame = &self.frame;
         match frame.stable(node, || (frame.load(node), frame.load(node + ENDS), frame.load(node + VALUE))) {
@@ -142,7 +143,7 @@ impl Trie {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
         check_key(key)?;
         let _pinned = self.frame.pool.pin();
@@ -161,7 +162,7 @@ impl Trie {
         })
     }
 
-    /// The node of a key, held, if the key is there.
+    /// Latches and returns the node of a key, if the key exists.
     fn hold(&self, key: &[u8]) -> Way<Option<(Held<'_>, Vec<u64>)>> {
         let nodes = self.way(key)?;
         if nodes.len() <= letters(key) {
@@ -175,7 +176,7 @@ impl Trie {
         Ok((self.frame.load(node + ENDS) == 1).then_some((held, nodes)))
     }
 
-    /// Adds a key, together with all that `with` carries; if the key is there already, `with` is dropped.
+    /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -193,7 +194,7 @@ impl Trie {
         inserted
     }
 
-    /// A piece of the way, if more than one is missing; else the key.
+    /// Adds a piece of the path, if more than one is missing; else the key.
     fn try_insert<'p>(
         &'p self,
         key: &[u8],
@@ -268,8 +269,8 @@ impl Trie {
         Ok(below.expect("at least one is missing"))
     }
 
-    /// Changes the value of a key, together with all that `with` carries; returns the old one. Without the key,
-    /// `with` is dropped.
+    /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
+    /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -285,7 +286,8 @@ impl Trie {
         })
     }
 
-    /// Removes a key, together with all that `with` carries; returns its value. Without the key, `with` is dropped.
+    /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
+    /// is dropped.
     pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -309,7 +311,7 @@ impl Trie {
         Ok(removed)
     }
 
-    /// No key ends in a node any more.
+    /// Clears the key of a node.
     fn clear(&self, node: u64, with: &mut Publication<'_>) {
         if is(Mutant::RemovalNotFlushed) {
             self.frame.pool.word(node + ENDS).store(0, Release);
@@ -322,8 +324,8 @@ impl Trie {
         (0..LETTERS as u64).filter(|letter| self.frame.load(child_slot(node, *letter)) != 0).count()
     }
 
-    /// Unlinks and frees the last of these nodes along a key, which has no children, and those above that lead nowhere
-    /// else, a piece at most.
+    /// Unlinks and frees the last of these nodes along a key, which has no children, and those above that
+    /// lead to no other node, a piece at most.
     fn unlink<'p>(
         &'p self,
         key: &[u8],
@@ -338,7 +340,7 @@ impl Trie {
         while first > 1 && last - first + 1 < PIECE_NODES && !leads_elsewhere(nodes[first - 1]) {
             first -= 1;
         }
-        // All that changes is latched before it is believed.
+        // All changed nodes are latched before they are validated.
         for depth in (first - 1..=last).rev() {
             let node = nodes[depth];
             if !held.try_add(frame.latch(node)) || !frame.is_linked(node) {
@@ -367,7 +369,7 @@ impl Trie {
         Ok(())
     }
 
-    /// Frees what is left along a key and leads to no key. The trie is sound without.
+    /// Frees the nodes along a key that lead to no key. The trie is sound without.
     fn prune(&self, key: &[u8]) {
         let pruned = self.frame.undisturbed(|| {
             loop {
@@ -400,7 +402,7 @@ impl Trie {
 
     fn try_scan(&self, from: &[u8], taken: &mut Taken<'_>) -> Way<Option<KeyBytes>> {
         let since = self.frame.since();
-        // The nodes of the way with their children, and how many of these were visited.
+        // The nodes of the path with their children, and the number of visited ones.
         let mut way = vec![(self.root, self.all_children(self.root), 0)];
         let mut path: Vec<u8> = Vec::new();
         // Along `from`, past all that is smaller.
@@ -450,13 +452,13 @@ impl Trie {
         self.frame.stable(node, || std::array::from_fn(|letter| words[letter].load(Acquire)))
     }
 
-    /// Sizes, by looking at every node. Nobody may write meanwhile.
+    /// Counts sizes by reading every node. There must be no concurrent writers.
     pub fn stats(&self) -> Result<TrieStats> {
         self.walk(|_| {})
     }
 
-    /// Verifies all invariants of the trie; nobody may write meanwhile. `object` is called with the offset of every
-    /// pool object that the trie consists of (not those that its values may refer to).
+    /// Verifies all invariants of the trie; there must be no concurrent writers. `object` is called with the
+    /// offset of every pool object that the trie consists of (not those that its values may refer to).
     pub fn check(&self, object: impl FnMut(u64)) -> Result<()> {
         self.walk(object).map(|_| ())
     }
@@ -495,8 +497,8 @@ impl Trie {
         Ok(stats)
     }
 
-    /// Frees all of a trie that is not open any more but its header, which the caller frees together with its
-    /// reference to it. A crash in between leaves a trie that cannot be opened; call it again.
+    /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
+    /// it. A crash in between leaves a trie that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
         let frame = Frame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
@@ -547,7 +549,7 @@ impl Scan for Trie {
     }
 }
 
-/// Makes a node that nobody reaches. The caller flushes it.
+/// Fills an unreachable node. The caller flushes it.
 fn fill(pool: &Pool, node: u64, depth: usize, value: Option<u64>, child: Option<(u64, u64)>) {
     let words = pool.words(node, NODE_BYTES / 8);
     words.iter().for_each(|word| word.store(0, Relaxed));
@@ -561,7 +563,7 @@ fn fill(pool: &Pool, node: u64, depth: usize, value: Option<u64>, child: Option<
     }
 }
 
-/// The bytes of letters; of a damaged trie the last may be half.
+/// Returns the bytes of letters; of a damaged trie the last may be half.
 fn bytes_of(letters: &[u8]) -> KeyBytes {
     letters.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
 }

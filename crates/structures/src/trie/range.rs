@@ -1,6 +1,7 @@
 //! Ordered scans over ranges and prefixes, for both tries.
 //!
-//! A key that is there throughout the scan is seen once, in its place; one that comes or goes meanwhile may be seen.
+//! A key that exists throughout the scan is returned once, in order; a key that is inserted or removed
+//! meanwhile may be returned.
 
 use crate::error::{Error, Result};
 use crate::key::KeyBytes;
@@ -13,10 +14,10 @@ const BATCH_ENTRIES_FIRST: usize = 64;
 /// Key and value.
 pub type Entry = (KeyBytes, u64);
 
-/// What can be scanned in order.
+/// Ordered scans.
 pub trait Scan {
-    /// Appends the entries from a key on, up to a bound, in ascending order, until there are `enough` more. Returns
-    /// the key to go on with, if any.
+    /// Appends the entries from a key on, up to a bound, in ascending order, until there are `enough` more.
+    /// Returns the key to continue with, if any.
     fn scan(
         &self,
         from: &[u8],
@@ -26,7 +27,7 @@ pub trait Scan {
     ) -> Result<Option<KeyBytes>>;
 }
 
-/// Takes what a scan finds, in order.
+/// Collects the entries of a scan, in order.
 pub(super) struct Taken<'e> {
     to: Bound<&'e [u8]>,
     wanted: usize,
@@ -34,7 +35,7 @@ pub(super) struct Taken<'e> {
     entries: &'e mut Vec<Entry>,
 }
 
-/// What comes after an entry.
+/// Decision after an entry.
 #[derive(PartialEq, Eq)]
 pub(super) enum Next {
     More,
@@ -47,7 +48,7 @@ impl<'e> Taken<'e> {
         Taken { to, wanted: entries.len() + enough.max(1), first: entries.len(), entries }
     }
 
-    /// The next entry. One that does not ascend is damage, of the node that it is from.
+    /// Adds the next entry. An entry that does not ascend is damage of its node.
     pub(super) fn take(&mut self, node: u64, key: KeyBytes, value: u64) -> Result<Next> {
         if self.entries[self.first..].last().is_some_and(|(before, _)| *before >= key) {
             let what = "its key is not above that of the one before".to_string();
@@ -65,7 +66,7 @@ impl<'e> Taken<'e> {
         Ok(if self.entries.len() >= self.wanted { Next::Enough } else { Next::More })
     }
 
-    /// The smallest key after the last one.
+    /// Returns the smallest key after the last one.
     pub(super) fn resume(&self) -> Option<KeyBytes> {
         self.entries[self.first..].last().map(|(key, _)| {
             let mut next = key.clone();
@@ -75,7 +76,7 @@ impl<'e> Taken<'e> {
     }
 }
 
-/// The end of the keys that begin with a prefix.
+/// Returns the end of the keys that begin with a prefix.
 fn after_prefix(prefix: &[u8]) -> Option<KeyBytes> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = KeyBytes::from_slice(&prefix[..=kept]);
@@ -83,7 +84,7 @@ fn after_prefix(prefix: &[u8]) -> Option<KeyBytes> {
     Some(end)
 }
 
-/// An iterator over a range of keys; fetches some at a time, and holds nothing in between.
+/// An iterator over a range of keys; fetches some at a time, and holds no lock in between.
 pub struct Range<'t, S> {
     trie: &'t S,
     from: Option<KeyBytes>,

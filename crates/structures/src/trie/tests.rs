@@ -1,4 +1,4 @@
-//! Tries against all that a map has to stand, and the mistakes that the crash checker must find.
+//! Tries in the common tests of maps, and the mutants that the crash checker must find.
 
 #![allow(clippy::unwrap_used)]
 
@@ -153,7 +153,7 @@ fn a_trie_is_not_opened_as_another_kind() {
     assert!(error.to_string().contains("of another kind"), "{error}");
 }
 
-/// Longer than a publication's worth of nodes.
+/// Keys longer than a publication's worth of nodes.
 #[test]
 fn long_keys_come_and_go_whole() {
     let pool = map_tests::small_pool();
@@ -183,7 +183,7 @@ fn long_keys_come_and_go_whole() {
     assert_eq!((stats.keys, stats.nodes, stats.dead_ends), (0, 1, 0), "the root is left");
 }
 
-/// A crash in a long key leaves a dead end at most, and the next removal takes it away.
+/// A crash in a long key leaves at most a dead end, and the next removal frees it.
 #[test]
 fn a_crash_in_a_long_key_leaves_a_harmless_rest() {
     let options = CrashOptions { random_states: 2, crash_recovery_every: 0, ..CrashOptions::default() };
@@ -257,7 +257,7 @@ proptest! {
     }
 }
 
-/// The checker finds the mistake, and passes the same history without it.
+/// Verifies that the checker finds the mutant, and passes the same history without it.
 fn is_found<M: NumberMap + 'static>(mutant: Mutant) {
     let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
     let run = || map_tests::crashes::<M>(80, 12, &options);

@@ -10,7 +10,7 @@ fn designs() -> impl Iterator<Item = Instance> {
     small_instances().into_iter().filter(|instance| instance.name.contains("u64"))
 }
 
-/// Shakes a history with many states at every fence, and writes to what each leaves.
+/// Checks a history with many states at every fence, and writes to each recovered state.
 fn shake(steps: &[Step]) {
     for instance in designs() {
         let options = CrashOptions { random_states: 8, crash_recovery_every: 0, ..CrashOptions::default() };
@@ -23,7 +23,7 @@ fn inserts(keys: impl Iterator<Item = u64>) -> Vec<Step> {
     keys.map(|key| Step::Insert(key, key + 1000)).collect()
 }
 
-/// FAST and FAIR: the key that was overwritten by a delete was not flushed, and came back.
+/// FAST and FAIR: the key that was overwritten by a delete was not flushed, and reappeared.
 #[test]
 fn fast_fair_missing_flush_after_delete() {
     let mut steps = inserts(0..30);
@@ -31,7 +31,7 @@ fn fast_fair_missing_flush_after_delete() {
     shake(&steps);
 }
 
-/// FAST and FAIR: a crash while the shift of an insert crosses a cache line lost the entry that was on its way.
+/// FAST and FAIR: a crash while the shift of an insert crosses a cache line lost the entry in flight.
 #[test]
 fn fast_fair_crash_while_entries_shift_across_lines() {
     // Always in front, so that everything shifts.
@@ -93,7 +93,7 @@ fn crash_while_the_root_shrinks() {
     shake(&steps);
 }
 
-/// wB+-tree: the slot array changed while it counted as valid.
+/// wB+-tree: the slot array changed while it was marked as valid.
 #[test]
 fn crash_while_a_slot_array_changes() {
     let mut steps = inserts((0..10).map(|i| i * 7 % 10));

@@ -1,5 +1,5 @@
-//! Several threads on one tree: nothing is lost, nothing is seen that was not written, scans see what is there
-//! throughout exactly once.
+//! Several threads on one tree: nothing is lost, only written values are read, scans return entries that
+//! exist throughout exactly once.
 
 use super::{Instance, Tree, small_instances, volatile_pool};
 use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SEED: u64 = 20_262;
 const WRITERS: u64 = 3;
 const KEYS: u64 = 1200;
-/// Every fourth key is there all the time.
+/// Every fourth key exists all the time.
 const STRIDE: u64 = WRITERS + 1;
 
-/// One writer's history: the keys of one residue class, so that it knows what they must hold.
+/// One writer's history: the keys of one residue class, so that it knows their values.
 fn write(tree: &dyn Tree, pool: &Arc<Pool>, writer: u64, operations: u64) -> BTreeMap<u64, u64> {
     let env = Env::simulated(SEED + writer);
     let mut model = BTreeMap::new();
@@ -116,7 +116,7 @@ fn writers_and_readers_agree_while_underflow_is_handled() {
 
 type Operation = MapOperation<u64, u64>;
 
-/// Does an operation; returns the value before it.
+/// Applies an operation; returns the value before it.
 fn apply(tree: &dyn Tree, pool: &Arc<Pool>, operation: &Operation) -> Option<u64> {
     let with = pool.publication();
     match *operation {
@@ -132,7 +132,7 @@ fn apply(tree: &dyn Tree, pool: &Arc<Pool>, operation: &Operation) -> Option<u64
     }
 }
 
-/// Whatever the threads saw must come out of one order of all operations on each key.
+/// The results of the threads must be those of one order of all operations on each key.
 #[test]
 fn histories_of_shared_keys_are_linearizable() {
     const KEYS: u64 = 60;

@@ -1,6 +1,6 @@
-//! Tree operations under the crash checker: before every fence of a history, several states that a power failure may
-//! leave. After each the tree is sound, owns all that is allocated, holds the keys of the operations that had returned,
-//! with or without the one in flight, and can be written to.
+//! Tree operations under the crash checker: before every fence of a history, several states that a power
+//! failure may leave. After each the tree is sound, owns all allocated objects, holds the keys of the
+//! operations that had returned, with or without the one in flight, and can be written to.
 
 use super::{Instance, small_instances};
 use entresol_memory::crash::{CrashOptions, CrashReport, check};
@@ -42,7 +42,7 @@ impl Step {
     }
 }
 
-/// What had returned, and what was in flight, when the power failed.
+/// Operations that had returned, and the one in flight, when the power failed.
 #[derive(Default, Clone)]
 struct Progress {
     model: Model,
@@ -50,7 +50,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Whether a tree may hold these entries now.
+    /// Verifies that a tree may hold these entries now.
     fn allows(&self, found: &Model) -> Result<(), String> {
         if *found == self.model {
             return Ok(());
@@ -105,7 +105,7 @@ fn verify(instance: &Instance, pool: &Arc<Pool>, progress: &Progress, writes: bo
     if !writes {
         return Ok(());
     }
-    // What the crash left is written to: beside the operation in flight, where it would show.
+    // The recovered tree is written to: beside the operation in flight, where damage would show.
     let key = match progress.in_flight {
         Some(Step::Insert(key, _) | Step::Update(key, _) | Step::Remove(key)) => key,
         _ => 7,
@@ -136,7 +136,7 @@ fn verify(instance: &Instance, pool: &Arc<Pool>, progress: &Progress, writes: bo
     Ok(())
 }
 
-/// Runs steps on a fresh tree under the crash checker. Where it crashes in recoveries, these only look.
+/// Runs steps on a fresh tree under the crash checker. Recoveries that are crashed themselves only read.
 pub fn run(instance: Instance, steps: Vec<Step>, options: &CrashOptions) -> CrashReport {
     let writes = options.crash_recovery_every == 0;
     let progress = Arc::new(Mutex::new(Progress::default()));
@@ -165,7 +165,7 @@ pub fn run(instance: Instance, steps: Vec<Step>, options: &CrashOptions) -> Cras
             Ok(())
         },
         move |pool| {
-            // Not under the lock: a recovery may be crashed in while another looks.
+            // Not under the lock: one recovery may crash while another reads.
             let progress = seen.lock().unwrap().clone();
             verify(&instance, pool, &progress, writes)
         },

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROOT: u64 = 3 * 8;
 const FIRST_LEAF: u64 = 4 * 8;
 
-/// A tree of several levels that is not open; its header.
+/// Creates a tree of several levels and closes it; returns its header.
 fn tree(instance: &Instance) -> (Arc<Pool>, u64) {
     let pool = volatile_pool();
     let tree = instance.new_tree(&pool);
@@ -20,7 +20,7 @@ fn tree(instance: &Instance) -> (Arc<Pool>, u64) {
     (pool, root)
 }
 
-/// Whether inner nodes are in DRAM: then the header names no root of theirs.
+/// Returns true if inner nodes are in DRAM: then the header refers to none.
 fn is_hybrid(pool: &Pool, root: u64) -> bool {
     pool.word(root + ROOT).load(Relaxed) & 1 == 0
 }
@@ -62,7 +62,7 @@ fn flipped_bits_of_the_header_are_found() {
     for instance in small_instances() {
         let (pool, root) = tree(&instance);
         for word in 0..5 {
-            // Trees with inner nodes in DRAM have no use for a root's word.
+            // Trees with inner nodes in DRAM do not use a root's word.
             if is_hybrid(&pool, root) && word * 8 == ROOT {
                 continue;
             }
@@ -95,8 +95,8 @@ fn wild_links_and_impossible_states_are_found() {
         let next = pool.word(link).load(Relaxed);
         for wild in [0, 3, 1 << 40, u64::MAX - 63, first, root, next ^ 0x100] {
             pool.word(link).store(wild, Relaxed);
-            // A chain that ends early or passes over leaves cannot be told from a short one where the inner nodes
-            // are made from it.
+            // A chain that ends early or skips leaves cannot be distinguished from a short one where the
+            // inner nodes are built from it.
             if is_hybrid(&pool, root) && (wild == 0 || wild == next ^ 0x100) {
                 continue;
             }
@@ -112,7 +112,7 @@ fn wild_links_and_impossible_states_are_found() {
     }
 }
 
-/// Any bit anywhere: found, or harmless, or a wrong entry; never a panic, never an endless loop.
+/// Any flipped bit is found, or harmless, or a wrong entry; never a panic, never an endless loop.
 #[test]
 fn no_flipped_bit_makes_a_reader_panic() {
     for instance in small_instances() {

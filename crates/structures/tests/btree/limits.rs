@@ -1,4 +1,4 @@
-//! A full pool: an error, and a tree that goes on as soon as there is room.
+//! A full pool: an error, and a tree that works again as soon as there is room.
 
 use super::{Instance, Tree, small_instances};
 use entresol_memory::{Pool, PoolOptions};
@@ -25,7 +25,7 @@ fn assert_no_room<T: std::fmt::Debug>(instance: &Instance, outcome: Result<T>) {
     }
 }
 
-/// Keys that the tree took before the pool was full.
+/// Returns the keys that the tree accepted before the pool was full.
 fn fill(instance: &Instance, tree: &dyn Tree, pool: &Arc<Pool>) -> Vec<u64> {
     let keys = (0..).map(|i: u64| i * 7_919 % 65_537);
     let mut taken = Vec::new();
@@ -41,8 +41,8 @@ fn fill(instance: &Instance, tree: &dyn Tree, pool: &Arc<Pool>) -> Vec<u64> {
     unreachable!("a pool is full at some time")
 }
 
-/// Inserts a key once there is room: memory comes back when nobody can look at it any more, and other tests of this process
-/// have guards for moments, for longer ones where the machine is busy.
+/// Inserts a key once there is room: memory is freed when it has no readers any more, and other tests of this
+/// process hold guards briefly, for longer where the machine is busy.
 fn insert_soon(tree: &dyn Tree, key: u64, pool: &Arc<Pool>) {
     for _ in 0..2_000 {
         match tree.insert(key, 5, pool.publication()) {
@@ -77,7 +77,7 @@ fn a_full_pool_is_an_error_and_nothing_is_lost() {
         }
         let more: Vec<(u64, u64)> = (100_000..100_100).map(|key| (key, key)).collect();
         assert_no_room(&instance, tree.load(&more, 100));
-        // Every second key goes, with the leaves that become empty.
+        // Every second key is removed, with the leaves that become empty.
         let (gone, stays) = taken.split_at(taken.len() / 2);
         tree.set_underflow_handling(true);
         for key in gone {

@@ -63,7 +63,7 @@ impl<K: Numbered, L: Layout, I: Layout, P: Placement> Tree for BTree<K, L, I, P>
     }
     fn get_many(&self, keys: &[u64]) -> Result<Vec<Option<u64>>> {
         let keys: Vec<K> = keys.iter().map(|key| K::of(*key)).collect();
-        // What was there before must go.
+        // Previous contents must be cleared.
         let mut values = vec![Some(1)];
         BTree::get_many(self, &keys, &mut values)?;
         Ok(values)
@@ -143,12 +143,12 @@ macro_rules! sizes {
     };
 }
 
-/// Every design in small nodes, where most happens.
+/// Returns every design in small nodes, which change most.
 pub fn small_instances() -> Vec<Instance> {
     instances().into_iter().filter(|instance| instance.name.ends_with("256/256")).collect()
 }
 
-/// Every design in several sizes.
+/// Returns every design in several sizes.
 pub fn instances() -> Vec<Instance> {
     let mut all = sizes!(FpLikeTree WbTree HybridWbTree PbpTree HybridPbpTree UnsortedTree
         HybridUnsortedTree BitmapTree HybridBitmapTree FastFairTree);

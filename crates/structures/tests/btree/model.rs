@@ -1,4 +1,4 @@
-//! Any history of operations against a `BTreeMap`, for every instance and both ways of handling underflow.
+//! Any operation history against a `BTreeMap`, for every instance and both kinds of underflow handling.
 
 use super::{Instance, Tree, instances, journal_pool, volatile_pool};
 use entresol_memory::{Env, Pool};
@@ -40,7 +40,7 @@ fn assert_ranges(tree: &dyn Tree, model: &Model, env: &Env, keys: u64, name: &st
     }
 }
 
-/// Phases of growth, churn and decay, so that nodes split, balance, merge, and roots come and go.
+/// Phases of growth, churn and decay, so that nodes split, balance and merge, and the tree grows and shrinks.
 fn history(instance: &Instance, pool: &Arc<Pool>, underflow: bool, operations: u64, keys: u64, seed: u64) {
     let name = format!("{}, underflow {underflow}, seed {seed}", instance.name);
     let mut tree = instance.new_tree(pool);
@@ -147,7 +147,7 @@ fn loaded_trees_are_like_others_and_fuller() {
         // Keys of 8 bytes have tuples of 16; wide keys 24.
         let most = if instance.name.contains("u128") { 60 } else { 31 };
         assert!(bytes <= most, "{}: {bytes} bytes per tuple", instance.name);
-        // What is not above the last key is refused, and the tree stays.
+        // Keys that are not above the last key are refused, and the tree stays unchanged.
         assert!(tree.load(&[(14_997, 0)], 90).is_err());
         assert!(tree.load(&[(20_000, 0), (20_000, 0)], 90).is_err());
         model.insert(20_000, 0);

@@ -1,5 +1,5 @@
-//! Writers, readers and the tree's own thread: nothing is lost, nothing is seen that was not written, and what a
-//! reader has seen does not become older.
+//! Writers, readers and the tree's own thread: nothing is lost, only written values are read, and a reader
+//! never reads an older value than before.
 
 use super::{create, in_caller, owns_all, volatile_pool};
 use entresol_memory::{Env, Pool};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 const WRITERS: u64 = 2;
 const KEYS: u64 = 300;
-/// Every third key is there all the time.
+/// Every third key exists all the time.
 const STRIDE: u64 = WRITERS + 1;
 
-/// The keys of one residue class; values grow.
+/// Writes the keys of one residue class; values grow.
 fn write(tree: &LsmTree<u64>, pool: &Pool, writer: u64, operations: u64) -> BTreeMap<u64, u64> {
     let env = Env::simulated(100 + writer);
     let mut model = BTreeMap::new();
@@ -133,7 +133,7 @@ fn writers_of_one_key_agree_with_the_log() {
         LsmShape { buffer_entries: 40, buffers: 2, runs_per_level: 2, pool_levels: 2, disk_levels: 0 };
     let root = create::<u64>(&pool, &shape);
     let tree = LsmTree::<u64>::open(&pool, root, &in_caller(None)).unwrap();
-    // Whoever adds the key is the only one to do so until it is removed.
+    // After a thread has added the key, no other can until it is removed.
     let added = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for writer in 0..3u64 {

@@ -1,4 +1,4 @@
-//! Damaged trees: an error, or all that was there. No panic, no wrong answer, nothing freed that counts.
+//! Damaged trees: an error, or the complete content. No panic, no wrong answer, and nothing valid is freed.
 
 use super::{create, in_caller, volatile_pool};
 use entresol_memory::Pool;
@@ -45,9 +45,9 @@ fn whole() -> Whole {
     Whole { pool, root, dir, objects }
 }
 
-/// Opens and reads everything; true if all was there, false for an error.
+/// Opens and reads everything; true if the content is complete, false for an error.
 fn is_whole(whole: &Whole) -> bool {
-    // Without filters, which would be built, and all blocks verified, at once.
+    // Without filters, which would be built, with all blocks verified, at once.
     let options = LsmOptions { filter_bits: 0, ..in_caller(Some(whole.dir.path())) };
     let Ok(tree) = LsmTree::<u64>::open(&whole.pool, whole.root, &options) else { return false };
     let mut right = true;

@@ -1,5 +1,5 @@
-//! Calls that fail and space that is used up: the tree stays as it was, the error says what failed, and when the cause
-//! is gone the tree goes on.
+//! Failing calls and exhausted space: the tree stays unchanged, the error names the cause, and the tree works
+//! again when the cause is gone.
 
 use super::{create, in_caller, owns_all};
 use entresol_memory::env::{CallFailure, FailingFiles};
@@ -23,12 +23,12 @@ fn holds(tree: &LsmTree<u64>, model: &BTreeMap<u64, u64>) {
     (0..KEYS).for_each(|key| assert_eq!(tree.get(key).unwrap(), model.get(&key).copied()));
 }
 
-/// A directory in memory, if the system has such: thousands of syncs are not what is tested.
+/// Creates a directory in memory, if the system has one: thousands of syncs are not under test.
 fn quick_dir() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// Lets one call, or all from one on, fail while levels are merged; the pool itself is in DRAM.
+/// Fails one call, or all from one on, while levels are merged; the pool itself is in DRAM.
 fn fails_at(call: u64, how: CallFailure) -> bool {
     let dir = quick_dir();
     let files = FailingFiles::new();
@@ -146,7 +146,7 @@ fn writes_survive_without_a_close() {
         let root = {
             let pool = match Pool::create(dir.path(), &options) {
                 Ok(pool) => pool,
-                // Processors that we have no flush instruction for.
+                // Processors without a supported flush instruction.
                 Err(entresol_memory::Error::Unsupported(_)) => continue,
                 Err(error) => panic!("{error}"),
             };

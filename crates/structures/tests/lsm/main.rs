@@ -35,7 +35,7 @@ fn in_caller(directory: Option<&Path>) -> LsmOptions {
     }
 }
 
-/// Every allocated object is the tree's, once.
+/// Verifies that every allocated object belongs to the tree, once.
 fn owns_all<K: FixedKey>(pool: &Pool, tree: &LsmTree<K>) {
     let (mut own, mut allocated) = (Vec::new(), Vec::new());
     tree.check(|offset| own.push(offset)).unwrap();

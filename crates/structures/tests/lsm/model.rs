@@ -1,4 +1,4 @@
-//! Any history on any shape gives what a `BTreeMap` gives, also when the tree is opened again in between.
+//! Any operation history with any parameters gives the results of a `BTreeMap`, also with reopening.
 
 use super::{create, in_caller, owns_all, volatile_pool};
 use entresol_structures::Inserted;

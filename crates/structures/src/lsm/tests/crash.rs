@@ -1,5 +1,5 @@
-//! The pool's words under the crash checker: writes, moved buffers, merges at several levels, their recovery, and the
-//! end of a tree.
+//! Tests of the pool's words under the crash checker: writes, moved buffers, merges at several levels, their
+//! recovery, and destruction.
 
 use super::super::mutants::{self, Mutant};
 use super::super::{LsmOptions, LsmShape, LsmTree, MergeWay, RunPath};
@@ -15,7 +15,8 @@ use std::sync::Arc;
 const SMALL: LsmShape =
     LsmShape { buffer_entries: 5, buffers: 2, runs_per_level: 2, pool_levels: 4, disk_levels: 0 };
 
-/// A seeded history: keys come, change and go; in its last third more go than come.
+/// Generates a seeded operation history: keys are added, changed and removed; in its last third more are
+/// removed than added.
 fn operations(count: u64, keys: u64, seed: u64) -> Vec<Operation> {
     let env = Env::simulated(seed);
     let one = |step: u64| {
@@ -102,7 +103,7 @@ fn two_writers_in_turns_leave_what_some_order_of_their_operations_leaves() {
                 move || {
                     for operation in operations(30, 9, seed * 2 + thread as u64) {
                         let operation = match operation {
-                            // Every operation says what it found.
+                            // Every operation returns the previous value.
                             MapOperation::Put(key, value) => MapOperation::Insert(key, value),
                             other => other,
                         };
@@ -130,7 +131,7 @@ fn two_writers_in_turns_leave_what_some_order_of_their_operations_leaves() {
     assert!(total.explored(2_000), "{total:?}");
 }
 
-/// Does an operation; returns the value before it.
+/// Applies an operation; returns the value before it.
 fn answer(pool: &Pool, tree: &LsmTree<u64>, operation: &Operation) -> Option<u64> {
     let with = pool.publication();
     match *operation {
@@ -155,7 +156,7 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
         publication.publish()
     };
     let verify = |pool: &Arc<Pool>| {
-        // Whatever was left, destroying it again leaves nothing.
+        // Destroying a partly destroyed tree again frees everything.
         if let Some(root) = pool.root(ROOT) {
             LsmTree::<u64>::destroy(pool, root, None).map_err(|error| error.to_string())?;
             let mut publication = pool.publication();
@@ -172,7 +173,7 @@ fn a_tree_that_is_being_destroyed_owns_what_is_left() {
     assert!(report.explored(1000), "{report:?}");
 }
 
-/// The checker finds the mistake, and passes the same history without it.
+/// Verifies that the checker finds the mutant, and passes the same history without it.
 fn is_found(mutant: Mutant) {
     let short = || {
         let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };

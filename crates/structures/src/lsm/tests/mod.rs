@@ -1,4 +1,4 @@
-//! What needs mistakes that only this crate can make: the crash checker and power failures of files, with mutants. The
+//! Tests with mutants, which only this crate can switch: the crash checker and power failures of files. The
 //! other tests are in `tests/lsm`.
 
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ type Content = BTreeMap<u64, u64>;
 type Operation = MapOperation<u64, u64>;
 
 const ROOT: &str = "tree";
-/// The key with which a recovered tree is tried.
+/// Key of the probe of a recovered tree.
 const LATER: u64 = 1 << 40;
 
 /// Keys that tests make from numbers.
@@ -47,7 +47,7 @@ impl Numbered for u128 {
     }
 }
 
-/// Everything in the writer's call: one seed gives one run.
+/// Maintenance in the writer's call: one seed gives one run.
 fn in_caller() -> LsmOptions {
     LsmOptions { maintenance: Maintenance::InCaller, ..LsmOptions::default() }
 }
@@ -77,7 +77,8 @@ fn apply<K: Numbered>(pool: &Pool, tree: &LsmTree<K>, operation: &Operation) -> 
     Ok(())
 }
 
-/// All entries, seen from both sides and by lookups; without the one with which a recovered tree is tried.
+/// Returns all entries, by scans in both directions and by lookups, without that of the probe of a recovered
+/// tree.
 fn content<K: Numbered>(tree: &LsmTree<K>) -> Result<Content, String> {
     let text = |error: crate::Error| error.to_string();
     let all = K::of(0)..=K::of(u64::MAX);
@@ -104,7 +105,7 @@ fn content<K: Numbered>(tree: &LsmTree<K>) -> Result<Content, String> {
     Ok(entries.filter(|(key, _)| *key != LATER).collect())
 }
 
-/// The tree of a pool, if it has one; it must be sound and own all that is allocated.
+/// Opens the tree of a pool, if it has one; it must be sound and own all allocated objects.
 fn open<K: Numbered>(pool: &Arc<Pool>, options: &LsmOptions) -> Result<Option<LsmTree<K>>, String> {
     let mut own = BTreeSet::new();
     let tree = match pool.root(ROOT) {
@@ -123,7 +124,7 @@ fn open<K: Numbered>(pool: &Arc<Pool>, options: &LsmOptions) -> Result<Option<Ls
     if own == allocated { Ok(tree) } else { Err(format!("owned are {own:x?}, allocated {allocated:x?}")) }
 }
 
-/// A recovered tree takes a key in, gives it back, moves and merges. The power can fail again meanwhile.
+/// Probes a recovered tree: adds a key, removes it, moves and merges. The power can fail again meanwhile.
 fn goes_on<K: Numbered>(pool: &Pool, tree: &LsmTree<K>) -> Result<(), String> {
     let text = |error: crate::Error| error.to_string();
     let key = K::of(LATER);

@@ -1,5 +1,5 @@
-//! Power failures on the level of files: runs in files, beside the pool's journal. After every call that changes a file,
-//! what may be left of all files is opened and judged.
+//! Power failures on the level of files: runs in files, beside the pool's journal. After every call that
+//! changes a file, each possible state of all files is opened and checked.
 
 use super::super::file::path_of;
 use super::super::manifest::IDENTITY;
@@ -20,7 +20,7 @@ const SHAPE: LsmShape =
 const KEYS: u64 = 11;
 
 fn value_of(operation: u64) -> Option<u64> {
-    // Not before there is something to delete: each operation shows.
+    // Deletes begin when there are keys to delete: each operation has an effect.
     (!operation.is_multiple_of(5) || operation <= KEYS).then_some(operation)
 }
 
@@ -60,7 +60,7 @@ impl Scenario for Merging {
         let directory = pool.file().and_then(Path::parent).ok_or("the pool has a directory")?.to_path_buf();
         let Some(tree) = super::open::<u64>(pool, &options(&directory))? else { return Ok(0) };
         let content = super::content(&tree)?;
-        // Each operation leaves its mark, so the content says how many there were.
+        // Each operation has an effect, so the content determines their number.
         let expected = |count: u64| {
             let last = move |key: u64| (1..=count).rev().find(|operation| operation % KEYS == key);
             (0..KEYS).filter_map(move |key| Some((key, value_of(last(key)?)?)))
@@ -83,7 +83,7 @@ impl Scenario for Merging {
     }
 }
 
-/// No file of a run is left that the tree does not have.
+/// Verifies that no file of a run is left without a reference in the tree.
 fn only_known_files(pool: &Pool, tree: &LsmTree<u64>, directory: &Path) -> std::result::Result<(), String> {
     let identity = pool.word(tree.root_offset() + IDENTITY).load(Ordering::Relaxed);
     let version = tree.core.versions.current();
