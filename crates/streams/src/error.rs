@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// The stored position of a source is not the one that this topology stored last.
     #[error(
-        "topology {topology}, source {source_name}: position {stored} is stored, {expected} was expected; does it run twice?"
+        "topology {topology}, source {source_name}: position {stored} is stored, {expected} was expected; is the topology running twice?"
     )]
     PositionMoved {
         /// The topology.
@@ -48,7 +48,7 @@ pub enum Error {
         expected: i64,
     },
     /// The receiver of a channel sink, or the other end of a queue, is closed.
-    #[error("{what}: the other end of the channel is gone")]
+    #[error("{what}: the other end of the channel is closed")]
     Disconnected {
         /// The sink or source.
         what: String,

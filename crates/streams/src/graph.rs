@@ -105,12 +105,15 @@ impl Graph {
             let writers: Vec<&Writer> = self.writers.iter().filter(|w| w.table == listener.table).collect();
             if writers.is_empty() {
                 return Err(format!(
-                    "nothing in this topology writes table {}, which a TO_STREAM watches",
+                    "TO_STREAM reads the changes of table {}, which no operator of this topology writes",
                     listener.table
                 ));
             }
             if listener.trigger == Trigger::EachTuple && writers.iter().any(|writer| !writer.is_to_table) {
-                return Err(format!("table {} is operator state: watch it on commit", listener.table));
+                return Err(format!(
+                    "table {} is operator state: its TO_STREAM needs the trigger OnCommit",
+                    listener.table
+                ));
             }
             let nodes: Vec<usize> = writers.iter().map(|writer| writer.node).collect();
             let node = &mut self.nodes[listener.node];
@@ -142,7 +145,7 @@ impl Graph {
             }
         }
         if order.len() < self.nodes.len() {
-            return Err("a TO_STREAM's continuation writes the table that it watches".to_owned());
+            return Err("the continuation of a TO_STREAM writes the table of the TO_STREAM".to_owned());
         }
         Ok(order)
     }

@@ -78,7 +78,7 @@ impl Stream {
                 let mut graph = self.graph.borrow_mut();
                 match graph.sources.iter_mut().find(|source| source.node == self.node) {
                     Some(source) => source.event_time = Some(index),
-                    None => graph.mistake("event_time belongs right behind a source"),
+                    None => graph.mistake("event_time must be called on the stream of a source"),
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Stream {
     /// whose name exists in the stream is named `<table>_<column>`.
     pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
-            self.mistake(format!("there is no table {table} to look up"));
+            self.mistake(format!("lookup join: there is no table {table}"));
             return self.clone();
         };
         if let Err(reason) = self.check_join(table, &schema, on) {
@@ -231,7 +231,7 @@ impl Stream {
         } else if let Some(key) = key {
             let schema = self.graph.borrow().schema(&self.catalog, &table);
             if schema.is_some_and(|schema| !schema.key_names().eq(key.iter().map(String::as_str))) {
-                self.mistake(format!("table {table} has another key than {}", key.join(", ")));
+                self.mistake(format!("the key of table {table} is not ({})", key.join(", ")));
             }
         }
         let name = format!("TO_TABLE {table}");

@@ -108,7 +108,7 @@ impl TopologyBuilder {
         let columns: Rc<[Column]> = source.columns().into();
         let mut graph = self.graph.borrow_mut();
         if graph.sources.iter().any(|other| other.name == name) {
-            graph.mistake(format!("there are two sources {name}"));
+            graph.mistake(format!("duplicate source name {name}"));
         }
         let node = graph.add(Vec::new(), NodeKind::Source);
         graph.sources.push(GraphSource {
@@ -143,7 +143,7 @@ impl TopologyBuilder {
                     key = Some(schema.key_names().map(str::to_owned).collect());
                 }
             }
-            None => self.graph.borrow_mut().mistake(format!("there is no table {table} to watch")),
+            None => self.graph.borrow_mut().mistake(format!("TO_STREAM: there is no table {table}")),
         }
         if with_deletes {
             columns.push(Column::new("deleted_", entresol_tables::DataType::Boolean).not_null());
@@ -195,18 +195,18 @@ impl TopologyBuilder {
     /// Returns the windows that bound the transactions with `PerWindow`.
     fn check_boundary(&self, graph: &mut Graph) -> Result<Vec<WindowSpan>, String> {
         if graph.sources.is_empty() {
-            return Err("it has no source".to_owned());
+            return Err("the topology has no source".to_owned());
         }
         if let Boundary::Every(tuples) = self.settings.boundary
             && !(1..=TRANSACTION_TUPLES_MAX).contains(&tuples)
         {
             return Err(format!(
-                "a transaction of {tuples} tuples; 1 to {TRANSACTION_TUPLES_MAX} are possible"
+                "a boundary of {tuples} tuples is out of range; it must be from 1 to {TRANSACTION_TUPLES_MAX}"
             ));
         }
         let per_window = self.settings.boundary == Boundary::PerWindow;
         if per_window && graph.windows.is_empty() {
-            return Err("a transaction per window, but no window over a source".to_owned());
+            return Err("a transaction per window needs a window over a source".to_owned());
         }
         let times: Vec<String> = graph.windows.iter().map(|window| window.time.clone()).collect();
         for source in &mut graph.sources {

@@ -74,7 +74,7 @@ impl GroupedStream {
         let edge = match stream.columns[time_column].data_type {
             DataType::TimestampTz => DataType::TimestampTz,
             DataType::Timestamp | DataType::BigInt => DataType::Timestamp,
-            _ => return Err(format!("the event time {} is no TIMESTAMP", self.window.time)),
+            _ => return Err(format!("the event time column {} is not a TIMESTAMP", self.window.time)),
         };
         let span = self.span()?;
         let group_columns: Vec<usize> =
@@ -84,7 +84,7 @@ impl GroupedStream {
             .map(|aggregate| aggregate.resolve(&stream.columns))
             .collect::<Result<_, _>>()?;
         if bound.is_empty() {
-            return Err("no aggregates".to_owned());
+            return Err("the list of aggregates is empty".to_owned());
         }
         self.plan_state(state_table, edge, &group_columns, &bound)?;
 
@@ -132,7 +132,7 @@ impl GroupedStream {
         let micros = |duration: std::time::Duration| i64::try_from(duration.as_micros()).ok();
         match (micros(self.window.size), micros(self.window.lateness)) {
             (Some(size_us), Some(lateness_us)) if size_us > 0 => Ok(WindowSpan { size_us, lateness_us }),
-            _ => Err("a window is at least a microsecond and at most 292,000 years long".to_owned()),
+            _ => Err("the window size must be from 1 microsecond to 292,000 years".to_owned()),
         }
     }
 

@@ -10,7 +10,7 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] entresol_memory::Error),
     /// A key does not fit the index.
-    #[error("a key of {found_bytes} bytes does not fit an index whose keys have at most {limit_bytes} bytes")]
+    #[error("key of {found_bytes} bytes exceeds the maximum of {limit_bytes} bytes of the index")]
     KeyTooLong {
         /// Bytes of the key.
         found_bytes: usize,

@@ -77,14 +77,14 @@ impl OrderedIndex {
 
     fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
         if root == 0 || !root.is_multiple_of(64) || root.saturating_add(64) > pool.bytes() {
-            let what = "no index can be there".to_string();
+            let what = "the offset cannot hold an index".to_string();
             return Err(Error::Corrupt { offset: root, what });
         }
         pool.verify(root, 64)?;
         let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
         KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
             offset: root,
-            what: format!("its header names key width {}", magic[6]),
+            what: format!("its header has the unknown key width {}", magic[6]),
         })
     }
 
@@ -292,7 +292,7 @@ impl OrderedIndex {
             entries: &mut Vec<(KeyBytes, u64)>,
         ) -> Result<Option<KeyBytes>> {
             let cut = |bytes: &[u8]| bytes.len() > width_bytes;
-            let key = |bytes| K::from_bytes(bytes).expect("cut to the width");
+            let key = |bytes| K::from_bytes(bytes).expect("truncated to the width");
             let bound = match from {
                 Bound::Unbounded => Bound::Unbounded,
                 Bound::Included(bytes) | Bound::Excluded(bytes) if cut(bytes) => {

@@ -283,7 +283,7 @@ impl ByteKey {
 
     #[cold]
     fn wild<T>(offset: u64) -> Option<T> {
-        tracing::error!("the record of a key is not at pool offset {offset:#x}: the index is damaged");
+        tracing::error!("pool offset {offset:#x} does not hold the record of a key: the index is damaged");
         None
     }
 
@@ -397,7 +397,7 @@ impl TreeKey for ByteKey {
 
     fn duplicate<'p>(pool: &'p Pool, stored: StoredBytes, with: &mut Publication<'p>) -> Result<StoredBytes> {
         let Some((words, length)) = ByteKey::record(pool, stored) else {
-            let what = "the record of a key is not there".to_string();
+            let what = "the record of a key is missing".to_string();
             return Err(Error::Corrupt { offset: stored.record, what });
         };
         let words = words.iter().map(|word| word.load(Relaxed).swap_bytes());
@@ -416,12 +416,13 @@ impl TreeKey for ByteKey {
         let at = stored.record;
         let head = pool.try_words(at, 1).filter(|_| at != 0);
         let length =
-            head.ok_or_else(|| format!("no key record can be at {at:#x}"))?[0].load(Relaxed) as usize;
+            head.ok_or_else(|| format!("{at:#x} cannot hold a key record"))?[0].load(Relaxed) as usize;
         let words = pool.try_words(at + 8, length.div_ceil(8)).filter(|_| length <= KEY_BYTES_MAX);
-        let words = words.ok_or_else(|| format!("the key record at {at:#x} says it has {length} bytes"))?;
+        let words = words
+            .ok_or_else(|| format!("the key record at {at:#x} has an invalid length of {length} bytes"))?;
         let prefix = words.first().map_or(0, |word| word.load(Relaxed).swap_bytes());
         if prefix != stored.prefix {
-            return Err(format!("the key record at {at:#x} begins otherwise than its entry in the node"));
+            return Err(format!("the key record at {at:#x} does not begin with the prefix in the node"));
         }
         Ok(Some((at, 8 + length as u64)))
     }

@@ -170,7 +170,7 @@ mod tests {
         assert!(!std::ptr::eq(first.of(1 << 20), LatchStripes::of_pool(&other).of(1 << 20)));
         let weak = Arc::downgrade(&first.latches);
         drop((first, second));
-        assert!(weak.upgrade().is_none(), "nobody keeps them");
+        assert!(weak.upgrade().is_none(), "no structure holds them");
         LatchStripes::of_pool(&pool).of(1 << 20);
     }
 }

@@ -134,7 +134,7 @@ fn wild_references_and_rings_are_found() {
     let Whole { pool, root, segments } = whole();
     pool.word(segments[1] + NEXT_SEGMENT).store(segments[0], Ordering::Relaxed);
     let error = HashTable::<WordKey>::open(&pool, root).err().unwrap();
-    assert!(error.to_string().contains("ring"), "{error}");
+    assert!(error.to_string().contains("cycle"), "{error}");
 }
 
 #[test]

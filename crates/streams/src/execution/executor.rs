@@ -130,7 +130,7 @@ impl Executor {
         let start_ns = self.env().now_ns();
         let result = self.feed.open().and_then(|()| self.run_until(stop));
         if let Err(error) = result {
-            tracing::error!(topology = self.topology, %error, "topology ends");
+            tracing::error!(topology = self.topology, %error, "topology failed");
             self.abort_transaction();
             return Err(error);
         }
@@ -392,7 +392,7 @@ impl Executor {
             }
             self.retries += 1;
             self.progress.retries.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(topology = self.topology, %error, "the transaction is run again");
+            tracing::debug!(topology = self.topology, %error, "transaction is retried");
             if is_busy(&error) {
                 std::thread::sleep(std::time::Duration::from_millis(BUSY_WAIT_MS << self.retries.min(8)));
             }
@@ -403,7 +403,7 @@ impl Executor {
             self.abort_transaction();
         }
         if self.settings.on_error == OnError::Abort && error.is_of_tuples() {
-            tracing::warn!(topology = self.topology, %error, "the transaction is dropped");
+            tracing::warn!(topology = self.topology, %error, "transaction is dropped");
             self.doomed = true;
             return Ok(());
         }

@@ -90,7 +90,7 @@ impl FeedSource {
             };
             if batch.positions.len() != batch.tuples.len() {
                 let reason = format!(
-                    "source {} gave {} positions for {} tuples",
+                    "source {} returned {} positions for {} tuples",
                     self.name,
                     batch.positions.len(),
                     batch.tuples.len()
@@ -147,7 +147,7 @@ impl FeedSource {
     pub(crate) fn time_of(&self, tuple: &[entresol_tables::Value]) -> Result<i64> {
         self.event_time.and_then(|column| event_time(&tuple[column])).ok_or_else(|| Error::Tuple {
             operator: format!("source {}", self.name),
-            reason: "a tuple without event time".to_owned(),
+            reason: "a tuple has no event time".to_owned(),
         })
     }
 }

@@ -92,7 +92,7 @@ impl Aggregate {
                 | DataType::Decimal { .. }
         );
         if matches!(self.kind, Kind::Sum | Kind::Avg) && !adds {
-            return Err(format!("a {data_type} column has no {:?}", self.kind).to_lowercase());
+            return Err(format!("{:?} is not defined for {data_type} columns", self.kind).to_lowercase());
         }
         let prefix = format!("{:?}", self.kind).to_lowercase();
         let default = self.column.as_ref().map_or(prefix.clone(), |column| format!("{prefix}_{column}"));

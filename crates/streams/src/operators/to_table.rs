@@ -70,7 +70,7 @@ impl Mapping {
     pub(crate) fn new(table: &str, schema: &Schema, stream: &[Column]) -> Result<Mapping, String> {
         let target = schema.visible_columns();
         if let Some(extra) = stream.iter().find(|column| !target.iter().any(|to| to.name == column.name)) {
-            return Err(format!("table {table} has no column {}; select what it has", extra.name));
+            return Err(format!("table {table} has no column {}; select only its columns", extra.name));
         }
         let mut sources = Vec::with_capacity(target.len());
         for to in target {
@@ -87,7 +87,7 @@ impl Mapping {
                 Some((_, from)) => {
                     let name = &to.name;
                     return Err(format!(
-                        "column {name} of table {table} is {}, in the stream {from}",
+                        "column {name} of table {table} has type {}, but {from} in the stream",
                         to.data_type
                     ));
                 }

@@ -176,7 +176,7 @@ pub(crate) fn parse_field(column: &Column, text: &str, format: DateFormat) -> Re
         let days = parse_day(text.trim(), format);
         return days
             .map(Value::Date)
-            .ok_or_else(|| format!("column {}: '{text}' is not a DATE", column.name));
+            .ok_or_else(|| format!("column {}: '{text}' is not a valid DATE", column.name));
     }
     column.parse(text).map_err(|error| error.to_string())
 }

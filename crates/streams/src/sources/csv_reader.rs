@@ -30,14 +30,14 @@ pub struct Record<'a> {
 impl Record<'_> {
     /// Returns a field by its index.
     pub fn field(&self, at: usize) -> Result<&str, String> {
-        let bytes = self.fields.get(at).ok_or_else(|| format!("there is no field {at}"))?;
+        let bytes = self.fields.get(at).ok_or_else(|| format!("field {at} does not exist"))?;
         std::str::from_utf8(bytes).map_err(|_| format!("field {at} is not UTF-8"))
     }
 
     /// Returns a field by its name in the header line.
     pub fn named(&self, name: &str) -> Result<&str, String> {
         let at = self.header.iter().position(|field| field == name);
-        self.field(at.ok_or_else(|| format!("there is no field {name}"))?)
+        self.field(at.ok_or_else(|| format!("field {name} does not exist"))?)
     }
 }
 
@@ -80,7 +80,7 @@ impl CsvReader {
             .collect();
         if let Some(from) = from {
             if from.offset > file_bytes {
-                let reason = format!("it is shorter than the stored position {}", from.offset);
+                let reason = format!("the file is shorter than the stored position {}", from.offset);
                 return Err(Error::File { path: path.clone(), reason });
             }
             let mut position = csv::Position::new();
@@ -134,7 +134,7 @@ impl CsvReader {
         match self.reader.read_byte_record(&mut self.record) {
             Ok(false) => Ok(Found::End),
             Ok(true) if self.position().offset == self.file_bytes && self.ends_in_quotes(start)? => {
-                Ok(Found::Endless("a quote is opened and never closed".to_owned()))
+                Ok(Found::Endless("unterminated quoted field".to_owned()))
             }
             Ok(true) => Ok(Found::Record),
             Err(error) => match error.into_kind() {
@@ -197,14 +197,14 @@ impl CsvReader {
     fn tuple(&self) -> Result<Tuple, String> {
         let record = Record { header: &self.header, fields: &self.record };
         if self.record.len() > RECORD_FIELDS_MAX {
-            return Err(format!("more than {RECORD_FIELDS_MAX} fields"));
+            return Err(format!("the record has more than {RECORD_FIELDS_MAX} fields"));
         }
         let mut tuple = Vec::with_capacity(self.format.columns.len());
         if let Some(mapper) = &self.format.mapper {
             mapper(&record, &mut tuple)?;
             if tuple.len() != self.format.columns.len() {
                 return Err(format!(
-                    "expected {} values, the mapper made {}",
+                    "expected {} values, the mapper returned {}",
                     self.format.columns.len(),
                     tuple.len()
                 ));
@@ -250,8 +250,8 @@ impl CsvReader {
             return Ok(Value::Null);
         }
         let days = parse_day(date.trim(), self.format.date_format)
-            .ok_or_else(|| format!("'{date}' is not a day"))?;
-        let micros = parse_time(time.trim()).ok_or_else(|| format!("'{time}' is not a time"))?;
+            .ok_or_else(|| format!("'{date}' is not a valid date"))?;
+        let micros = parse_time(time.trim()).ok_or_else(|| format!("'{time}' is not a valid time"))?;
         Ok(Value::Timestamp(i64::from(days) * MICROS_PER_DAY + micros))
     }
 
@@ -266,7 +266,7 @@ impl CsvReader {
 fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
     let missing = |field: &str| Error::File {
         path: format.path.clone(),
-        reason: format!("there is no field {field} in the header line"),
+        reason: format!("the header line has no field {field}"),
     };
     let find = |field: &str| header.iter().position(|name| name == field).ok_or_else(|| missing(field));
     let mut makers = Vec::with_capacity(format.columns.len());
@@ -274,7 +274,7 @@ fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
         let maker = match format.timestamps.iter().find(|(name, _, _)| *name == column.name) {
             Some(_) if column.data_type != DataType::Timestamp => {
                 let reason =
-                    format!("column {} is made of date and time and must be a TIMESTAMP", column.name);
+                    format!("column {} is computed from date and time and must be a TIMESTAMP", column.name);
                 return Err(Error::File { path: format.path.clone(), reason });
             }
             Some((_, date, time)) => Maker::Timestamp { date: find(date)?, time: find(time)? },

@@ -85,13 +85,16 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let node = self.leaf(leaf)?;
         L::check::<K>(node).map_err(|what| Error::Corrupt { offset: leaf, what })?;
         if *walk.leaf_depth.get_or_insert(depth) != depth {
-            return Err(Error::Corrupt { offset: leaf, what: "it is not as deep as other leaves".into() });
+            return Err(Error::Corrupt {
+                offset: leaf,
+                what: "its depth differs from that of other leaves".into(),
+            });
         }
         let entries = L::sorted::<K>(node);
         check_bounds(leaf, entries.iter().map(|(key, _)| *key), bounds)?;
         for (key, _) in &entries {
             if L::find(node, *key).is_none() {
-                let what = format!("its key {key:?} is not found in it");
+                let what = format!("a search does not find its key {key:?}");
                 return Err(Error::Corrupt { offset: leaf, what });
             }
         }
@@ -136,19 +139,19 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut expected = self.first_leaf();
         for (separator, leaf) in leaves {
             if *leaf != expected {
-                let what = format!("in its place the chain of leaves has {expected:#x}");
+                let what = format!("the chain of leaves has {expected:#x} instead of it");
                 return Err(Error::Corrupt { offset: *leaf, what });
             }
             let node = self.leaf(*leaf)?;
             let low = node.load_key::<K>(shape.spare);
             if separator.is_some_and(|separator| separator != low) {
-                let what = format!("its low key is {low:?}, the separator above {separator:?}");
+                let what = format!("its low key {low:?} differs from the separator {separator:?}");
                 return Err(Error::Corrupt { offset: *leaf, what });
             }
             expected = node.load(shape.next);
         }
         if expected != 0 {
-            let what = "it is in the chain of leaves behind the last one".into();
+            let what = "it follows the last leaf in the chain of leaves".into();
             return Err(Error::Corrupt { offset: expected, what });
         }
         Ok(())
@@ -163,7 +166,7 @@ fn check_bounds<K: FixedKey>(
 ) -> Result<()> {
     let outside = |key: &K| from.is_some_and(|from| *key < from) || below.is_some_and(|below| *key >= below);
     match keys.find(outside) {
-        Some(key) => Err(Error::Corrupt { offset, what: format!("its key {key:?} belongs elsewhere") }),
+        Some(key) => Err(Error::Corrupt { offset, what: format!("its key {key:?} is out of its range") }),
         None => Ok(()),
     }
 }
@@ -174,7 +177,7 @@ fn check_links(links: &[Vec<(u64, u64)>]) -> Result<()> {
         let neighbours = level.iter().skip(1).map(|(reference, _)| reference | 1).chain([0]);
         for ((reference, next), expected) in level.iter().zip(neighbours) {
             if *next != expected {
-                let what = format!("its right neighbour is {expected:#x}, it says {next:#x}");
+                let what = format!("its right neighbour is {expected:#x}, but its link leads to {next:#x}");
                 return Err(Error::Corrupt { offset: *reference, what });
             }
         }

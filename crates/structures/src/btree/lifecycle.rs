@@ -144,11 +144,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn check_first_leaf(&self) -> Result<()> {
         let first = self.first_leaf();
         if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
-            let what = "the words of its header do not belong together".to_string();
+            let what = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: self.header, what });
         }
         if self.leaf(first)?.load_key::<K>(L::shape::<K>().spare) != K::MIN {
-            let what = "it is not a first leaf, as the header says".to_string();
+            let what = "the first leaf in the header is not a valid first leaf".to_string();
             return Err(Error::Corrupt { offset: first, what });
         }
         Ok(())
@@ -179,7 +179,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             }
             children.push((low, next));
             if children.len() as u64 > leaves_max {
-                let what = "its leaves form a ring".to_string();
+                let what = "its chain of leaves has a cycle".to_string();
                 return Err(Error::Corrupt { offset: self.header, what });
             }
             next = leaf.load(shape.next);

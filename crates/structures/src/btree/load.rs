@@ -59,7 +59,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let greatest = L::sorted::<K>(last.node).last().map(|(key, _)| *key);
         let low = (last.offset != self.first_leaf()).then(|| last.node.load_key::<K>(shape.spare));
         if greatest.is_some_and(|key| key >= first) || low.is_some_and(|low| low > first) {
-            return Err(Error::Invalid(format!("the key {first:?} is not above those that are there")));
+            return Err(Error::Invalid(format!("the key {first:?} is not above the existing keys")));
         }
         let mut with = self.pool.publication();
         if greatest.is_none() {

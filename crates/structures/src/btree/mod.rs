@@ -303,7 +303,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             && let Err(error) = self.leaf_underflow(latched, key)
         {
             // The key is removed all the same; the leaf stays as it is.
-            tracing::warn!(%error, "a leaf with few entries could not be joined with its neighbour");
+            tracing::warn!(%error, "a leaf with few entries could not be merged with its neighbour");
         }
         Ok(Some(old))
     }

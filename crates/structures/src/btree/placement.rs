@@ -65,7 +65,7 @@ pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()>
     if offset == 0 || !offset.is_multiple_of(64) || !fits {
         return Err(Error::Corrupt {
             offset,
-            what: "a reference leads there, and no node can be there".into(),
+            what: "the offset cannot hold a node, but a reference leads to it".into(),
         });
     }
     Ok(())
@@ -163,7 +163,7 @@ impl Placement for Dram {
     #[inline]
     fn node<'a>(&'a self, _pool: &'a Pool, reference: u64) -> Result<Node<'a>> {
         let (chunk, index) = Self::place((reference / 2) as u32);
-        let chunk = self.chunks[chunk].get().expect("references name nodes that were allocated");
+        let chunk = self.chunks[chunk].get().expect("the chunks of referenced nodes are allocated");
         let first = chunk.first + index * self.node_words;
         Ok(Node::new(&chunk.words[first..first + self.node_words], reference))
     }

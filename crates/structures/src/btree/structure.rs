@@ -202,7 +202,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let entries = L::sorted::<K>(node);
         // A damaged leaf may be full of invalid entries.
         let Some((greatest, _)) = entries.last().filter(|_| entries.len() > 1) else {
-            let what = "it has no room and no entries".to_string();
+            let what = "it is full, but has fewer than two entries".to_string();
             return Err(Error::Corrupt { offset: latched.offset, what });
         };
         let at_end = node.load(shape.next) == 0 && *greatest < key;

@@ -28,7 +28,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let leftmost = node.load(I::shape::<K>().spare);
         let words = || std::iter::once(leftmost).chain(entries.iter().map(|(_, word)| *word));
         let Some(index) = words().position(|word| word == child) else {
-            let what = format!("the child {child:#x} is not below the node that leads to it");
+            let what = format!("the child {child:#x} is missing in its parent node");
             return Err(Error::Corrupt { offset: self.header, what });
         };
         if entries.is_empty() {
@@ -80,7 +80,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let _other = (!shared).then(|| Latched { node: neighbour, offset: other, latch });
         let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
         if left.load(L::shape::<K>().next) != pair.right {
-            let what = format!("its next leaf is not {:#x}, as the node above says", pair.right);
+            let what =
+                format!("its next leaf is not {:#x}, its right neighbour in the inner node", pair.right);
             return Err(Error::Corrupt { offset: pair.left, what });
         }
         let inner = self.latch_inner(&[parent], false)?;
@@ -194,7 +195,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let Some(pair) = self.pair_around(parent, inner_word(path[level]))? else { return Ok(()) };
         let (Child::Inner(left), Child::Inner(right)) = (Child::decode(pair.left), Child::decode(pair.right))
         else {
-            let what = "an inner node has a leaf beside it".to_string();
+            let what = "an inner node has a leaf as its neighbour".to_string();
             return Err(Error::Corrupt { offset: self.header, what });
         };
         let _latches = self.latch_inner(&[left, right, parent], false)?;

@@ -44,7 +44,7 @@ impl<K: TreeKey> FpTree<K> {
             if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
                 return corrupt(
                     at,
-                    format!("its bitmap {:#x} names slots that are not there", leaf.bitmap()),
+                    format!("its bitmap {:#x} has bits of slots that do not exist", leaf.bitmap()),
                 );
             }
             for (key, slot) in leaf.sorted_slots(&self.pool) {

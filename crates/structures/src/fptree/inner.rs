@@ -320,7 +320,7 @@ impl<K: TreeKey> Arena<K> {
     #[inline]
     pub(super) fn node(&self, id: u32) -> Inner<'_, K> {
         let (chunk, index) = Self::place(id);
-        let nodes = self.chunks[chunk].get().expect("references name nodes that were allocated");
+        let nodes = self.chunks[chunk].get().expect("the chunks of referenced nodes are allocated");
         Inner { words: &nodes[index].0, key: PhantomData }
     }
 

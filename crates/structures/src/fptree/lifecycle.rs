@@ -69,7 +69,7 @@ impl<K: TreeKey> FpTree<K> {
     pub(super) fn open_with(pool: &Arc<Pool>, header: u64, tag: u8, limits: Limits) -> Result<FpTree<K>> {
         let words = pool.try_words(header, 3).filter(|_| header != 0 && header.is_multiple_of(64));
         let Some(words) = words else {
-            return Err(Error::Corrupt { offset: header, what: "no tree can be there".to_string() });
+            return Err(Error::Corrupt { offset: header, what: "the offset cannot hold a tree".to_string() });
         };
         let magic = words[0].load(Ordering::Acquire);
         let (expected, before) = (Self::magic(tag, FORMAT), Self::magic(tag, 0));
@@ -81,7 +81,7 @@ impl<K: TreeKey> FpTree<K> {
             let [.., found_tag, found] = magic.to_le_bytes();
             let (found_words, format) = (found & 0xF, found >> 4);
             if format > FORMAT {
-                let what = format!("its format is {format}; this release reads up to {FORMAT}");
+                let what = format!("its format is {format}; this release supports formats up to {FORMAT}");
                 return Err(Error::Corrupt { offset: header, what });
             }
             return Err(Error::Invalid(format!(
@@ -150,12 +150,12 @@ impl<K: TreeKey> FpTree<K> {
         let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
         let end = offset.checked_add(LEAF_BYTES as u64);
         if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
-            return corrupt("no leaf can be there");
+            return corrupt("the offset cannot hold a leaf");
         }
         pool.verify(offset, LEAF_BYTES)?;
         let leaf = Leaf::<K>::at(pool, offset);
         if leaf.bitmap() & !Leaf::<K>::FULL != 0 {
-            return corrupt("its bitmap names slots that a leaf does not have");
+            return corrupt("its bitmap has bits of slots that do not exist");
         }
         Ok(leaf)
     }

@@ -51,7 +51,7 @@ impl<K: TreeKey> FpTree<K> {
         }
         let _structure = self.structure.lock();
         let (path, end) = self.path_by(|node| node.position(&self.pool, key));
-        debug_assert!(end == Child::Leaf(latched.offset), "the way to a latched leaf does not change");
+        debug_assert!(end == Child::Leaf(latched.offset), "the path to a latched leaf does not change");
         let Some(&(id, index)) = path.last() else { return Ok(false) };
         let node = self.inner.node(id);
         let left = index.checked_sub(1).map(|at| (Side::Left, node.child(at)));

@@ -92,7 +92,7 @@ impl<K: TreeKey> FpTree<K> {
     pub(super) fn build(&self, mut entries: Entries<K>) -> Result<()> {
         entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.low, b.low));
         if let Some(pair) = entries.windows(2).find(|pair| !self.ascend(pair[0].low, pair[1].low)) {
-            let what = format!("the sparse index has the low key of {:#x} a second time", pair[0].leaf);
+            let what = format!("the sparse index has the low key of {:#x} twice", pair[0].leaf);
             return Err(Error::Corrupt { offset: pair[1].place, what });
         }
         let first = self.first_leaf();
@@ -268,7 +268,7 @@ impl<K: TreeKey> FpTree<K> {
         let (low, next) = (leaf.low(), leaf.next());
         match &bounds.segment.entry {
             Some(entry) if leaves.is_empty() && !same::<K>(entry.low, low) => {
-                return corrupt(*at, "its low key is not the one that the sparse index has");
+                return corrupt(*at, "its low key differs from that of its entry in the sparse index");
             }
             None if leaves.is_empty() => {}
             _ if before.is_some_and(|before| !self.ascend(before, low)) => {
@@ -285,14 +285,14 @@ impl<K: TreeKey> FpTree<K> {
                 return corrupt(*at, "the chain of leaves ends before the next entry of the sparse index");
             }
             if leaves.len() as u64 > self.pool.bytes() / LEAF_BYTES as u64 {
-                return corrupt(self.header, "its leaves form a ring");
+                return corrupt(self.header, "its chain of leaves has a cycle");
             }
             prefetch_head(&self.pool, next);
             *at = next;
             return Ok(true);
         };
         if !same::<K>(self.opened_leaf(end, purpose)?.low(), low) {
-            return corrupt(end, "its low key is not the one that the sparse index has");
+            return corrupt(end, "its low key differs from that of its entry in the sparse index");
         }
         if before.is_some_and(|before| !self.ascend(before, low)) {
             return corrupt(end, "its low key is not above that of the leaf before");

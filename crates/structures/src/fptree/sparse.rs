@@ -75,7 +75,7 @@ impl<K: TreeKey> SparseIndex<K> {
                 if leaf == 0 {
                     free.extend((index < page_entries_max).then_some(place));
                 } else if !leaf.is_multiple_of(64) || leaf.saturating_add(LEAF_BYTES as u64) > pool.bytes() {
-                    let what = format!("it names a leaf at {leaf:#x}, where none can be");
+                    let what = format!("it refers to {leaf:#x}, which cannot hold a leaf");
                     return Err(Error::Corrupt { offset: place, what });
                 } else {
                     entries.push(SparseEntry { low: K::load(&entry[1..]), leaf, place });
@@ -97,7 +97,7 @@ impl<K: TreeKey> SparseIndex<K> {
         while page != 0 {
             let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64) && left > 0);
             let Some(words) = words else {
-                let what = format!("its sparse index leads to {page:#x}, where no page can be");
+                let what = format!("its sparse index refers to {page:#x}, which cannot hold a page");
                 return Err(Error::Corrupt { offset: header, what });
             };
             pool.verify_with_neighbours(page, PAGE_BYTES)?;
@@ -169,7 +169,7 @@ impl<K: TreeKey> SparseIndex<K> {
         let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64));
         let words = words.ok_or_else(|| Error::Corrupt {
             offset: header,
-            what: format!("its sparse index leads to {page:#x}, where no page can be"),
+            what: format!("its sparse index refers to {page:#x}, which cannot hold a page"),
         })?;
         pool.verify(page, PAGE_BYTES)?;
         let mut publication = pool.publication();
@@ -204,11 +204,12 @@ impl<K: TreeKey> FpTree<K> {
             at = leaf.next();
         }
         if let Some(entry) = by_leaf.values().next() {
-            let what = format!("the sparse index names {:#x}, which is no leaf behind the first", entry.leaf);
+            let what =
+                format!("the sparse index refers to {:#x}, which is not a leaf after the first", entry.leaf);
             return Err(Error::Corrupt { offset: entry.place, what });
         }
         if twice > 0 {
-            let what = format!("the sparse index names {twice} leaves twice");
+            let what = format!("the sparse index refers to {twice} leaves twice");
             return Err(Error::Corrupt { offset: self.header, what });
         }
         Ok(())

@@ -51,7 +51,7 @@ impl<K: HashKey> HashTable<K> {
             let mut keys = HashSet::new();
             for (index, bucket) in segment.buckets().enumerate() {
                 if bucket.meta().0 & 0xFF != bucket.valid() {
-                    let what = format!("bucket {index} says that it has slots that a bucket does not have");
+                    let what = format!("bucket {index} has bits of slots that do not exist");
                     return corrupt(segment.offset(), what);
                 }
                 for slot in bits(bucket.valid()) {
@@ -60,7 +60,7 @@ impl<K: HashKey> HashTable<K> {
                     if !keys.insert([0, K::WORDS - 1].map(|word| K::word(key, word))) {
                         return corrupt(
                             segment.offset(),
-                            format!("the key of bucket {index} slot {slot} counts twice"),
+                            format!("the key of bucket {index} slot {slot} is duplicated"),
                         );
                     }
                 }
@@ -76,10 +76,10 @@ impl<K: HashKey> HashTable<K> {
         let bad =
             |what: &str| corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {what}"));
         if self.directory.route(hash).segment != segment.offset() || !segment.has(hash) {
-            return bad("belongs into another segment");
+            return bad("belongs to another segment");
         }
         if bucket.meta().fingerprint(slot) != hash.fingerprint() {
-            return bad("does not fit its fingerprint");
+            return bad("does not match its fingerprint");
         }
         let distance = Segment::<K>::distance(hash.home(), index);
         if distance > DISTANCE_MAX {
@@ -87,7 +87,7 @@ impl<K: HashKey> HashTable<K> {
         }
         let mut places = segment.bucket(hash.home()).displaced().distances(hash.tag());
         if distance > 0 && !places.any(|place| place == distance) {
-            return bad("has no place at home");
+            return bad("has no distance in its home bucket");
         }
         if self.get_hashed(hash, key) != Some(value) {
             return bad("is not found");

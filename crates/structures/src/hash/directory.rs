@@ -72,10 +72,10 @@ impl Directory {
         let depth = segments.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
         let covered: u64 = segments.iter().map(|(_, _, depth)| 1u64 << (DEPTH_MAX - depth)).sum();
         if covered != 1 << DEPTH_MAX {
-            return Err("its segments do not cover all hashes once".to_string());
+            return Err("its segments do not cover every hash exactly once".to_string());
         }
         if !Self::allows(depth, segments.len() as u64) {
-            return Err(format!("{} segments are {depth} bits deep", segments.len()));
+            return Err(format!("a depth of {depth} bits is too large for {} segments", segments.len()));
         }
         let mut memory = memory.map(|memory| memory.empty(MemoryConsumer::InnerNodes));
         if let Some(memory) = &mut memory {
@@ -133,8 +133,9 @@ impl Directory {
         if Self::allows(local_depth, changing.segments) {
             return self.reserve(&mut changing, local_depth);
         }
-        let what =
-            format!("the keys of a hash table do not spread: a segment would be {local_depth} bits deep");
+        let what = format!(
+            "the keys of a hash table are not uniformly distributed: a segment would have a depth of {local_depth} bits"
+        );
         Err(Error::Memory(entresol_memory::Error::OutOfSpace { what }))
     }
 
@@ -210,7 +211,7 @@ mod tests {
         let directory = Directory::build(&[(A, 0, 0)], None).unwrap();
         assert!(directory.check_depth(12).is_ok());
         let error = directory.check_depth(13).unwrap_err();
-        assert!(error.to_string().contains("do not spread"), "{error}");
+        assert!(error.to_string().contains("not uniformly distributed"), "{error}");
     }
 
     #[test]

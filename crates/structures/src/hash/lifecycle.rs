@@ -68,7 +68,7 @@ impl<K: HashKey> HashTable<K> {
     /// Checks a header and returns the seed.
     fn sound_header(pool: &Pool, header: u64) -> Result<u64> {
         if !can_be_there(pool, header, HEADER_BYTES) {
-            return corrupt(header, "no hash table can be there");
+            return corrupt(header, "the offset cannot hold a hash table");
         }
         let word = |index: u64| pool.word(header + index * 8).load(Ordering::Acquire);
         let (found, wanted) = (word(0), magic(K::WORDS));
@@ -81,7 +81,7 @@ impl<K: HashKey> HashTable<K> {
             return corrupt(header, format!("its header starts with {found:#018x}, not {wanted:#018x}"));
         }
         if word(2) != check_word(found, word(1)) {
-            return corrupt(header, "the check word of its header does not fit");
+            return corrupt(header, "its header does not match its checksum");
         }
         Ok(word(1))
     }
@@ -93,7 +93,7 @@ impl<K: HashKey> HashTable<K> {
         match pool.word(header + DESTROYED).load(Ordering::Acquire) {
             0 => {}
             1 => return corrupt(header, "it is being destroyed"),
-            other => return corrupt(header, format!("its header says {other:#x} where only 0 or 1 can be")),
+            other => return corrupt(header, format!("its destruction mark is {other:#x}, not 0 or 1")),
         }
         let mut segments = Vec::new();
         let mut unfinished = Vec::new();
@@ -106,7 +106,7 @@ impl<K: HashKey> HashTable<K> {
                 unfinished.push(at);
             }
             if segments.len() as u64 > segments_max {
-                return corrupt(header, "its segments form a ring");
+                return corrupt(header, "its chain of segments has a cycle");
             }
             at = segment.next();
         }
@@ -125,11 +125,11 @@ impl<K: HashKey> HashTable<K> {
     fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, State)> {
         let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
         if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
-            return corrupt(offset, "no segment can be there");
+            return corrupt(offset, "the offset cannot hold a segment");
         }
         let segment = Segment::<K>::at(pool, offset);
         let Some(state) = segment.state() else {
-            return corrupt(offset, "it does not start like a segment");
+            return corrupt(offset, "its first word is not that of a segment");
         };
         let rest_of_prefix = segment.prefix().checked_shl(state.depth).unwrap_or(0);
         if rest_of_prefix != 0 {

@@ -340,7 +340,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
         let (mut meta, from_meta) = (self.meta(), from.meta());
         for from_slot in bits(from_slots) {
             let slot = (!meta.valid()).trailing_zeros() as usize;
-            assert!(slot < Self::CAPACITY, "what moves was counted");
+            assert!(slot < Self::CAPACITY, "the moved entries were counted");
             let (to, at) = (Self::entry_word(slot), Self::entry_word(from_slot));
             for index in 0..=K::WORDS {
                 self.words[to + index].store(from.words[at + index].load(Relaxed), Relaxed);

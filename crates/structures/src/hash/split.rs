@@ -157,7 +157,8 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
         let place = if distance <= DISTANCE_MAX { home.displaced().with(distance, hash.tag()) } else { None };
         let Some(place) = place else {
             // The old segment had room for each, if it was sound.
-            let what = format!("bucket {index} has an entry that bucket {} has no place for", hash.home());
+            let what =
+                format!("bucket {index} has an entry without a distance in its home bucket {}", hash.home());
             return Err(Error::Corrupt { offset: segment.offset(), what });
         };
         home.put_displaced(place);

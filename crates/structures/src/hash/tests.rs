@@ -396,7 +396,7 @@ fn keys_made_to_collide_are_refused_before_they_take_all_memory() {
     assert_eq!(table.hash(key(17)), Hash(17));
     let refused = (0..100).find_map(|number| table.insert(key(number), number, pool.publication()).err());
     let error = refused.expect("no split can part them");
-    assert!(error.to_string().contains("do not spread"), "{error}");
+    assert!(error.to_string().contains("not uniformly distributed"), "{error}");
     let stats = table.stats();
     assert!(stats.directory_bytes < 1 << 20, "{stats:?}");
     assert_eq!(stats.keys, 15, "what fits a home and its places");

@@ -164,7 +164,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         let invalid = |what: String| Err(Error::Memory(entresol_memory::Error::Invalid(what)));
         if options.budget_bytes < Self::BUDGET_BYTES_MIN {
             return invalid(format!(
-                "a hotspot index has {} bytes; it needs {}",
+                "a budget of {} bytes is too small for a hotspot index; it needs at least {}",
                 options.budget_bytes,
                 Self::BUDGET_BYTES_MIN
             ));

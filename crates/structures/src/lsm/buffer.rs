@@ -159,7 +159,7 @@ impl<K: FixedKey> Buffer<K> {
                 return slot.store(place + 1, Release);
             }
         }
-        unreachable!("the index has twice as many slots as the buffer has places");
+        unreachable!("the hash index has twice as many slots as the buffer has entries");
     }
 
     #[inline]

@@ -126,13 +126,13 @@ impl<K: FixedKey> LsmTree<K> {
         }
         let (records, _) = manifest::read::<K>(pool, word(MANIFEST))?;
         if !records.iter().eq(version.runs().map(|run| &run.record)) {
-            let what = "its manifest does not have the runs that are in use".to_string();
+            let what = "its manifest differs from the runs in use".to_string();
             return Err(Error::Corrupt { offset: word(MANIFEST), what });
         }
         for buffer in &version.buffers {
             let records = core.logs[buffer.log].replay::<K>(pool, buffer.generation)?;
             if records.iter().any(|(place, entry)| buffer.entry(*place) != *entry) {
-                let what = format!("log {} does not hold what its buffer holds", buffer.log);
+                let what = format!("log {} differs from its buffer", buffer.log);
                 return Err(Error::Corrupt { offset: core.logs[buffer.log].offset, what });
             }
         }

@@ -76,9 +76,9 @@ impl RunFile {
         let io = |action| move |error: std::io::Error| MemoryError::io(action, path, &error);
         let corrupt = |offset: u64, what: &str| MemoryError::corrupt(path, offset, what);
         let file = files.open(path, OpenMode::Open).map_err(io("open"))?;
-        let length = file.len().map_err(io("ask for the length of"))?;
+        let length = file.len().map_err(io("get the length of"))?;
         if length < PAGE_BYTES as u64 || !length.is_multiple_of(PAGE_BYTES as u64) {
-            Err(corrupt(length, "a file of a run does not have this length"))?;
+            Err(corrupt(length, "the file does not have the length of a run"))?;
         }
         let tail_at = length - PAGE_BYTES as u64;
         let mut tail = vec![0; TAIL_WORDS * 8];
@@ -96,12 +96,12 @@ impl RunFile {
         let rest_bytes = index_words.saturating_add(filter_words).saturating_mul(8);
         let end = pages.saturating_mul(PAGE_BYTES).saturating_add(rest_bytes);
         if end > tail_at as usize {
-            Err(corrupt(tail_at, "its tail says more than the file holds"))?;
+            Err(corrupt(tail_at, "its tail describes more than the file contains"))?;
         }
         let mut rest = vec![0; rest_bytes];
         file.read_at(&mut rest, (pages * PAGE_BYTES) as u64).map_err(io("read"))?;
         if words[7] != u64::from(crc32c::crc32c(&rest)) {
-            Err(corrupt((pages * PAGE_BYTES) as u64, "its keys and filter do not fit their checksum"))?;
+            Err(corrupt((pages * PAGE_BYTES) as u64, "its keys and filter do not match their checksum"))?;
         }
         let rest = words_of(&rest);
         let (index, filter) = rest.split_at(index_words);

@@ -59,7 +59,7 @@ impl<K: FixedKey> LsmTree<K> {
     /// Returns the tree at an offset, if it is one of this kind.
     fn site(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<Site> {
         if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_multiple_of(64) || header == 0 {
-            return corrupt(header, "no LSM-tree can be there");
+            return corrupt(header, "the offset cannot hold an LSM-tree");
         }
         let word = |offset: u64| pool.word(header + offset).load(Acquire);
         let (found, wanted) = (word(0), magic(K::WORDS));
@@ -76,7 +76,7 @@ impl<K: FixedKey> LsmTree<K> {
         let is_destroyed = word(DESTROYED) != 0;
         // The logs are freed before the header of a tree that is being destroyed.
         if !is_destroyed && word(CHECK) != header_check(pool, header) {
-            return corrupt(header, "its header does not fit its check");
+            return corrupt(header, "its header does not match its checksum");
         }
         let shape = LsmShape::of_words([word(SHAPE), word(SHAPE + 8)]);
         shape.validate().or_else(|error| corrupt(header, error.to_string()))?;
@@ -127,7 +127,7 @@ impl<K: FixedKey> LsmTree<K> {
                 let core = Arc::clone(&tree.core);
                 let thread = pool.env().spawn("lsm", move || core.run_thread());
                 tree.thread = Some(thread.map_err(|error| {
-                    MemoryError::Unsupported(format!("a thread for the LSM-tree cannot be started: {error}"))
+                    MemoryError::Unsupported(format!("the thread of the LSM-tree cannot be started: {error}"))
                 })?);
             }
         }
@@ -185,7 +185,7 @@ fn load_runs<K: FixedKey>(
     for record in records {
         let known = record.level < levels.len() && record.number < next_number && record.blocks > 0;
         if !known || site.shape.is_in_pool(record.level) != (record.last_segment != 0) {
-            return corrupt(site.header, format!("its manifest has a run that cannot be: {record:?}"));
+            return corrupt(site.header, format!("its manifest has an invalid run: {record:?}"));
         }
         if record.blocks as u64 > record.entries {
             return corrupt(site.header, format!("a run has more blocks than entries: {record:?}"));
@@ -198,7 +198,7 @@ fn load_runs<K: FixedKey>(
                 Err(MemoryError::corrupt(
                     &path,
                     0,
-                    format!("it is not the run of the manifest: {record:?}"),
+                    format!("it is not the run in the manifest: {record:?}"),
                 ))?;
             }
             Run::new(*record, Place::File(file), contents.mins, contents.filter)
@@ -229,7 +229,7 @@ fn load_logs<K: FixedKey>(site: &Site) -> Result<Recovered<K>> {
     for number in 0..u64::from(site.shape.buffers) {
         let offset = pool.word(site.header + LOGS + number * 8).load(Acquire);
         if pool.try_words(offset, words).is_none() || offset == 0 {
-            return corrupt(site.header, format!("no log can be at {offset:#x}"));
+            return corrupt(site.header, format!("{offset:#x} cannot hold a log"));
         }
         logs.push(Log { offset, capacity });
     }

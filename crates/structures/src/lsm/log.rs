@@ -54,7 +54,7 @@ impl Log {
         let word = pool.word(self.offset).load(Acquire);
         let generation = word >> GENERATION_SHIFT;
         if word != generation_word(generation) {
-            let what = format!("the generation of the log, {word:#x}, does not fit its check");
+            let what = format!("the generation of the log, {word:#x}, does not match its checksum");
             return Err(Error::Corrupt { offset: self.offset, what });
         }
         Ok(generation)
@@ -122,7 +122,7 @@ impl Log {
             let expected = stamp(place, generation, &entry);
             let is_one_bit_off = (expected ^ found).is_power_of_two();
             if is_one_bit_off || written == generation && expected != found {
-                return corrupt("the log record does not fit its check".to_string());
+                return corrupt("the log record does not match its checksum".to_string());
             }
             if written == generation {
                 entries.push((place, entry));

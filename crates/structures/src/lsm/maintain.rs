@@ -88,7 +88,7 @@ impl<K: FixedKey> Core<K> {
     /// attempt, or by opening.
     fn give_up(&self, level: usize, slot: usize) {
         if let Err(error) = obsolete::clear_building(&self.site, level, slot) {
-            tracing::warn!(%error, "what a failed merge has built could not be removed yet");
+            tracing::warn!(%error, "the output of a failed merge could not be removed yet");
         }
     }
 

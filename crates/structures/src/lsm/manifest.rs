@@ -115,19 +115,19 @@ fn store<'p>(pool: &'p Pool, words: &[u64]) -> Result<Reservation<'p>> {
 /// Reads a manifest: returns its runs, level by level and newest first, and the next number.
 pub(super) fn read<K: FixedKey>(pool: &Pool, offset: u64) -> Result<(Vec<RunRecord<K>>, u64)> {
     let Some(head) = pool.try_words(offset, HEAD_WORDS).filter(|_| offset != 0) else {
-        return corrupt(offset, "no manifest can be there");
+        return corrupt(offset, "the offset cannot hold a manifest");
     };
     let runs = head[1].load(Acquire);
     if head[0].load(Acquire) != MANIFEST_MAGIC || runs > RUNS_MAX {
-        return corrupt(offset, "it does not start like a manifest");
+        return corrupt(offset, "its first word is not that of a manifest");
     }
     let Some(words) = pool.try_words(offset, HEAD_WORDS + runs as usize * RUN_WORDS) else {
-        return corrupt(offset, format!("a manifest with {runs} runs does not fit there"));
+        return corrupt(offset, format!("the offset cannot hold a manifest with {runs} runs"));
     };
     let words: Vec<u64> = words.iter().map(|word| word.load(Acquire)).collect();
     let unchecked = words.iter().enumerate().map(|(index, word)| if index == 3 { 0 } else { *word });
     if hash(unchecked) != words[3] {
-        return corrupt(offset, "the manifest does not fit its check");
+        return corrupt(offset, "the manifest does not match its checksum");
     }
     let record = |words: &[u64]| RunRecord {
         level: words[0] as usize,
@@ -159,10 +159,10 @@ pub(super) fn read_obsolete(pool: &Pool, offset: u64) -> Result<(Vec<u64>, Vec<u
     let runs = pool.try_words(offset, 2).map(|words| [words[0].load(Acquire), words[1].load(Acquire)]);
     let runs = match runs {
         Some([LIST_MAGIC, runs]) if runs <= RUNS_MAX => runs,
-        _ => return corrupt(offset, "it does not start like a list of obsolete runs"),
+        _ => return corrupt(offset, "its first word is not that of a list of obsolete runs"),
     };
     if pool.try_words(offset, 2 + 2 * runs as usize).is_none() {
-        return corrupt(offset, format!("a list of {runs} obsolete runs does not fit there"));
+        return corrupt(offset, format!("the offset cannot hold a list of {runs} obsolete runs"));
     }
     let places = (0..runs).map(|run| offset + 16 + run * 16);
     let chains = places.clone().filter(|place| pool.word(*place).load(Acquire) != 0).collect();

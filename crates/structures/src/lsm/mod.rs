@@ -126,7 +126,7 @@ struct Site {
 impl Site {
     /// Returns the directory of run files; a tree with disk levels is not opened without.
     fn directory(&self) -> &Path {
-        self.directory.as_deref().expect("opening has made sure of it")
+        self.directory.as_deref().expect("opening checks for a directory")
     }
 }
 

@@ -83,7 +83,10 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
     }
     let corrupt = |what: String| Error::Corrupt { offset: site.header, what };
     if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
-        return Err(corrupt(format!("its header calls run {} obsolete, which its manifest has", run.number)));
+        return Err(corrupt(format!(
+            "its header lists run {} as obsolete, but its manifest has it",
+            run.number
+        )));
     }
     let mut objects = pool.allocation_map()?;
     let mut bad = None;
@@ -94,5 +97,5 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
     for last in records.iter().map(|run| run.last_segment).chain(chains.into_iter().map(word)) {
         segments::for_each(pool, last, &mut claim)?;
     }
-    bad.map_or(Ok(()), |what| Err(corrupt(format!("its header or lists are wrong: {what}"))))
+    bad.map_or(Ok(()), |what| Err(corrupt(format!("its header or lists are invalid: {what}"))))
 }

@@ -88,13 +88,14 @@ impl<K: FixedKey> Run<K> {
             let offset = block_offset(segments[block / SEGMENT_BLOCKS], block % SEGMENT_BLOCKS);
             let min = K::load(&pool.words(offset, 1 + K::WORDS)[1..]);
             if mins.last().is_some_and(|before| *before >= min) {
-                let what = "a block of a run does not begin behind the one before".to_string();
+                let what =
+                    "the first key of a block of a run is not above that of the block before".to_string();
                 return Err(Error::Corrupt { offset, what });
             }
             mins.push(min);
         }
         if mins.first() != Some(&record.min) || mins.last().is_some_and(|last| *last > record.max) {
-            let what = format!("run {} does not have the keys that the manifest says", record.number);
+            let what = format!("run {} does not have the range of keys in the manifest", record.number);
             return Err(Error::Corrupt { offset: record.last_segment, what });
         }
         Ok(Run::new(record, Place::Pool(segments.into()), mins, None))
@@ -179,7 +180,7 @@ impl<K: FixedKey> Run<K> {
 
     #[cold]
     fn damaged(&self, number: usize) -> Error {
-        let what = format!("block {number} of run {} does not fit its check", self.record.number);
+        let what = format!("block {number} of run {} does not match its checksum", self.record.number);
         match &self.place {
             Place::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);

@@ -44,14 +44,14 @@ fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
     let corrupt = |what: &str| Err(Error::Corrupt { offset: segment, what: what.to_string() });
     let words = match pool.try_words(segment, HEAD_WORDS) {
         Some(words) if segment != 0 && segment.is_multiple_of(BLOCK_BYTES as u64) => words,
-        _ => return corrupt("no segment of a run can be there"),
+        _ => return corrupt("the offset cannot hold a segment of a run"),
     };
     let [magic, previous, blocks, check] = [0, 1, 2, 3].map(|word: usize| words[word].load(Acquire));
     if magic != MAGIC || check != check_word(previous, blocks) {
-        return corrupt("it does not start like a segment of a run");
+        return corrupt("its first word is not that of a segment of a run");
     }
     if blocks as usize > SEGMENT_BLOCKS || pool.try_words(segment, (blocks as usize + 1) * 32).is_none() {
-        return corrupt("a segment of a run does not have that many blocks");
+        return corrupt("a segment of a run has an invalid number of blocks");
     }
     Ok((previous, blocks as usize))
 }
@@ -73,7 +73,7 @@ pub(super) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
         (at, wanted) = (previous, SEGMENT_BLOCKS);
     }
     if at != 0 {
-        let what = format!("the chain of segments of a run goes on before its {blocks} blocks");
+        let what = format!("the chain of segments of a run does not end after its {blocks} blocks");
         return Err(Error::Corrupt { offset: last, what });
     }
     segments.reverse();

@@ -99,7 +99,7 @@ impl<K: FixedKey> Core<K> {
             let outcome = self.maintain();
             self.note(&outcome);
             if let Err(error) = outcome {
-                tracing::warn!(%error, "a buffer could not be moved, or a level not merged");
+                tracing::warn!(%error, "moving a buffer or merging a level failed");
             }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl<K: FixedKey> Core<K> {
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         while state.free.is_empty() {
             if state.is_gone {
-                return Err(Error::Invalid("the LSM-tree's thread has ended by a panic".to_string()));
+                return Err(Error::Invalid("the LSM-tree's thread panicked".to_string()));
             }
             if let Some(error) = state.failure.clone().filter(|_| state.failures != failures) {
                 return Err(error);
@@ -158,7 +158,7 @@ impl<K: FixedKey> Core<K> {
                     return;
                 }
                 if let Err(error) = &outcome {
-                    tracing::warn!(%error, "a buffer could not be moved, or a level not merged");
+                    tracing::warn!(%error, "moving a buffer or merging a level failed");
                 }
                 self.note(&outcome);
                 continue;

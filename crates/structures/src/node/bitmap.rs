@@ -56,7 +56,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
     /// Returns the preferred free slot of an entry.
     fn free_slot<K: FixedKey>(map: &Map, shape: &Shape, key: K) -> usize {
         let slot = if HASHED { map.free_slot_from(shape, home(shape, key)) } else { map.free_slot(shape) };
-        slot.expect("the caller has seen that there is room")
+        slot.expect("the caller has checked that there is room")
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, shape: &Shape, entries: &[(K, u64)]) {

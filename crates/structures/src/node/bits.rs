@@ -132,7 +132,7 @@ pub(super) fn check<K: FixedKey>(node: Node<'_>, shape: &Shape, further: u64) ->
         let last = word + 1 == shape.state_words;
         let allowed = mask(shape, word) | if last { further } else { 0 };
         if node.load(word) & !allowed != 0 {
-            return Err(format!("its bitmap {:#x} names slots that are not there", node.load(word)));
+            return Err(format!("its bitmap {:#x} has bits of slots that do not exist", node.load(word)));
         }
     }
     let sorted = sorted_slots::<K>(node, shape);

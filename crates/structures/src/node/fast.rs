@@ -129,7 +129,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     #[inline]
     fn shape<K: FixedKey>() -> &'static Shape {
         const {
-            assert!(K::WORDS == 1, "a key of several words could be seen half shifted");
+            assert!(K::WORDS == 1, "a key of several words could be read half shifted");
             &Shape::new(BYTES, K::WORDS, WORD_OF_STATE)
         }
     }
@@ -233,7 +233,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         let shape = Self::shape::<K>();
         let key = node.key::<K>(shape, slot);
         tidy::<K>(node, shape, medium)?;
-        let slot = Self::find(node, key).expect("tidying keeps every key");
+        let slot = Self::find(node, key).expect("removing a duplicate loses no key");
         let count = slots(node, shape);
         if active("fast-erase-not-flushed") && slot + 1 < count {
             node.store(shape.keys + slot, node.load(shape.keys + slot + 1));
@@ -254,7 +254,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         let shape = Self::shape::<K>();
         let before = node.key::<K>(shape, slot);
         tidy::<K>(node, shape, medium)?;
-        let slot = Self::find(node, before).expect("tidying keeps every key");
+        let slot = Self::find(node, before).expect("removing a duplicate loses no key");
         medium.set(node, shape.keys + slot, key.word(0));
         medium.set(node, shape.values + slot, value);
         Ok(())
@@ -280,24 +280,24 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn prepend<K: FixedKey>(_: Node<'_>, _: &[(K, u64)], _: &mut Medium<'_, '_>) -> Result<()> {
-        unreachable!("the caller asks SHIFTS_BLOCKS first")
+        unreachable!("the caller checks SHIFTS_BLOCKS first")
     }
 
     fn drop_first<K: FixedKey>(_: Node<'_>, _: usize, _: &mut Medium<'_, '_>) -> Result<()> {
-        unreachable!("the caller asks SHIFTS_BLOCKS first")
+        unreachable!("the caller checks SHIFTS_BLOCKS first")
     }
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
         let shape = Self::shape::<K>();
         if node.load(STATE) > shape.capacity as u64 {
-            return Err(format!("it says that it has {} entries", node.load(STATE)));
+            return Err(format!("its number of entries, {}, exceeds its capacity", node.load(STATE)));
         }
         let keys: Vec<K> = (0..slots(node, shape)).map(|slot| node.key(shape, slot)).collect();
         if let Some(slot) = keys.windows(2).position(|pair| pair[0] > pair[1]) {
             return Err(format!("the keys in slots {slot} and {} are not in order", slot + 1));
         }
         if keys.windows(2).filter(|pair| pair[0] == pair[1]).count() > 1 {
-            return Err("more than one entry stands twice".to_string());
+            return Err("more than one entry is duplicated".to_string());
         }
         Ok(())
     }

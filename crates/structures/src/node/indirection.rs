@@ -173,7 +173,7 @@ impl<const BYTES: usize> Indirection<BYTES> {
         let mut map = Map::load(node, shape);
         invalidate(node, shape, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
-            let slot = map.free_slot(shape).expect("the caller has seen that there is room");
+            let slot = map.free_slot(shape).expect("the caller has checked that there is room");
             map.insert(slot);
             slots.insert(place + i, slot);
             for i in 0..K::WORDS {
@@ -318,7 +318,7 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
         let by_bits: Vec<usize> =
             bits::sorted_slots::<K>(node, shape).into_iter().map(|(_, slot)| slot).collect();
         if by_array != by_bits {
-            return Err(format!("its slot array says {by_array:?}, its bits and keys {by_bits:?}"));
+            return Err(format!("its slot array {by_array:?} differs from its bits and keys {by_bits:?}"));
         }
         Ok(())
     }

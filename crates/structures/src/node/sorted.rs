@@ -285,11 +285,11 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         let shape = Self::shape::<K>();
         let gap = Gap::load(node, shape);
         if node.load(STATE) != gap.encode() {
-            return Err(format!("its state {:#x} names a gap that cannot be", node.load(STATE)));
+            return Err(format!("its state {:#x} has an invalid gap", node.load(STATE)));
         }
         let entries = Self::sorted::<K>(node);
         match entries.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
-            Some(place) => Err(format!("the keys at places {place} and {} are not in order", place + 1)),
+            Some(place) => Err(format!("the keys at positions {place} and {} are not in order", place + 1)),
             None => Ok(()),
         }
     }

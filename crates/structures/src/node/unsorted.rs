@@ -233,11 +233,11 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         let shape = Self::shape::<K>();
         let used = Used::load(node, shape);
         if node.load(STATE) != used.encode() {
-            return Err(format!("its state {:#x} names slots that cannot be", node.load(STATE)));
+            return Err(format!("its state {:#x} has slots beyond its capacity", node.load(STATE)));
         }
         let entries = Self::sorted::<K>(node);
         match entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(pair) => Err(format!("it holds the key {:?} twice", pair[0].0)),
+            Some(pair) => Err(format!("the key {:?} is duplicated", pair[0].0)),
             None => Ok(()),
         }
     }

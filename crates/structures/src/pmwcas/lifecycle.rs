@@ -33,7 +33,7 @@ impl PmwCas {
     pub fn create<'p>(pool: &'p Pool, descriptors: usize, publication: &mut Publication<'p>) -> Result<u64> {
         if !(1..=DESCRIPTORS_MAX).contains(&descriptors) {
             return Err(Error::Invalid(format!(
-                "{descriptors} descriptors; there must be 1 to {DESCRIPTORS_MAX}"
+                "{descriptors} descriptors were requested; 1 to {DESCRIPTORS_MAX} are allowed"
             )));
         }
         let bytes = (HEADER_BYTES + descriptors as u64 * DESCRIPTOR_BYTES) as usize;
@@ -54,7 +54,7 @@ impl PmwCas {
         let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, 3).filter(|_| fits) else {
-            let what = "a reference leads there, and no descriptors can be there";
+            let what = "the offset cannot hold descriptors, but a reference leads to it";
             return Err(corrupt(header, what.to_string()));
         };
         let word = |i: usize| words[i].load(Acquire);
@@ -65,7 +65,7 @@ impl PmwCas {
         }
         let words = (HEADER_BYTES + descriptors.min(DESCRIPTORS_MAX as u64) * DESCRIPTOR_BYTES) as usize / 8;
         if word(2) != seal(descriptors, header) || pool.try_words(header, words).is_none() {
-            return Err(corrupt(header, "the words of its header do not belong together".to_string()));
+            return Err(corrupt(header, "its header does not match its checksum".to_string()));
         }
         let free = Arc::new(Mutex::new((0..descriptors).rev().collect()));
         let participants = (0..descriptors).map(|_| AtomicU64::new(0)).collect();
@@ -111,7 +111,7 @@ impl PmwCas {
                 None => continue,
             };
             if value > VALUE_MAX {
-                let what = format!("it has the value {value:#x}, which no word can have");
+                let what = format!("its value {value:#x} has more than 61 bits");
                 return Err(Error::Corrupt { offset: descriptor.at, what });
             }
             words[0].store(value, Release);

@@ -135,7 +135,7 @@ impl PmwCas {
     /// that is marked as in flight without an operation is damaged: an error.
     pub fn read(&self, at: u64) -> Result<u64> {
         if self.pool.try_words(at, 1).is_none() {
-            return Err(Error::Invalid(format!("there is no word at {at:#x}")));
+            return Err(Error::Invalid(format!("{at:#x} is not the offset of a word")));
         }
         let _pinned = self.pool.pin();
         self.settled(at)
@@ -144,16 +144,16 @@ impl PmwCas {
     fn check_swaps(&self, swaps: &[Swap]) -> Result<()> {
         if swaps.is_empty() || swaps.len() > WORDS_MAX {
             return Err(Error::Invalid(format!(
-                "a swap of {} words; there must be 1 to {WORDS_MAX}",
+                "a swap has {} words; 1 to {WORDS_MAX} are allowed",
                 swaps.len()
             )));
         }
         if let Some(pair) = swaps.windows(2).find(|pair| pair[0].at == pair[1].at) {
-            return Err(Error::Invalid(format!("the word at {:#x} is named twice", pair[0].at)));
+            return Err(Error::Invalid(format!("the word at {:#x} is listed twice", pair[0].at)));
         }
         for swap in swaps {
             if swap.at == 0 || self.pool.try_words(swap.at, 1).is_none() {
-                return Err(Error::Invalid(format!("there is no word at {:#x}", swap.at)));
+                return Err(Error::Invalid(format!("{:#x} is not the offset of a word", swap.at)));
             }
             if swap.old.max(swap.new) > VALUE_MAX {
                 let greatest = swap.old.max(swap.new);

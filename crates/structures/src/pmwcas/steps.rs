@@ -144,7 +144,9 @@ impl PmwCas {
             return match self.pool.word(at).load(Acquire) == found {
                 true => Err(Error::Corrupt {
                     offset: at,
-                    what: format!("the word {found:#018x} names descriptor {number}, which has no operation"),
+                    what: format!(
+                        "the word {found:#018x} refers to descriptor {number}, which has no operation"
+                    ),
                 }),
                 false => Ok(()),
             };

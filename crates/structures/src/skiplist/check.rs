@@ -46,7 +46,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             }
         }
         if let Some(level) = (1..LEVELS_MAX).find(|level| expected[*level] != 0) {
-            let what = format!("level {level} leads to {:#x}, which level 0 does not", expected[level]);
+            let what = format!("level {level} leads to {:#x}, which is not on level 0", expected[level]);
             return Err(Error::Corrupt { offset: self.head, what });
         }
         stats.levels = self.levels_in_use()? as u32;
@@ -61,11 +61,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let height = (found & 0xFF) as usize;
         let most = if T::PERSISTENT { LEVELS_MAX } else { 1 };
         if found != meta(low, height) || !(1..=most).contains(&height) {
-            let what = format!("its first word {found:#018x} does not fit its low key {low:?}");
+            let what = format!("its first word {found:#018x} does not match its low key {low:?}");
             return Err(Error::Corrupt { offset: node, what });
         }
         if self.pool.try_words(node, (C::head_bytes(height) + C::BYTES) / 8).is_none() {
-            let what = "no node of its height can be there".to_string();
+            let what = "the offset cannot hold a node of its height".to_string();
             return Err(Error::Corrupt { offset: node, what });
         }
         Ok(low)
@@ -81,11 +81,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         for (key, _) in &entries {
             if *key < low || below.is_some_and(|below| *key >= below) {
-                let what = format!("its key {key:?} belongs elsewhere");
+                let what = format!("its key {key:?} is out of its range");
                 return Err(Error::Corrupt { offset: node, what });
             }
             if C::find(parts, *key).is_none() {
-                let what = format!("its key {key:?} is not found in it");
+                let what = format!("a search does not find its key {key:?}");
                 return Err(Error::Corrupt { offset: node, what });
             }
         }
@@ -103,7 +103,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let height = 1 + (1..LEVELS_MAX).take_while(|level| leads_there(expected[*level])).count();
         let stored = self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF;
         if T::PERSISTENT && stored != height as u64 {
-            let what = format!("it has {stored} levels and is linked on {height}");
+            let what = format!("it has {stored} levels, but is linked on {height}");
             return Err(Error::Corrupt { offset: node, what });
         }
         if !T::PERSISTENT && height > 1 && self.arena.low::<K>(tower) != low {

@@ -59,7 +59,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     pub(super) fn head_words(&self, node: u64) -> Result<Node<'_>> {
         let end = node.checked_add((C::head_bytes(1) + C::BYTES) as u64);
         if node == 0 || !node.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
-            let what = "a reference leads there, and no node can be there".to_string();
+            let what = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, what });
         }
         Ok(Node::new(self.pool.words(node, 8), node))
@@ -77,7 +77,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         if self.unlinked.load(Acquire) != since {
             return Err(Trouble::Overtaken);
         }
-        let what = format!("its first word {found:#018x} does not fit its low key {low:?}");
+        let what = format!("its first word {found:#018x} does not match its low key {low:?}");
         Err(Trouble::Damage(Error::Corrupt { offset: node, what }))
     }
 
@@ -90,7 +90,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let at = tower + (FORWARD + level) as u64 * 8;
         match self.pool.try_words(at, 1) {
             Some(words) => Ok(words[0].load(Acquire)),
-            None => Err(Error::Corrupt { offset: tower, what: "no node can be there".to_string() }),
+            None => Err(Error::Corrupt { offset: tower, what: "the offset cannot hold a node".to_string() }),
         }
     }
 
@@ -109,7 +109,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let low = self.low_of(tower, since)?;
         let height = self.pool.word(tower).load(Acquire) & 0xFF;
         if height <= level as u64 && self.unlinked.load(Acquire) == since {
-            let what = format!("it is linked at level {level} and has {height} levels");
+            let what = format!("it is linked at level {level}, but has {height} levels");
             return Err(Trouble::Damage(Error::Corrupt { offset: tower, what }));
         }
         Ok(low)

@@ -90,7 +90,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let head = list.head_words(list.head)?;
         if head.load(META) != meta(K::MIN, LEVELS_MAX) || head.load_key::<K>(LOW) != K::MIN {
-            let what = "it is not a head, as the header says".to_string();
+            let what = "the head in the header is not a valid head".to_string();
             return Err(Error::Corrupt { offset: list.head, what });
         }
         if !T::PERSISTENT {
@@ -104,7 +104,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
-            let what = "a reference leads there, and no skip-list can be there".to_string();
+            let what = "the offset cannot hold a skip-list, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: header, what });
         };
         let word = |i: usize| words[i].load(Acquire);
@@ -123,7 +123,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let head = word(HEAD as usize / 8);
         let is_gone = head == 0 && word(DESTROYING as usize / 8) != 0;
         if word(SEAL as usize / 8) != Self::seal(head) && !is_gone {
-            let what = "the words of its header do not belong together".to_string();
+            let what = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: header, what });
         }
         Ok(Self::unopened(pool, header, head))

@@ -46,7 +46,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                 let mut there = Entries::<K>::new();
                 C::append_sorted(self.parts(path.node), &mut there);
                 if path.after[0] != 0 || there.last().is_some_and(|(greatest, _)| *greatest >= first) {
-                    let what = format!("the key {first:?} is not above those that are there");
+                    let what = format!("the key {first:?} is not above the existing keys");
                     return Err(Error::Invalid(what));
                 }
                 let fresh = self.pool.reserve(Self::node_bytes(height))?;

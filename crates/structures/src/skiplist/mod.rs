@@ -284,7 +284,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 fn check_carried(with: &Publication<'_>) -> Result<()> {
     if with.len() > CARRIED_WORDS_MAX {
         return Err(Error::Invalid(format!(
-            "the publication carries {} changes; beside those of a skip-list it may carry {CARRIED_WORDS_MAX}",
+            "the publication carries {} changes; an operation of a skip-list allows {CARRIED_WORDS_MAX}",
             with.len()
         )));
     }

@@ -74,7 +74,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             return Ok(true);
         }
         if entries.len() < 2 {
-            let what = "it has no room and hardly any entries".to_string();
+            let what = "it is full, but has fewer than two entries".to_string();
             return Err(Error::Corrupt { offset: path.node, what });
         }
         let keep = entries.len() / 2;

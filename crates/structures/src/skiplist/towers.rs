@@ -91,7 +91,7 @@ impl Arena {
     #[inline]
     fn word(&self, word: u64) -> &AtomicU64 {
         let (segment, place) = locate(word);
-        let segment = self.segments[segment].get().expect("whoever names a record has seen it made");
+        let segment = self.segments[segment].get().expect("a record is allocated before it is referred to");
         &segment[place]
     }
 
@@ -133,7 +133,7 @@ impl Arena {
     #[inline]
     pub(super) fn low<K: FixedKey>(&self, tower: u64) -> K {
         let (segment, place) = locate(tower);
-        let segment = self.segments[segment].get().expect("whoever names a record has seen it made");
+        let segment = self.segments[segment].get().expect("a record is allocated before it is referred to");
         K::load(&segment[place + 1..place + 1 + K::WORDS])
     }
 

@@ -69,7 +69,7 @@ impl Frame {
     pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
-            let what = "a reference leads there, and no trie can be there".to_string();
+            let what = "the offset cannot hold a trie, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: header, what });
         };
         let word = |i: usize| words[i].load(Acquire);
@@ -78,7 +78,7 @@ impl Frame {
             return Err(Error::Corrupt { offset: header, what });
         }
         if word(4) != seal([MAGIC, word(1), header]) || word(3) > 1 {
-            let what = "the words of its header do not belong together".to_string();
+            let what = "its header does not match its checksum".to_string();
             return Err(Error::Corrupt { offset: header, what });
         }
         if word(1) != kind {
@@ -142,7 +142,7 @@ impl Frame {
     pub(super) fn check_place(&self, node: u64, bytes: u64) -> Result<()> {
         let fits = node.checked_add(bytes).is_some_and(|end| end <= self.pool.bytes());
         if node == 0 || !node.is_multiple_of(64) || !fits {
-            let what = "a reference leads there, and no node can be there".to_string();
+            let what = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, what });
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Frame {
         if found == 0 && self.unlinked.load(Acquire) != since {
             return Trouble::Overtaken;
         }
-        let what = format!("its first word {found:#018x} is not that of a node in its place");
+        let what = format!("its first word {found:#018x} is not that of the expected node");
         Trouble::Damage(Error::Corrupt { offset: node, what })
     }
 
@@ -192,7 +192,7 @@ impl Frame {
 pub(super) fn check_call(key: &[u8], with: &Publication<'_>) -> Result<()> {
     if with.len() > CARRIED_WORDS_MAX {
         return Err(Error::Invalid(format!(
-            "the publication carries {} changes; beside those of a trie it may carry {CARRIED_WORDS_MAX}",
+            "the publication carries {} changes; an operation of a trie allows {CARRIED_WORDS_MAX}",
             with.len()
         )));
     }

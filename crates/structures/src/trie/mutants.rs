@@ -3,7 +3,7 @@
 
 /// A deliberate bug, named by its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "tests alone turn them on"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests switch them on"))]
 pub(super) enum Mutant {
     /// New nodes are reachable before their words are flushed (WOART, P-ART).
     NodeNotFlushed,

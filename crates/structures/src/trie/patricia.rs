@@ -201,7 +201,7 @@ impl Patricia {
             let inner = word & !1;
             let number = self.number(inner, since)?;
             if last.is_some_and(|last| last >= number) {
-                let what = format!("its bit {number} is not behind that of the node above");
+                let what = format!("its bit {number} is not after that of its parent");
                 return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
             }
             last = Some(number);
@@ -211,7 +211,7 @@ impl Patricia {
             let right = if side == 0 { children[1] } else { 0 };
             steps.push(Step { owner: inner, slot: inner + 8 + side as u64 * 8, word, right });
             if word == 0 {
-                let what = "it leads nowhere on one side".to_string();
+                let what = "one of its children is missing".to_string();
                 return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
             }
         }
@@ -441,7 +441,7 @@ impl Patricia {
                 let inner = word & !1;
                 let number = self.number(inner, since)?;
                 if number < above {
-                    let what = format!("its bit {number} is not behind that of the node above");
+                    let what = format!("its bit {number} is not after that of its parent");
                     return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
                 }
                 let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
@@ -482,7 +482,7 @@ impl Patricia {
         object(self.frame.header);
         let damaged = |trouble| match trouble {
             Trouble::Damage(error) => error,
-            Trouble::Overtaken => Error::Invalid("somebody writes to the trie".to_string()),
+            Trouble::Overtaken => Error::Invalid("a concurrent writer changed the trie".to_string()),
         };
         let (mut stats, mut seen) = (PatriciaStats::default(), HashSet::new());
         let (mut last, mut between): (Option<KeyBytes>, Option<u64>) = (None, None);
@@ -505,7 +505,7 @@ impl Patricia {
             if is_inner(word) {
                 let number = self.number(node, 0).map_err(damaged)?;
                 if above.is_some_and(|above| above >= number) {
-                    return Err(corrupt(format!("its bit {number} is not behind that of the node above")));
+                    return Err(corrupt(format!("its bit {number} is not after that of its parent")));
                 }
                 stats.inner_nodes += 1;
                 stats.depth = stats.depth.max(depth + 1);
@@ -519,7 +519,9 @@ impl Patricia {
             if let Some(last) = &last
                 && (*last >= key || first_difference(last, &key) != between)
             {
-                return Err(corrupt(format!("its key belongs elsewhere: the branch is at bit {between:?}")));
+                return Err(corrupt(format!(
+                    "its key is in the wrong subtree: the branch is at bit {between:?}"
+                )));
             }
             stats.keys += 1;
             stats.pool_bytes += self.frame.pool.object_bytes(node) as u64;

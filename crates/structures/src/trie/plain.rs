@@ -386,7 +386,7 @@ impl Trie {
             }
         });
         if let Err(error) = pruned {
-            tracing::warn!(%error, "nodes of a trie that lead to no key stay until the next removal");
+            tracing::warn!(%error, "nodes of a trie without keys could not be freed; the next removal retries");
         }
     }
 
@@ -472,7 +472,7 @@ impl Trie {
             match self.check_node(node, depth, 0) {
                 Err(Trouble::Damage(error)) => return Err(error),
                 Err(Trouble::Overtaken) => {
-                    return Err(Error::Invalid("somebody writes to the trie".to_string()));
+                    return Err(Error::Invalid("a concurrent writer changed the trie".to_string()));
                 }
                 Ok(()) => {}
             }
@@ -483,7 +483,7 @@ impl Trie {
             object(node);
             let ends = self.frame.load(node + ENDS);
             if ends > 1 || (ends == 1 && depth % 2 == 1) || depth > 2 * KEY_BYTES_MAX {
-                return Err(corrupt("no key can end there"));
+                return Err(corrupt("the end of a key in it is not valid"));
             }
             let children = self.all_children(node);
             left.extend(children.iter().filter(|child| **child != 0).map(|child| (*child, depth + 1)));
