@@ -26,10 +26,10 @@ pub enum Error {
         reason: String,
     },
     /// A limit was exceeded.
-    #[error("{what} has reached its limit of {max}")]
+    #[error("{resource} has reached its limit of {max}")]
     Limit {
         /// Name of the limited resource.
-        what: String,
+        resource: String,
         /// Limit.
         max: usize,
     },
@@ -48,10 +48,10 @@ pub enum Error {
         expected: i64,
     },
     /// The receiver of a channel sink, or the other end of a queue, is closed.
-    #[error("{what}: the other end of the channel is closed")]
+    #[error("{endpoint}: the other end of the channel is closed")]
     Disconnected {
         /// The sink or source.
-        what: String,
+        endpoint: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
@@ -99,7 +99,7 @@ impl Error {
     }
 
     /// Returns true if the tuples of the transaction caused the error: later transactions may succeed.
-    pub fn is_of_tuples(&self) -> bool {
+    pub fn is_tuple_error(&self) -> bool {
         use entresol_tables::Error as Tables;
         match self {
             Error::Tuple { .. } => true,

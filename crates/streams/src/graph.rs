@@ -17,7 +17,7 @@ use crate::operators::window_aggregate::WindowSpan;
 use crate::sources::Source;
 
 /// Arguments for the construction of an operator.
-pub(crate) struct Made<'a> {
+pub(crate) struct OperatorArguments<'a> {
     pub(crate) topology: &'a str,
     pub(crate) catalog: &'a Catalog,
     pub(crate) watermarks: &'a Arc<Table>,
@@ -25,11 +25,11 @@ pub(crate) struct Made<'a> {
     pub(crate) emits: bool,
 }
 
-pub(crate) type Maker = Box<dyn FnOnce(&Made<'_>) -> Result<Box<dyn Operator>>>;
+pub(crate) type OperatorFactory = Box<dyn FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>>>;
 
 pub(crate) enum NodeKind {
     Source,
-    Operator(Maker),
+    Operator(OperatorFactory),
 }
 
 pub(crate) struct GraphNode {
@@ -87,7 +87,7 @@ impl Graph {
     }
 
     /// Stores the first error.
-    pub(crate) fn mistake(&mut self, reason: impl Into<String>) {
+    pub(crate) fn report(&mut self, reason: impl Into<String>) {
         self.mistake.get_or_insert_with(|| reason.into());
     }
 

@@ -11,7 +11,7 @@ use entresol_tables::{Catalog, Column, DataType, Schema, Value};
 
 use crate::element::Tuple;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Made, NodeKind, Writer};
+use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
@@ -47,18 +47,18 @@ impl Stream {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    pub(crate) fn mistake(&self, reason: impl Into<String>) {
-        self.graph.borrow_mut().mistake(reason);
+    pub(crate) fn report(&self, reason: impl Into<String>) {
+        self.graph.borrow_mut().report(reason);
     }
 
-    fn name(&self, what: &str) -> String {
-        format!("{what} {}", self.graph.borrow().nodes.len())
+    fn name(&self, operator: &str) -> String {
+        format!("{operator} {}", self.graph.borrow().nodes.len())
     }
 
     pub(crate) fn add(
         &self,
         columns: Rc<[Column]>,
-        make: impl FnOnce(&Made<'_>) -> Result<Box<dyn Operator>> + 'static,
+        make: impl FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>> + 'static,
     ) -> Stream {
         let node = self.graph.borrow_mut().add(vec![self.node], NodeKind::Operator(Box::new(make)));
         Stream { node, columns, key: None, ..self.clone() }
@@ -73,12 +73,12 @@ impl Stream {
     /// [`crate::Boundary::PerWindow`]. Only on the stream that a source returned.
     pub fn event_time(self, column: &str) -> Stream {
         match self.column(column) {
-            None => self.mistake(format!("the source has no column {column}")),
+            None => self.report(format!("the source has no column {column}")),
             Some(index) => {
                 let mut graph = self.graph.borrow_mut();
                 match graph.sources.iter_mut().find(|source| source.node == self.node) {
                     Some(source) => source.event_time = Some(index),
-                    None => graph.mistake("event_time must be called on the stream of a source"),
+                    None => graph.report("event_time must be called on the stream of a source"),
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Stream {
         for name in columns {
             match self.column(name) {
                 Some(place) => places.push(place),
-                None => self.mistake(format!("the stream has no column {name}")),
+                None => self.report(format!("the stream has no column {name}")),
             }
         }
         let kept: Vec<Column> = places.iter().map(|&place| self.columns[place].clone()).collect();
@@ -131,7 +131,7 @@ impl Stream {
         let mut columns = self.columns.to_vec();
         match self.column(column) {
             Some(place) => columns[place].name = name.to_owned(),
-            None => self.mistake(format!("the stream has no column {column}")),
+            None => self.report(format!("the stream has no column {column}")),
         }
         let renamed = |key: &Rc<[String]>| -> Rc<[String]> {
             key.iter().map(|old| if old == column { name.to_owned() } else { old.clone() }).collect()
@@ -145,7 +145,7 @@ impl Stream {
             stream.columns.iter().map(|c| (c.name.clone(), c.data_type)).collect::<Vec<_>>()
         };
         if types(self) != types(other) {
-            self.mistake("the streams of a union have different columns");
+            self.report("the streams of a union have different columns");
         }
         let mut columns = self.columns.to_vec();
         for (column, theirs) in columns.iter_mut().zip(other.columns.iter()) {
@@ -166,11 +166,11 @@ impl Stream {
     /// whose name exists in the stream is named `<table>_<column>`.
     pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
-            self.mistake(format!("lookup join: there is no table {table}"));
+            self.report(format!("lookup join: there is no table {table}"));
             return self.clone();
         };
         if let Err(reason) = self.check_join(table, &schema, on) {
-            self.mistake(reason);
+            self.report(reason);
             return self.clone();
         }
         let on: Vec<usize> = on.iter().filter_map(|name| self.column(name)).collect();
@@ -226,12 +226,12 @@ impl Stream {
             let key = key.or_else(|| self.key.as_ref().map(|key| key.to_vec())).unwrap_or_default();
             match Schema::new(self.columns.to_vec(), &key) {
                 Ok(schema) => drop(self.graph.borrow_mut().planned.insert(table.clone(), schema)),
-                Err(error) => self.mistake(format!("table {table}: {error}")),
+                Err(error) => self.report(format!("table {table}: {error}")),
             }
         } else if let Some(key) = key {
             let schema = self.graph.borrow().schema(&self.catalog, &table);
             if schema.is_some_and(|schema| !schema.key_names().eq(key.iter().map(String::as_str))) {
-                self.mistake(format!("the key of table {table} is not ({})", key.join(", ")));
+                self.report(format!("the key of table {table} is not ({})", key.join(", ")));
             }
         }
         let name = format!("TO_TABLE {table}");

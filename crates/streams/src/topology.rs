@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
 use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
-use crate::graph::{Graph, GraphSource, Listener, Made, NodeKind};
+use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window_aggregate::WindowSpan;
 use crate::running::{Report, Running};
@@ -108,7 +108,7 @@ impl TopologyBuilder {
         let columns: Rc<[Column]> = source.columns().into();
         let mut graph = self.graph.borrow_mut();
         if graph.sources.iter().any(|other| other.name == name) {
-            graph.mistake(format!("duplicate source name {name}"));
+            graph.report(format!("duplicate source name {name}"));
         }
         let node = graph.add(Vec::new(), NodeKind::Source);
         graph.sources.push(GraphSource {
@@ -143,7 +143,7 @@ impl TopologyBuilder {
                     key = Some(schema.key_names().map(str::to_owned).collect());
                 }
             }
-            None => self.graph.borrow_mut().mistake(format!("TO_STREAM: there is no table {table}")),
+            None => self.graph.borrow_mut().report(format!("TO_STREAM: there is no table {table}")),
         }
         if with_deletes {
             columns.push(Column::new("deleted_", entresol_tables::DataType::Boolean).not_null());
@@ -153,7 +153,7 @@ impl TopologyBuilder {
             }
         }
         let name = table.to_owned();
-        let make = move |made: &Made<'_>| -> Result<Box<dyn crate::operators::Operator>> {
+        let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
             let table = made.catalog.table(&name)?;
             let name = format!("TO_STREAM {name}");
             Ok(Box::new(ToStream { name, table, trigger, with_deletes, held_watermark: None }))
@@ -242,7 +242,7 @@ impl TopologyBuilder {
         for (number, node) in graph.nodes.into_iter().enumerate() {
             let operator = match node.kind {
                 NodeKind::Source => None,
-                NodeKind::Operator(make) => Some(make(&Made {
+                NodeKind::Operator(make) => Some(make(&OperatorArguments {
                     topology: &self.name,
                     catalog: &self.catalog,
                     watermarks,

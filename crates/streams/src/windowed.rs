@@ -60,7 +60,7 @@ impl GroupedStream {
         match self.resolve(aggregates, state_table) {
             Ok(stream) => stream,
             Err(reason) => {
-                self.stream.mistake(format!("aggregate with state {state_table}: {reason}"));
+                self.stream.report(format!("aggregate with state {state_table}: {reason}"));
                 self.stream
             }
         }

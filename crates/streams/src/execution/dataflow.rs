@@ -11,11 +11,11 @@ use crate::error::Result;
 use crate::operators::{Context, Operator, Output};
 
 pub(crate) struct Dataflow {
-    nodes: Vec<Node>,
+    nodes: Vec<DataflowNode>,
     order: Vec<usize>,
 }
 
-struct Node {
+struct DataflowNode {
     /// `None` for sources.
     operator: Option<Box<dyn Operator>>,
     /// Upstream nodes, whose watermarks count.
@@ -43,7 +43,7 @@ impl Dataflow {
         let none = Watermarks { seen: i64::MIN, sent: i64::MIN };
         let mut before = inputs.clone();
         before.extend(after);
-        self.nodes.push(Node {
+        self.nodes.push(DataflowNode {
             operator,
             before,
             consumers: inputs,

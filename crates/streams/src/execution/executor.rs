@@ -33,7 +33,7 @@ use crate::boundary::{Boundary, Merge, OnError};
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::execution::dataflow::Dataflow;
-use crate::execution::feed::{Fed, Feed};
+use crate::execution::feed::{Feed, FeedElement};
 use crate::histogram::Histogram;
 use crate::operators::window_aggregate::WindowSpan;
 use crate::operators::{Context, Counts};
@@ -151,11 +151,11 @@ impl Executor {
     fn run_until(&mut self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             match self.feed.peek()? {
-                Fed::Tuples { source, batch } => self.tuples(source, &batch)?,
-                Fed::Punctuation(source, punctuation) => self.punctuation(source, punctuation)?,
-                Fed::Ended(source) => self.ended(source)?,
-                Fed::Idle => self.idle()?,
-                Fed::End => {
+                FeedElement::Tuples { source, batch } => self.tuples(source, &batch)?,
+                FeedElement::Punctuation(source, punctuation) => self.punctuation(source, punctuation)?,
+                FeedElement::Ended(source) => self.ended(source)?,
+                FeedElement::Idle => self.idle()?,
+                FeedElement::End => {
                     return self.commit();
                 }
             }
@@ -179,8 +179,8 @@ impl Executor {
 
     fn check_rejects(&mut self) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated && !self.inputs.is_empty() {
-            let what = format!("bad records in a transaction of {}", self.topology);
-            return Err(Error::Limit { what, max: REJECTS_PENDING_MAX });
+            let resource = format!("bad records in a transaction of {}", self.topology);
+            return Err(Error::Limit { resource, max: REJECTS_PENDING_MAX });
         }
         self.commit()
     }
@@ -202,8 +202,8 @@ impl Executor {
         self.note_event_time(source, &part);
         self.input_tuples += taken;
         if self.input_tuples > TRANSACTION_TUPLES_MAX {
-            let what = format!("tuples of a transaction of {}", self.topology);
-            return Err(Error::Limit { what, max: TRANSACTION_TUPLES_MAX });
+            let resource = format!("tuples of a transaction of {}", self.topology);
+            return Err(Error::Limit { resource, max: TRANSACTION_TUPLES_MAX });
         }
         self.input(Input::Batch { node: self.feed.source(source).node, batch: part })?;
         match self.settings.boundary {
@@ -258,9 +258,10 @@ impl Executor {
     /// Applies the event time of a source's tuple as a watermark to all sources if they are merged by event
     /// time.
     fn watermark_from(&mut self, source: usize, time_us: i64) -> Result<()> {
-        let nodes: Vec<usize> = match self.feed.merges_by_event_time() {
-            true => self.feed.live_nodes().collect(),
-            false => vec![self.feed.source(source).node],
+        let nodes: Vec<usize> = if self.feed.merges_by_event_time() {
+            self.feed.live_nodes().collect()
+        } else {
+            vec![self.feed.source(source).node]
         };
         nodes.into_iter().try_for_each(|node| self.input(Input::Watermark { node, time_us }))
     }
@@ -402,7 +403,7 @@ impl Executor {
             }
             self.abort_transaction();
         }
-        if self.settings.on_error == OnError::Abort && error.is_of_tuples() {
+        if self.settings.on_error == OnError::Abort && error.is_tuple_error() {
             tracing::warn!(topology = self.topology, %error, "transaction is dropped");
             self.doomed = true;
             return Ok(());

@@ -38,11 +38,11 @@ struct Pending {
     positions: Vec<Position>,
     rejects: std::iter::Peekable<std::vec::IntoIter<Reject>>,
     end: Position,
-    taken: usize,
+    consumed: usize,
 }
 
 /// Next element of the sources.
-pub(crate) enum Fed {
+pub(crate) enum FeedElement {
     /// Tuples of a source, not consumed yet.
     Tuples {
         source: usize,
@@ -77,15 +77,17 @@ impl FeedSource {
     }
 
     /// Fills the buffer of a source with tuples; returns the other element if there is one instead.
-    fn fill(&mut self, number: usize) -> Result<Option<Fed>> {
+    fn fill(&mut self, number: usize) -> Result<Option<FeedElement>> {
         while self.pending.is_none() {
             let batch = match self.source.next(BATCH_TUPLES)? {
                 Next::Batch(batch) => batch,
-                Next::Punctuation(punctuation) => return Ok(Some(Fed::Punctuation(number, punctuation))),
-                Next::Idle => return Ok(Some(Fed::Idle)),
+                Next::Punctuation(punctuation) => {
+                    return Ok(Some(FeedElement::Punctuation(number, punctuation)));
+                }
+                Next::Idle => return Ok(Some(FeedElement::Idle)),
                 Next::End => {
                     self.ended = true;
-                    return Ok(Some(Fed::Ended(number)));
+                    return Ok(Some(FeedElement::Ended(number)));
                 }
             };
             if batch.positions.len() != batch.tuples.len() {
@@ -102,12 +104,12 @@ impl FeedSource {
                 positions: batch.positions,
                 rejects: batch.rejects.into_iter().peekable(),
                 end: batch.end,
-                taken: 0,
+                consumed: 0,
             };
             if pending.batch.is_empty() {
                 self.skip_rejects(&mut pending);
                 self.progress.position = pending.end;
-                return Ok(Some(Fed::Idle));
+                return Ok(Some(FeedElement::Idle));
             }
             self.pending = Some(pending);
         }
@@ -116,8 +118,9 @@ impl FeedSource {
 
     /// Counts the bad records before the next tuple (all of them at the end of the batch).
     fn skip_rejects(&mut self, pending: &mut Pending) {
-        let all = pending.taken == pending.batch.len();
-        while let Some(reject) = pending.rejects.next_if(|reject| all || reject.tuples_before < pending.taken)
+        let all = pending.consumed == pending.batch.len();
+        while let Some(reject) =
+            pending.rejects.next_if(|reject| all || reject.tuples_before < pending.consumed)
         {
             self.progress.rejected += 1;
             self.rejects.push(reject);
@@ -125,20 +128,20 @@ impl FeedSource {
     }
 
     fn available(&self) -> Option<Batch> {
-        self.pending.as_ref().map(|pending| pending.batch.slice(pending.taken..pending.batch.len()))
+        self.pending.as_ref().map(|pending| pending.batch.slice(pending.consumed..pending.batch.len()))
     }
 
     fn take(&mut self, tuples: usize) {
         let Some(mut pending) = self.pending.take() else { return };
-        pending.taken += tuples;
+        pending.consumed += tuples;
         self.progress.tuples += tuples as u64;
         self.skip_rejects(&mut pending);
-        if pending.taken == pending.batch.len() {
+        if pending.consumed == pending.batch.len() {
             self.progress.position = pending.end;
             return;
         }
-        if pending.taken > 0 {
-            self.progress.position = pending.positions[pending.taken - 1];
+        if pending.consumed > 0 {
+            self.progress.position = pending.positions[pending.consumed - 1];
         }
         self.pending = Some(pending);
     }
@@ -176,14 +179,14 @@ impl Feed {
     }
 
     /// Returns the next element; tuples are not consumed.
-    pub(crate) fn peek(&mut self) -> Result<Fed> {
+    pub(crate) fn peek(&mut self) -> Result<FeedElement> {
         match self.merge {
             Merge::RoundRobin => self.peek_in_turn(),
             Merge::EventTime => self.peek_by_event_time(),
         }
     }
 
-    fn peek_in_turn(&mut self) -> Result<Fed> {
+    fn peek_in_turn(&mut self) -> Result<FeedElement> {
         let mut idle = false;
         for _ in 0..self.sources.len() {
             let number = self.turn;
@@ -192,18 +195,18 @@ impl Feed {
                 match source.fill(number)? {
                     None => {
                         let batch = source.available().unwrap_or_else(|| Batch::new(Vec::new()));
-                        return Ok(Fed::Tuples { source: number, batch });
+                        return Ok(FeedElement::Tuples { source: number, batch });
                     }
-                    Some(Fed::Idle) => idle = true,
+                    Some(FeedElement::Idle) => idle = true,
                     Some(other) => return Ok(other),
                 }
             }
             self.turn = (self.turn + 1) % self.sources.len();
         }
-        Ok(if idle { Fed::Idle } else { Fed::End })
+        Ok(if idle { FeedElement::Idle } else { FeedElement::End })
     }
 
-    fn peek_by_event_time(&mut self) -> Result<Fed> {
+    fn peek_by_event_time(&mut self) -> Result<FeedElement> {
         let mut heads: Vec<(i64, usize, Batch)> = Vec::with_capacity(self.sources.len());
         for (number, source) in self.sources.iter_mut().enumerate() {
             if source.ended {
@@ -218,7 +221,7 @@ impl Feed {
         }
         heads.sort_by_key(|(time_us, number, _)| (*time_us, *number));
         let next = heads.get(1).map(|(time_us, number, _)| (*time_us, *number));
-        let Some((_, number, batch)) = heads.into_iter().next() else { return Ok(Fed::End) };
+        let Some((_, number, batch)) = heads.into_iter().next() else { return Ok(FeedElement::End) };
         let mut tuples = 1;
         while tuples < batch.len() {
             let time_us = self.sources[number].time_of(batch.tuple(tuples))?;
@@ -227,7 +230,7 @@ impl Feed {
             }
             tuples += 1;
         }
-        Ok(Fed::Tuples { source: number, batch: batch.slice(0..tuples) })
+        Ok(FeedElement::Tuples { source: number, batch: batch.slice(0..tuples) })
     }
 
     /// Consumes the first tuples that `peek` returned.

@@ -17,13 +17,13 @@ use entresol_tables::{Column, DataType, Value, decimal};
 /// An aggregate over a column: [`Aggregate::sum`] and its siblings.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
-    kind: Kind,
+    kind: AggregateKind,
     column: Option<String>,
     name: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AggregateKind {
     Count,
     Sum,
     Avg,
@@ -32,38 +32,38 @@ enum Kind {
 }
 
 impl Aggregate {
-    fn new(kind: Kind, column: Option<&str>) -> Aggregate {
+    fn new(kind: AggregateKind, column: Option<&str>) -> Aggregate {
         Aggregate { kind, column: column.map(str::to_owned), name: None }
     }
 
     /// The number of tuples; result column `count`.
     pub fn count() -> Aggregate {
-        Aggregate::new(Kind::Count, None)
+        Aggregate::new(AggregateKind::Count, None)
     }
 
     /// The number of non-NULL values; result column `count_<column>`.
     pub fn count_of(column: &str) -> Aggregate {
-        Aggregate::new(Kind::Count, Some(column))
+        Aggregate::new(AggregateKind::Count, Some(column))
     }
 
     /// The sum; result column `sum_<column>`.
     pub fn sum(column: &str) -> Aggregate {
-        Aggregate::new(Kind::Sum, Some(column))
+        Aggregate::new(AggregateKind::Sum, Some(column))
     }
 
     /// The mean; result column `avg_<column>`.
     pub fn avg(column: &str) -> Aggregate {
-        Aggregate::new(Kind::Avg, Some(column))
+        Aggregate::new(AggregateKind::Avg, Some(column))
     }
 
     /// The least value; result column `min_<column>`.
     pub fn min(column: &str) -> Aggregate {
-        Aggregate::new(Kind::Min, Some(column))
+        Aggregate::new(AggregateKind::Min, Some(column))
     }
 
     /// The greatest value; result column `max_<column>`.
     pub fn max(column: &str) -> Aggregate {
-        Aggregate::new(Kind::Max, Some(column))
+        Aggregate::new(AggregateKind::Max, Some(column))
     }
 
     /// Names the result column.
@@ -91,7 +91,7 @@ impl Aggregate {
                 | DataType::Double
                 | DataType::Decimal { .. }
         );
-        if matches!(self.kind, Kind::Sum | Kind::Avg) && !adds {
+        if matches!(self.kind, AggregateKind::Sum | AggregateKind::Avg) && !adds {
             return Err(format!("{:?} is not defined for {data_type} columns", self.kind).to_lowercase());
         }
         let prefix = format!("{:?}", self.kind).to_lowercase();
@@ -103,7 +103,7 @@ impl Aggregate {
 /// Aggregate bound to its column's index and type.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundAggregate {
-    kind: Kind,
+    kind: AggregateKind,
     index: Option<usize>,
     data_type: DataType,
     name: String,
@@ -129,18 +129,18 @@ impl BoundAggregate {
     /// Returns the column of results.
     pub(crate) fn result_column(&self) -> Column {
         let data_type = match self.kind {
-            Kind::Count => DataType::BigInt,
-            Kind::Sum => self.sum_type(),
-            Kind::Avg => DataType::Double,
-            Kind::Min | Kind::Max => self.data_type,
+            AggregateKind::Count => DataType::BigInt,
+            AggregateKind::Sum => self.sum_type(),
+            AggregateKind::Avg => DataType::Double,
+            AggregateKind::Min | AggregateKind::Max => self.data_type,
         };
         let column = Column::new(self.name.clone(), data_type);
-        if self.kind == Kind::Count { column.not_null() } else { column }
+        if self.kind == AggregateKind::Count { column.not_null() } else { column }
     }
 
     /// Returns the columns of the state table.
     pub(crate) fn state_columns(&self) -> Vec<Column> {
-        if self.kind != Kind::Avg {
+        if self.kind != AggregateKind::Avg {
             return vec![self.result_column()];
         }
         let sum_type = match self.data_type {
@@ -166,12 +166,14 @@ impl BoundAggregate {
 
     pub(crate) fn start(&self) -> Accumulator {
         match self.kind {
-            Kind::Count => Accumulator::Count(0),
-            Kind::Min | Kind::Max => Accumulator::Extreme(Value::Null),
-            Kind::Sum | Kind::Avg if matches!(self.data_type, DataType::Real | DataType::Double) => {
+            AggregateKind::Count => Accumulator::Count(0),
+            AggregateKind::Min | AggregateKind::Max => Accumulator::Extreme(Value::Null),
+            AggregateKind::Sum | AggregateKind::Avg
+                if matches!(self.data_type, DataType::Real | DataType::Double) =>
+            {
                 Accumulator::Double { sum: 0.0, count: 0 }
             }
-            Kind::Sum | Kind::Avg => Accumulator::Exact { sum: 0, count: 0 },
+            AggregateKind::Sum | AggregateKind::Avg => Accumulator::Exact { sum: 0, count: 0 },
         }
     }
 
@@ -204,7 +206,7 @@ impl BoundAggregate {
                     return Err(self.wrong_type(value));
                 }
                 let better = match self.kind {
-                    Kind::Min => value < extreme,
+                    AggregateKind::Min => value < extreme,
                     _ => value > extreme,
                 };
                 if better || extreme.is_null() {
@@ -218,7 +220,9 @@ impl BoundAggregate {
 
     fn check_sum(&self, sum: i128) -> Result<(), String> {
         let fits = match (self.kind, self.data_type) {
-            (Kind::Sum, DataType::SmallInt | DataType::Int | DataType::BigInt) => i64::try_from(sum).is_ok(),
+            (AggregateKind::Sum, DataType::SmallInt | DataType::Int | DataType::BigInt) => {
+                i64::try_from(sum).is_ok()
+            }
             _ => decimal::fits(sum, decimal::DECIMAL_PRECISION_MAX),
         };
         if fits { Ok(()) } else { Err(self.overflow()) }
@@ -245,7 +249,7 @@ impl BoundAggregate {
             },
         };
         row.push(if count == 0 { Value::Null } else { sum });
-        if self.kind == Kind::Avg {
+        if self.kind == AggregateKind::Avg {
             row.push(Value::BigInt(count));
         }
     }
@@ -268,7 +272,7 @@ impl BoundAggregate {
             (Accumulator::Exact { .. }, Value::Decimal(sum)) => Accumulator::Exact { sum: *sum, count: 1 },
             _ => return None,
         };
-        if self.kind != Kind::Avg {
+        if self.kind != AggregateKind::Avg {
             return Some(loaded);
         }
         let Value::BigInt(counted) = row.next()? else { return None };
@@ -282,11 +286,12 @@ impl BoundAggregate {
     /// Returns the result.
     pub(crate) fn result(&self, accumulator: &Accumulator) -> Value {
         match (self.kind, accumulator) {
-            (Kind::Avg, Accumulator::Double { count: 0, .. } | Accumulator::Exact { count: 0, .. }) => {
-                Value::Null
-            }
-            (Kind::Avg, Accumulator::Double { sum, count }) => Value::Double(sum / *count as f64),
-            (Kind::Avg, Accumulator::Exact { sum, count }) => {
+            (
+                AggregateKind::Avg,
+                Accumulator::Double { count: 0, .. } | Accumulator::Exact { count: 0, .. },
+            ) => Value::Null,
+            (AggregateKind::Avg, Accumulator::Double { sum, count }) => Value::Double(sum / *count as f64),
+            (AggregateKind::Avg, Accumulator::Exact { sum, count }) => {
                 let scale = match self.data_type {
                     DataType::Decimal { scale, .. } => scale,
                     _ => 0,

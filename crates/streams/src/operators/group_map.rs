@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct GroupMap {
     /// First group of each hash; groups with equal hashes are chained.
-    heads: HashMap<u64, u32, BuildHasherDefault<HashedAlready>>,
+    heads: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
     groups: Vec<Group>,
     accumulators: Vec<Accumulator>,
     touched: Vec<u32>,
@@ -164,9 +164,9 @@ impl Hasher for KeyHasher {
 
 /// Hasher for keys that are hashes already.
 #[derive(Debug, Default)]
-pub(crate) struct HashedAlready(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl Hasher for HashedAlready {
+impl Hasher for IdentityHasher {
     fn write(&mut self, _bytes: &[u8]) {
         unreachable!("the keys are u64");
     }

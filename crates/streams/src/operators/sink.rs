@@ -33,7 +33,7 @@ impl<S: Sink> Operator for SinkOperator<S> {
         self.held_tuples += batch.len();
         if self.held_tuples > TRANSACTION_TUPLES_MAX {
             return Err(Error::Limit {
-                what: format!("tuples buffered by {}", self.name),
+                resource: format!("tuples buffered by {}", self.name),
                 max: TRANSACTION_TUPLES_MAX,
             });
         }

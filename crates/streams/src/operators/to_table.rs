@@ -137,9 +137,10 @@ impl ToTableOperator {
         if rows.is_empty() {
             return Ok(());
         }
-        let written = match self.insert {
-            true => self.table.insert_many(context.transaction, rows),
-            false => self.table.upsert_many(context.transaction, rows),
+        let written = if self.insert {
+            self.table.insert_many(context.transaction, rows)
+        } else {
+            self.table.upsert_many(context.transaction, rows)
         };
         Ok(written?)
     }
@@ -182,13 +183,15 @@ impl Operator for ToTableOperator {
             Some(predicate) => batch.iter().map(|tuple| predicate(tuple)).collect(),
             None => Vec::new(),
         };
-        let mapped: Vec<Tuple> = match self.mapping.identity {
-            true => Vec::new(),
-            false => batch.iter().map(|tuple| self.mapping.row(tuple)).collect(),
+        let mapped: Vec<Tuple> = if self.mapping.identity {
+            Vec::new()
+        } else {
+            batch.iter().map(|tuple| self.mapping.row(tuple)).collect()
         };
-        let rows: Vec<&[Value]> = match self.mapping.identity {
-            true => batch.iter().map(Vec::as_slice).collect(),
-            false => mapped.iter().map(Vec::as_slice).collect(),
+        let rows: Vec<&[Value]> = if self.mapping.identity {
+            batch.iter().map(Vec::as_slice).collect()
+        } else {
+            mapped.iter().map(Vec::as_slice).collect()
         };
         self.write_and_delete(context, &rows, &deletes)?;
         if self.emits {

@@ -214,7 +214,7 @@ impl WindowState {
     }
 
     /// Releases the memory of groups that have left DRAM.
-    fn give_back(&mut self, groups: usize, bytes: usize) {
+    fn release(&mut self, groups: usize, bytes: usize) {
         self.groups -= groups;
         self.bytes -= bytes;
         let Some(memory) = &mut self.memory else { return };
@@ -230,7 +230,7 @@ impl WindowState {
         if let Some(window) = self.windows.get_mut(&start) {
             let groups = std::mem::take(&mut window.groups);
             window.complete = false;
-            self.give_back(groups.len(), groups.bytes());
+            self.release(groups.len(), groups.bytes());
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl WindowState {
             self.write_window(tx, start)?;
         }
         let Some(window) = self.windows.remove(&start) else { return Ok(Vec::new()) };
-        self.give_back(window.groups.len(), window.groups.bytes());
+        self.release(window.groups.len(), window.groups.bytes());
         let mut closed: ClosedGroups = Vec::with_capacity(window.groups.len());
         let mut stored: Vec<Row> = Vec::new();
         if complete {
@@ -305,7 +305,7 @@ fn open_window<'w>(
     start: i64,
 ) -> Result<&'w mut OpenWindow> {
     if windows.len() >= OPEN_WINDOWS_MAX && !windows.contains_key(&start) {
-        return Err(Error::Limit { what: format!("open windows of {name}"), max: OPEN_WINDOWS_MAX });
+        return Err(Error::Limit { resource: format!("open windows of {name}"), max: OPEN_WINDOWS_MAX });
     }
     Ok(windows.entry(start).or_insert_with(|| OpenWindow { groups: GroupMap::default(), complete: true }))
 }

@@ -27,6 +27,6 @@ impl Sink for ChannelSink {
 
     fn emit(&mut self, batch: &Batch) -> Result<()> {
         let element = Element::Batch(batch.iter().cloned().collect());
-        self.sender.send(element).map_err(|_| Error::Disconnected { what: "channel sink".to_owned() })
+        self.sender.send(element).map_err(|_| Error::Disconnected { endpoint: "channel sink".to_owned() })
     }
 }

@@ -149,10 +149,8 @@ impl Source for CsvSource {
             Ok(batch) => batch?,
             Err(_) => return Ok(Next::End),
         };
-        Ok(match batch.tuples.is_empty() && batch.rejects.is_empty() {
-            true => Next::End,
-            false => Next::Batch(batch),
-        })
+        let is_end = batch.tuples.is_empty() && batch.rejects.is_empty();
+        Ok(if is_end { Next::End } else { Next::Batch(batch) })
     }
 
     fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {

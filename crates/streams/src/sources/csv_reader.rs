@@ -41,13 +41,13 @@ impl Record<'_> {
     }
 }
 
-enum Maker {
+enum TupleMaker {
     Field(usize),
     Timestamp { date: usize, time: usize },
 }
 
 /// Result of reading one record.
-enum Found {
+enum RecordResult {
     Record,
     End,
     /// A record without an end, and the reason.
@@ -59,7 +59,7 @@ pub(crate) struct CsvReader {
     reader: csv::Reader<BoundedFile>,
     file_bytes: u64,
     header: Vec<String>,
-    makers: Vec<Maker>,
+    makers: Vec<TupleMaker>,
     record: ByteRecord,
 }
 
@@ -101,9 +101,9 @@ impl CsvReader {
         for _ in 0..tuples_max {
             let start = self.position();
             let more = match self.next_record(start)? {
-                Found::Record => true,
-                Found::End => false,
-                Found::Endless(reason) => {
+                RecordResult::Record => true,
+                RecordResult::End => false,
+                RecordResult::Endless(reason) => {
                     batch.rejects.push(self.skip_line(start, reason, batch.tuples.len())?);
                     batch.end = self.position();
                     continue;
@@ -129,17 +129,17 @@ impl CsvReader {
         Ok(batch)
     }
 
-    fn next_record(&mut self, start: Position) -> Result<Found> {
+    fn next_record(&mut self, start: Position) -> Result<RecordResult> {
         self.reader.get_mut().renew();
         match self.reader.read_byte_record(&mut self.record) {
-            Ok(false) => Ok(Found::End),
+            Ok(false) => Ok(RecordResult::End),
             Ok(true) if self.position().offset == self.file_bytes && self.ends_in_quotes(start)? => {
-                Ok(Found::Endless("unterminated quoted field".to_owned()))
+                Ok(RecordResult::Endless("unterminated quoted field".to_owned()))
             }
-            Ok(true) => Ok(Found::Record),
+            Ok(true) => Ok(RecordResult::Record),
             Err(error) => match error.into_kind() {
                 csv::ErrorKind::Io(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
-                    Ok(Found::Endless(format!("the record is longer than {RECORD_BYTES_MAX} bytes")))
+                    Ok(RecordResult::Endless(format!("the record is longer than {RECORD_BYTES_MAX} bytes")))
                 }
                 kind => Err(csv_error_kind(&self.format, kind)),
             },
@@ -215,11 +215,11 @@ impl CsvReader {
             }
             for (maker, column) in self.makers.iter().zip(&self.format.columns) {
                 tuple.push(match maker {
-                    Maker::Field(at) => match record.field(*at)? {
+                    TupleMaker::Field(at) => match record.field(*at)? {
                         text if self.is_null(text) => Value::Null,
                         text => parse_field(column, text, self.format.date_format)?,
                     },
-                    Maker::Timestamp { date, time } => {
+                    TupleMaker::Timestamp { date, time } => {
                         self.timestamp(record.field(*date)?, record.field(*time)?)?
                     }
                 });
@@ -263,7 +263,7 @@ impl CsvReader {
     }
 }
 
-fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
+fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<TupleMaker>> {
     let missing = |field: &str| Error::File {
         path: format.path.clone(),
         reason: format!("the header line has no field {field}"),
@@ -277,8 +277,8 @@ fn find_fields(format: &CsvFormat, header: &[String]) -> Result<Vec<Maker>> {
                     format!("column {} is computed from date and time and must be a TIMESTAMP", column.name);
                 return Err(Error::File { path: format.path.clone(), reason });
             }
-            Some((_, date, time)) => Maker::Timestamp { date: find(date)?, time: find(time)? },
-            None => Maker::Field(find(&column.name)?),
+            Some((_, date, time)) => TupleMaker::Timestamp { date: find(date)?, time: find(time)? },
+            None => TupleMaker::Field(find(&column.name)?),
         };
         makers.push(maker);
     }
