@@ -11,7 +11,7 @@ use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::skiplist::{
     BucketSkipList, Content, HybridBucketSkipList, HybridPairSkipList, PairSkipList, SkipList, Towers,
 };
-use entresol_structures::trie::{Patricia, Scan, Trie};
+use entresol_structures::trie::{Patricia, Trie, TrieScan};
 use entresol_structures::{FpTree, KeyWidth, OrderedIndex, Scan as _, WordKey};
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -11,7 +11,7 @@
 
 use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_structures::btree::instances::FpLikeTree;
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 use entresol_structures::{FpTree, Scan, WordKey};
 use std::error::Error;
 use std::sync::Arc;
@@ -55,17 +55,17 @@ fn pool(domain: &str, dir: &TempDir) -> Outcome<Arc<Pool>> {
 fn lsm(keys: u64, domain: &str, runs_per_level: u32, disk_levels: u32) -> Outcome<()> {
     let dir = TempDir::new()?;
     let pool = pool(domain, &dir)?;
-    let mut shape = LsmShape { runs_per_level, disk_levels, ..LsmShape::default() };
+    let mut parameters = LsmParameters { runs_per_level, disk_levels, ..LsmParameters::default() };
     if disk_levels > 0 {
-        shape.pool_levels = 1;
+        parameters.pool_levels = 1;
     }
     let mut publication = pool.publication();
-    let root = LsmTree::<u64>::create(&pool, &shape, &mut publication)?;
+    let root = LsmTree::<u64>::create(&pool, &parameters, &mut publication)?;
     publication.set_root("tree", root)?;
     publication.publish()?;
     let options = LsmOptions { directory: Some(dir.path().to_path_buf()), ..LsmOptions::default() };
     let tree = LsmTree::<u64>::open(&pool, root, &options)?;
-    println!("LSM-tree, {shape:?}");
+    println!("LSM-tree, {parameters:?}");
     measure("writer: upsert", keys, || {
         (0..keys).try_for_each(|i| Ok(tree.upsert(key(i), i, pool.publication())?))
     })?;
@@ -147,7 +147,8 @@ fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     let keys: u64 = arguments.next().map_or(Ok(1_000_000), |keys| keys.parse())?;
     let domain = arguments.next().unwrap_or_else(|| "journal".to_string());
-    let runs: u32 = arguments.next().map_or(Ok(LsmShape::default().runs_per_level), |runs| runs.parse())?;
+    let runs: u32 =
+        arguments.next().map_or(Ok(LsmParameters::default().runs_per_level), |runs| runs.parse())?;
     let disk: u32 = arguments.next().map_or(Ok(0), |levels| levels.parse())?;
     println!("{keys} keys, {domain}");
     lsm(keys, &domain, runs, disk)?;

@@ -27,9 +27,9 @@ fn measure(name: &str, wanted: &[u64], expected: u64, search: impl Fn(u64) -> us
     println!("  {name:28} {:6.1} ns", fastest * 1e9 / wanted.len() as f64);
 }
 
-fn compare<const BYTES: usize>(what: &str, keys: &[u64], wanted: &[u64]) {
+fn compare<const BYTES: usize>(message: &str, keys: &[u64], wanted: &[u64]) {
     let expected = wanted.iter().map(|key| keys.partition_point(|other| other <= key) as u64).sum();
-    println!("{} {what} keys, a node of {BYTES} bytes", keys.len());
+    println!("{} {message} keys, a node of {BYTES} bytes", keys.len());
     let at = |i: usize| keys[i];
     measure("binary", wanted, expected, |key| search::binary(keys.len(), key, at));
     measure("interpolation", wanted, expected, |key| search::interpolation(keys.len(), key, at));
@@ -40,9 +40,9 @@ fn compare<const BYTES: usize>(what: &str, keys: &[u64], wanted: &[u64]) {
     let node = Node::new(&words[first..first + BYTES / 8], 0);
     let entries: Vec<(u64, u64)> = keys.iter().enumerate().map(|(i, key)| (*key, i as u64 + 1)).collect();
     Sorted::<BYTES>::fill(node, &entries);
-    let shape = Sorted::<BYTES>::shape::<u64>();
+    let geometry = Sorted::<BYTES>::geometry::<u64>();
     measure("sorted node, whole lines", wanted, expected, |key| {
-        Sorted::<BYTES>::floor(node, key).map_or(0, |slot| node.value(shape, slot) as usize)
+        Sorted::<BYTES>::floor(node, key).map_or(0, |slot| node.value(geometry, slot) as usize)
     });
 }
 

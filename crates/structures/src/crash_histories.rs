@@ -91,7 +91,7 @@ pub fn check_index(
     check_at(options, history, recorder.moment(), move |pool, legal| {
         let Some(index) = open(pool)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&index)?)?;
-        goes_on(pool, &index, width).map_err(|error| error.to_string())
+        probe_recovered(pool, &index, width).map_err(|error| error.to_string())
     })
 }
 
@@ -149,7 +149,7 @@ pub fn check_two_writers(
     check_at(options, history, recorder.moment(), move |pool, legal| {
         let Some(index) = open(pool)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&index)?)?;
-        goes_on(pool, &index, width).map_err(|error| error.to_string())
+        probe_recovered(pool, &index, width).map_err(|error| error.to_string())
     })
 }
 
@@ -187,7 +187,7 @@ fn content(index: &OrderedIndex) -> Result<Content, String> {
 }
 
 /// Probes a recovered index: adds a key and removes it. The power can fail again meanwhile.
-fn goes_on(pool: &Arc<Pool>, index: &OrderedIndex, width: KeyWidth) -> crate::Result<()> {
+fn probe_recovered(pool: &Arc<Pool>, index: &OrderedIndex, width: KeyWidth) -> crate::Result<()> {
     let later = match width {
         KeyWidth::Variable => b"later".to_vec(),
         _ => vec![0xFF; index.key_bytes_max()],

@@ -21,11 +21,24 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// The persistent bytes are not those of a sound structure.
-    #[error("the index at pool offset {offset:#x} is damaged: {what}")]
+    #[error("the index at pool offset {offset:#x} is damaged: {message}")]
     Corrupt {
         /// Pool offset.
         offset: u64,
         /// Description of the damage.
-        what: String,
+        message: String,
     },
+}
+
+/// Reason of an incomplete descent.
+pub(crate) enum DescentError {
+    /// A node on the path was removed: retry.
+    Conflict,
+    Damage(Error),
+}
+
+impl From<Error> for DescentError {
+    fn from(error: Error) -> DescentError {
+        DescentError::Damage(error)
+    }
 }

@@ -77,14 +77,14 @@ impl OrderedIndex {
 
     fn stored_width(pool: &Pool, root: u64) -> Result<KeyWidth> {
         if root == 0 || !root.is_multiple_of(64) || root.saturating_add(64) > pool.bytes() {
-            let what = "the offset cannot hold an index".to_string();
-            return Err(Error::Corrupt { offset: root, what });
+            let message = "the offset cannot hold an index".to_string();
+            return Err(Error::Corrupt { offset: root, message });
         }
         pool.verify(root, 64)?;
         let magic = pool.word(root).load(std::sync::atomic::Ordering::Acquire).to_le_bytes();
         KeyWidth::from_number(magic[6]).ok_or_else(|| Error::Corrupt {
             offset: root,
-            what: format!("its header has the unknown key width {}", magic[6]),
+            message: format!("its header has the unknown key width {}", magic[6]),
         })
     }
 

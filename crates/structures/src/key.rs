@@ -96,8 +96,8 @@ fn mix(word: u64) -> u64 {
 /// Returns up to eight bytes as a word with the same order.
 #[inline]
 fn word_of(bytes: &[u8]) -> u64 {
-    if let Some(whole) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*whole);
+    if let Some(word) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
     }
     let mut padded = [0; 8];
     padded[..bytes.len()].copy_from_slice(bytes);
@@ -397,8 +397,8 @@ impl TreeKey for ByteKey {
 
     fn duplicate<'p>(pool: &'p Pool, stored: StoredBytes, with: &mut Publication<'p>) -> Result<StoredBytes> {
         let Some((words, length)) = ByteKey::record(pool, stored) else {
-            let what = "the record of a key is missing".to_string();
-            return Err(Error::Corrupt { offset: stored.record, what });
+            let message = "the record of a key is missing".to_string();
+            return Err(Error::Corrupt { offset: stored.record, message });
         };
         let words = words.iter().map(|word| word.load(Relaxed).swap_bytes());
         let record = ByteKey::write_record(pool, length, words, with)?;

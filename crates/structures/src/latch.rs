@@ -76,18 +76,18 @@ pub(crate) fn pause(spins: &mut u32) {
 
 /// Latches that this thread holds; dropping it releases them.
 #[derive(Default)]
-pub(crate) struct Held<'t>(SmallVec<[&'t AtomicU64; 4]>);
+pub(crate) struct LatchSet<'t>(SmallVec<[&'t AtomicU64; 4]>);
 
-impl Drop for Held<'_> {
+impl Drop for LatchSet<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|latch| unlock(latch));
     }
 }
 
-impl<'t> Held<'t> {
+impl<'t> LatchSet<'t> {
     /// Locks a latch, if nothing was written since [`read`].
-    pub(crate) fn at(latch: &'t AtomicU64, version: u64) -> Option<Held<'t>> {
-        try_lock_at(latch, version).then(|| Held(SmallVec::from_slice(&[latch])))
+    pub(crate) fn at(latch: &'t AtomicU64, version: u64) -> Option<LatchSet<'t>> {
+        try_lock_at(latch, version).then(|| LatchSet(SmallVec::from_slice(&[latch])))
     }
 
     /// Locks another latch, if it is free. Never waits, so threads never wait in a cycle.

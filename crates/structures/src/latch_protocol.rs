@@ -31,7 +31,7 @@ enum Fault {
     /// A writer latches the leaf whatever its version.
     LatchedAtAnyVersion,
     /// The split releases the leaf before the parent leads to the new one.
-    LeafLetGoBeforeParent,
+    LeafReleasedBeforeParent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,13 +56,13 @@ struct Thread {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct State {
+struct ModelState {
     words: [u64; WORDS],
     threads: Vec<Thread>,
 }
 
-impl State {
-    fn new(roles: &[Role]) -> State {
+impl ModelState {
+    fn new(roles: &[Role]) -> ModelState {
         let thread = |role: &Role| Thread {
             role: *role,
             step: 0,
@@ -74,7 +74,7 @@ impl State {
             lookups: 0,
             is_done: false,
         };
-        State { words: [0, 0, 0, 0, 1, 1, 0, 0], threads: roles.iter().map(thread).collect() }
+        ModelState { words: [0, 0, 0, 0, 1, 1, 0, 0], threads: roles.iter().map(thread).collect() }
     }
 
     /// Calls a function of the latch on a word.
@@ -188,13 +188,13 @@ impl State {
             3 => self.words[new[1]] = self.words[old[1]],
             4 => self.words[old[0]] = 0,
             5 => self.words[old[1]] = 0,
-            6 if fault == Fault::LeafLetGoBeforeParent => self.on(LEAVES[0], latch::unlock),
+            6 if fault == Fault::LeafReleasedBeforeParent => self.on(LEAVES[0], latch::unlock),
             6 => {}
             7 => self.on(PARENT, latch::lock_alone),
             8 => self.words[CHILD] = 1,
             9 => self.on(PARENT, latch::unlock),
             _ => {
-                if fault != Fault::LeafLetGoBeforeParent {
+                if fault != Fault::LeafReleasedBeforeParent {
                     self.on(LEAVES[0], latch::unlock);
                 }
                 thread.is_done = true;
@@ -209,7 +209,7 @@ impl State {
 fn explore(roles: &[Role], fault: Fault) -> Result<usize, String> {
     let updates = roles.iter().filter(|role| **role == Role::Updates).count() as u64;
     let mut seen = HashSet::new();
-    let mut open = vec![State::new(roles)];
+    let mut open = vec![ModelState::new(roles)];
     while let Some(state) = open.pop() {
         if !seen.insert(state.clone()) {
             continue;
@@ -236,7 +236,7 @@ fn explore(roles: &[Role], fault: Fault) -> Result<usize, String> {
 }
 
 #[test]
-fn no_order_of_steps_shows_a_reader_what_is_half_done_or_loses_an_update() {
+fn no_order_of_steps_shows_a_partial_change_or_loses_an_update() {
     use Role::{Reads, Splits, Updates};
     for roles in [vec![Reads, Reads, Splits], vec![Reads, Updates, Splits], vec![Updates, Updates, Splits]] {
         let states = explore(&roles, Fault::None).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -254,7 +254,7 @@ fn every_fault_shows_in_some_order() {
         Fault::ParentNotValidated,
         Fault::LeafNotValidated,
         Fault::LatchedAtAnyVersion,
-        Fault::LeafLetGoBeforeParent,
+        Fault::LeafReleasedBeforeParent,
     ] {
         let wrong = explore(&[Reads, Updates, Splits], fault);
         assert!(wrong.is_err(), "{fault:?} shows in none of {wrong:?} states");

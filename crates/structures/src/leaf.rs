@@ -40,7 +40,7 @@ const LOW: usize = 9;
 const ENTRIES: usize = 16;
 
 /// Slots with their keys: as many as a leaf has at most.
-pub(crate) type Parted<K> = SmallVec<[(<K as TreeKey>::Stored, usize); 64]>;
+pub(crate) type SlotPartition<K> = SmallVec<[(<K as TreeKey>::Stored, usize); 64]>;
 
 /// A leaf in the pool, as words. The accessors report the lines they use to a modelled pool; on other domains
 /// that is one test of a cached word.
@@ -249,8 +249,8 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Returns the valid slots with their keys: the `lower` slots with the lowest keys, in any order, then
     /// the others, the lowest of these first. There must be more than `lower`.
-    pub(crate) fn parted_slots(&self, pool: &Pool, lower: usize) -> Parted<K> {
-        let mut slots: Parted<K> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
+    pub(crate) fn parted_slots(&self, pool: &Pool, lower: usize) -> SlotPartition<K> {
+        let mut slots: SlotPartition<K> = bits(self.bitmap()).map(|slot| (self.key(slot), slot)).collect();
         slots.select_nth_unstable_by(lower, |a, b| K::compare_stored(pool, a.0, b.0));
         slots
     }
@@ -294,17 +294,17 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
         with: &mut Publication<'_>,
     ) -> u64 {
         let mut bitmap = self.bitmap();
-        let mut came: SmallVec<[(usize, usize); 32]> = SmallVec::new();
+        let mut added: SmallVec<[(usize, usize); 32]> = SmallVec::new();
         for slot in slots {
             let to = Self::free_slot(bitmap, from.fingerprint(slot));
             bitmap |= 1 << to;
-            came.push((to, slot));
+            added.push((to, slot));
         }
         // Neighbours are flushed together.
-        came.sort_unstable();
+        added.sort_unstable();
         let mut fingerprints: [u64; LINE_WORDS - FINGERPRINTS] =
             std::array::from_fn(|word| self.words[FINGERPRINTS + word].load(Relaxed));
-        for &(to, slot) in &came {
+        for &(to, slot) in &added {
             let entry = self.entry_offset(to);
             let key = from.key(slot);
             (0..K::WORDS).for_each(|i| with.write(entry + i as u64 * 8, K::word(key, i)));
@@ -337,20 +337,20 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
 /// Entries that are being added to a leaf, several at once: its bitmap and fingerprints as they will be. The
 /// caller has exclusive access to the leaf.
-pub(crate) struct Filling {
+pub(crate) struct PendingEntries {
     before: u64,
     bitmap: u64,
     fingerprints: [u64; LINE_WORDS - FINGERPRINTS],
 }
 
-impl Filling {
-    pub(crate) fn of<K: TreeKey>(leaf: &Leaf<'_, K>) -> Filling {
+impl PendingEntries {
+    pub(crate) fn of<K: TreeKey>(leaf: &Leaf<'_, K>) -> PendingEntries {
         let bitmap = leaf.bitmap();
         let mut fingerprints = [0; LINE_WORDS - FINGERPRINTS];
         for (copy, word) in fingerprints.iter_mut().zip(&leaf.words[FINGERPRINTS..LINE_WORDS]) {
             *copy = word.load(Relaxed);
         }
-        Filling { before: bitmap, bitmap, fingerprints }
+        PendingEntries { before: bitmap, bitmap, fingerprints }
     }
 
     pub(crate) fn is_full<K: TreeKey>(&self) -> bool {

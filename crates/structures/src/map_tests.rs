@@ -179,7 +179,7 @@ fn recovered<M: NumberMap>(pool: &Arc<Pool>) -> std::result::Result<Option<(M, M
 }
 
 /// Probes a recovered map: adds keys beside the existing ones, and removes them.
-fn goes_on<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), String> {
+fn probe_recovered<M: NumberMap>(pool: &Arc<Pool>, map: &M) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     map.insert(LATER, 1, pool.publication()).map_err(text)?;
     if map.get(LATER).map_err(text)? != Some(1) {
@@ -212,7 +212,7 @@ pub(crate) fn crashes<M: NumberMap + 'static>(
         None => legal.judge(&Model::new()),
         Some((map, content)) => {
             legal.judge(&content)?;
-            goes_on(pool, &map)
+            probe_recovered(pool, &map)
         }
     })
 }
@@ -282,7 +282,7 @@ fn two_writers<M: NumberMap + 'static>(
         None => legal.judge(&Model::new()),
         Some((map, content)) => {
             legal.judge(&content)?;
-            goes_on(pool, &map)
+            probe_recovered(pool, &map)
         }
     })
 }
@@ -546,7 +546,7 @@ pub(crate) fn the_journal_brings_it_back<M: NumberMap>() {
 }
 
 /// The changes in a caller's publication are applied with the operation or not at all.
-pub(crate) fn carries_what_it_is_given<M: NumberMap>() {
+pub(crate) fn carries_the_changes_of_the_caller<M: NumberMap>() {
     let pool = small_pool();
     let map: M = new_map(&pool).unwrap();
     let objects = || {

@@ -96,7 +96,12 @@ impl<S: Scan> DoubleEndedIterator for Range<'_, S> {
 }
 
 /// Truncates the sorted entries from an index on to a range; returns true if there was one above it.
-pub(crate) fn cut<K: FixedKey>(entries: &mut Entries<K>, before: usize, from: &K, to: &K) -> bool {
+pub(crate) fn truncate_to_range<K: FixedKey>(
+    entries: &mut Entries<K>,
+    before: usize,
+    from: &K,
+    to: &K,
+) -> bool {
     let above = before + entries[before..].partition_point(|(key, _)| key <= to);
     let is_last = above < entries.len();
     entries.truncate(above);

@@ -21,10 +21,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     let root = pool.root("index");
     if let Some(root) = root {
         let mut values = Vec::new();
-        let claim = |offset, _| match own.insert(offset) {
-            true => Ok(()),
-            false => Err("it is used twice".to_string()),
-        };
+        let claim = |offset, _| if own.insert(offset) { Ok(()) } else { Err("it is used twice".to_string()) };
         OrderedIndex::check_remains(pool, root, claim, |_, value| values.push(value))
             .map_err(|e| e.to_string())?;
         if let Some(value) = values.into_iter().find(|value| !own.insert(*value)) {

@@ -70,7 +70,7 @@ fn counted(pool: &Arc<Pool>) -> HotspotIndex<Counting<HashTable<WordKey>>> {
     let behind = Counting { behind: table(pool), gets: AtomicU64::new(0) };
     let options = HotspotOptions {
         budget_bytes: HotspotIndex::<HashTable<WordKey>>::budget_bytes(8192),
-        clock: HotspotClock::Known { behind_ns: 300, look_ns: 100 },
+        clock: HotspotClock::Known { behind_ns: 300, lookup_ns: 100 },
         ..HotspotOptions::default()
     };
     let index = HotspotIndex::new(behind, options).unwrap();
@@ -108,7 +108,7 @@ fn hot_keys_are_served_from_memory_and_followed_when_they_move() {
     let settled = skewed(&index, &env, 30_000, 2000, 100_000);
     assert!(settled < 35_000, "{moved} while it moved, {settled} afterwards");
     let stats = index.stats();
-    assert!(!stats.is_aside && stats.entries <= 12_288 && stats.entries_max == 12_288, "{stats:?}");
+    assert!(!stats.is_bypassed && stats.entries <= 12_288 && stats.entries_max == 12_288, "{stats:?}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn it_steps_aside_under_uniform_load_and_comes_back() {
         index.get(env.random_u64() % KEYS).unwrap();
     }
     let stats = index.stats();
-    assert!(stats.is_aside && stats.stepped_aside == 1 && stats.came_back == 0, "{stats:?}");
+    assert!(stats.is_bypassed && stats.times_bypassed == 1 && stats.times_resumed == 0, "{stats:?}");
     assert!(stats.entries <= 128, "only the probe keeps entries: {stats:?}");
     let before = index.behind().gets.load(Ordering::Relaxed);
     for _ in 0..100_000 {
@@ -129,7 +129,7 @@ fn it_steps_aside_under_uniform_load_and_comes_back() {
     assert!(reached > 99_000, "{reached} of 100000 gets go straight to the index");
     skewed(&index, &env, 7000, 1000, 400_000);
     let stats = index.stats();
-    assert!(!stats.is_aside && stats.came_back == 1, "{stats:?}");
+    assert!(!stats.is_bypassed && stats.times_resumed == 1, "{stats:?}");
     assert!(skewed(&index, &env, 7000, 1000, 100_000) < 35_000);
 }
 
@@ -191,7 +191,7 @@ proptest! {
             budget_bytes: 80_000,
             period_queries: 1000,
             hot_after,
-            clock: HotspotClock::Known { behind_ns: 1900, look_ns: 100 },
+            clock: HotspotClock::Known { behind_ns: 1900, lookup_ns: 100 },
         };
         let pool = pool();
         behaves_like_a_map(&HotspotIndex::new(table(&pool), options.clone()).unwrap(), &pool, &steps);

@@ -4,20 +4,20 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance, RunPath};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance, RunWriting};
 use std::fmt::Write;
 
 #[test]
 fn operations_cost_what_the_text_file_says() {
     let options = PoolOptions { extent_bytes: 1 << 20, env: Env::simulated(1), ..PoolOptions::default() };
     let pool = Pool::crashing(&options, None, None).unwrap();
-    let shape =
-        LsmShape { buffer_entries: 150, buffers: 2, runs_per_level: 4, pool_levels: 2, disk_levels: 0 };
+    let parameters =
+        LsmParameters { buffer_entries: 150, buffers: 2, runs_per_level: 4, pool_levels: 2, disk_levels: 0 };
     let mut publication = pool.publication();
-    let root = LsmTree::<u64>::create(&pool, &shape, &mut publication).unwrap();
+    let root = LsmTree::<u64>::create(&pool, &parameters, &mut publication).unwrap();
     publication.publish().unwrap();
     let mut text = String::from("# operation                      flushes fences\n");
-    for path in [RunPath::ThroughDram, RunPath::Direct] {
+    for path in [RunWriting::ThroughDram, RunWriting::Direct] {
         writeln!(text, "# runs written: {path:?}").unwrap();
         let options = LsmOptions { maintenance: Maintenance::InCaller, path, ..LsmOptions::default() };
         let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();

@@ -85,11 +85,11 @@ fn assert_holds<L: Layout, K: FixedKey + From<u64>>(node: Node<'_>, model: &BTre
     L::iterate::<K>(node, |key, value| iterated.push((key, value)));
     iterated.sort_unstable();
     assert_eq!(iterated, expected);
-    let shape = L::shape::<K>();
+    let geometry = L::geometry::<K>();
     for key in (0..400).step_by(7) {
-        let value = L::find(node, K::from(key)).map(|slot| node.value(shape, slot));
+        let value = L::find(node, K::from(key)).map(|slot| node.value(geometry, slot));
         assert_eq!(value, model.get(&key).copied());
-        let floor = L::floor(node, K::from(key)).map(|slot| node.key::<K>(shape, slot));
+        let floor = L::floor(node, K::from(key)).map(|slot| node.key::<K>(geometry, slot));
         assert_eq!(floor, model.range(..=key).next_back().map(|(key, _)| K::from(*key)));
     }
 }
@@ -100,7 +100,7 @@ fn run<L: Layout, K: FixedKey + From<u64>>(steps: &[Step]) {
     let (left, right) = (Tested::new::<L, K>(&pool, &[]), Tested::new::<L, K>(&pool, &[]));
     let (mut lower, mut upper) = (BTreeMap::new(), BTreeMap::new());
     let mut boundary = 200;
-    let capacity = L::shape::<K>().capacity;
+    let capacity = L::geometry::<K>().capacity;
     for step in steps {
         let side = |key: u64| key < boundary;
         match *step {
@@ -204,9 +204,9 @@ proptest! {
             }
             let node = tested.node;
             let found = L::find(node, key).into_iter().chain(L::floor(node, key));
-            found.for_each(|slot| assert!(slot < L::shape::<u64>().capacity));
+            found.for_each(|slot| assert!(slot < L::geometry::<u64>().capacity));
             L::sorted::<u64>(node);
-            assert!(L::count::<u64>(node) <= L::shape::<u64>().capacity);
+            assert!(L::count::<u64>(node) <= L::geometry::<u64>().capacity);
             let _ = L::check::<u64>(node);
         }
         let words: Vec<u64> = if small { words.iter().map(|word| word >> 50).collect() } else { words };
@@ -230,7 +230,7 @@ fn cost(text: &mut String, name: &str, pool: &Arc<Pool>, operation: impl FnOnce(
 
 fn costs<L: Layout>(text: &mut String) {
     let pool = pool(true);
-    let half: Vec<(u64, u64)> = (0..L::shape::<u64>().capacity as u64 / 2).map(|i| (i * 2, i)).collect();
+    let half: Vec<(u64, u64)> = (0..L::geometry::<u64>().capacity as u64 / 2).map(|i| (i * 2, i)).collect();
     let middle = half.len() as u64 | 1;
     let name = |operation: &str| format!("{} {}: {operation}", L::NAME, L::BYTES);
     let half_full = || Tested::new::<L, u64>(&pool, &half);
@@ -253,7 +253,7 @@ fn costs<L: Layout>(text: &mut String) {
     cost(text, &name("then erase near the start"), &pool, || {
         tested.commit(|node, medium| L::erase::<u64>(node, slot, medium).unwrap());
     });
-    let all: Vec<(u64, u64)> = (0..L::shape::<u64>().capacity as u64).map(|i| (i * 2, i)).collect();
+    let all: Vec<(u64, u64)> = (0..L::geometry::<u64>().capacity as u64).map(|i| (i * 2, i)).collect();
     let (full, fresh) = (Tested::new::<L, u64>(&pool, &all), Tested::new::<L, u64>(&pool, &[]));
     cost(text, &name("split move (without the fresh node)"), &pool, || {
         full.commit(|node, medium| {
@@ -333,7 +333,7 @@ fn survives<L: Layout>(operations: u64, states_min: u64) {
                         let moved = balance::<L, u64>(left.node, right.node, medium).unwrap();
                         boundary = moved.unwrap_or(boundary);
                     }
-                    (1, _) if model.len() <= L::shape::<u64>().capacity => {
+                    (1, _) if model.len() <= L::geometry::<u64>().capacity => {
                         announce(&model);
                         merge::<L, u64>(left.node, right.node, medium).unwrap();
                         L::truncate::<u64>(right.node, 0, medium).unwrap();

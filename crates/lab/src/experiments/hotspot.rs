@@ -288,7 +288,7 @@ impl Bench<'_> {
         report.row(
             json!({"domain": self.meter.name(), "tree": self.name, "operation": "get", "skew": skew.name(),
             "budget_percent": budget_percent, "plain_ns": plain_ns, "with_hotspot_ns": hot_ns,
-            "ratio": plain_ns / hot_ns, "hits_percent": 100.0 * hits, "is_aside": stats.is_aside,
+            "ratio": plain_ns / hot_ns, "hits_percent": 100.0 * hits, "is_aside": stats.is_bypassed,
             "dram_bytes": stats.bytes}),
         );
         Ok(plain_ns / hot_ns)
@@ -305,7 +305,7 @@ impl Bench<'_> {
         let before = hot.behind().gets();
         let behind_ns = self.meter.ns(numbers, |number| Ok(hot.get(key(number))?.is_some()))?;
         let hits = 1.0 - (hot.behind().gets() - before) as f64 / numbers.len() as f64;
-        let own_ns = self.meter.own_get_ns(hits, hot.stats().is_aside);
+        let own_ns = self.meter.own_get_ns(hits, hot.stats().is_bypassed);
         let work_ns = self.work.get;
         Ok((plain_ns + work_ns, behind_ns + (1.0 - hits) * work_ns + own_ns, hits))
     }
@@ -340,7 +340,7 @@ impl Bench<'_> {
             let cost_percent = 100.0 * (hot_ns / plain_ns - 1.0);
             report.row(json!({"domain": self.meter.name(), "tree": self.name, "operation": operation,
                 "skew": skew.name(), "plain_ns": plain_ns, "with_hotspot_ns": hot_ns, "ratio": plain_ns / hot_ns,
-                "cost_percent": cost_percent, "is_aside": before.is_aside}));
+                "cost_percent": cost_percent, "is_aside": before.is_bypassed}));
             if self.meter.is_modelled() && !self.quick {
                 let name = format!("{}, {operation}, {}, cost in percent, modelled", self.name, skew.name());
                 report.limit(&name, cost_percent, 5.0);
@@ -378,7 +378,7 @@ impl Bench<'_> {
         report.check(
             &format!("{}, {}: hits are back after the hot set has moved", self.name, self.meter.name()),
             // It may as well have stepped aside.
-            last > 0.8 * first || hot.stats().is_aside,
+            last > 0.8 * first || hot.stats().is_bypassed,
         );
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, ModelledCost, Pool, PoolOptions};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,7 +54,12 @@ struct Cost {
 
 impl Bench {
     /// All moving and merging happens in the call that makes it due, so that its cost can be told.
-    fn new(options: &RunOptions, medium: Medium, shape: &LsmShape, lsm: LsmOptions) -> Result<Bench, Error> {
+    fn new(
+        options: &RunOptions,
+        medium: Medium,
+        shape: &LsmParameters,
+        lsm: LsmOptions,
+    ) -> Result<Bench, Error> {
         let dir = options.database_dir()?;
         let pool = match medium {
             Medium::Journal => {

@@ -3,7 +3,7 @@
 use crate::Error;
 use entresol_memory::{Pool, Publication};
 use entresol_structures::btree::{BTree, Placement};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 use entresol_structures::node::Layout;
 use entresol_structures::skiplist::{Content, SkipList, Towers};
 use entresol_structures::trie::Patricia;
@@ -248,7 +248,7 @@ impl<L: Layout, I: Layout, P: Placement> Index for BTree<u64, L, I, P> {
 /// With its levels in the pool and its thread beside it.
 impl Index for LsmTree<u64> {
     fn create<'p>(pool: &'p Arc<Pool>, with: &mut Publication<'p>) -> Result<u64, Error> {
-        Ok(LsmTree::<u64>::create(pool, &LsmShape::default(), with)?)
+        Ok(LsmTree::<u64>::create(pool, &LsmParameters::default(), with)?)
     }
 
     fn open(pool: &Arc<Pool>, root: u64) -> Result<Self, Error> {
@@ -283,8 +283,8 @@ impl Index for LsmTree<u64> {
     /// After it has come to rest; the logs of its buffers are counted.
     fn node_bytes(&self) -> Result<(u64, u64), Error> {
         self.settle()?;
-        let (stats, shape) = (self.stats(), self.shape());
-        let logs = u64::from(shape.buffers) * u64::from(shape.buffer_entries) * LSM_LOG_BYTES;
+        let (stats, parameters) = (self.stats(), self.parameters());
+        let logs = u64::from(parameters.buffers) * u64::from(parameters.buffer_entries) * LSM_LOG_BYTES;
         let runs: u64 = stats.levels.iter().map(|level| level.bytes).sum();
         let dram = stats.buffer_bytes + stats.filter_bytes + stats.index_bytes + stats.cache_bytes;
         Ok((logs + runs, dram as u64))

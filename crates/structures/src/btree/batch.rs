@@ -4,7 +4,7 @@
 //! Each step prefetches the lines that the next one reads. A key whose path a writer changed is looked up
 //! again alone.
 
-use super::placement::Child;
+use super::placement::ChildRef;
 use super::{BTree, LEVELS_MAX, Placement};
 use crate::error::Result;
 use crate::latch;
@@ -16,7 +16,7 @@ const GROUP: usize = 32;
 
 /// State of the lookup of one key.
 #[derive(Clone, Copy)]
-struct Way<'t> {
+struct LookupState<'t> {
     /// Child word of the current node.
     word: u64,
     /// The current node, once it was searched.
@@ -42,7 +42,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     fn get_group(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
         let version = latch::read(&self.root_latch);
-        let start = Way {
+        let start = LookupState {
             word: self.root.load(Ordering::Relaxed),
             node: None,
             place: None,
@@ -52,29 +52,29 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             version,
             lost: !latch::validate(&self.root_latch, version),
         };
-        let mut ways = [start; GROUP];
-        let ways = &mut ways[..keys.len()];
+        let mut states = [start; GROUP];
+        let states = &mut states[..keys.len()];
         for _ in 0..LEVELS_MAX {
             let mut above_leaves = false;
-            for (key, way) in keys.iter().zip(ways.iter_mut()) {
-                if let (Child::Inner(reference), false) = (Child::decode(way.word), way.lost) {
+            for (key, state) in keys.iter().zip(states.iter_mut()) {
+                if let (ChildRef::Inner(reference), false) = (ChildRef::decode(state.word), state.lost) {
                     above_leaves = true;
-                    way.lost = self.search_inner(*key, reference, way).is_none();
+                    state.lost = self.search_inner(*key, reference, state).is_none();
                 }
             }
             if !above_leaves {
                 break;
             }
-            for (key, way) in keys.iter().zip(ways.iter_mut()).filter(|(_, way)| !way.lost) {
-                way.lost = self.go_down(*key, way).is_none();
+            for (key, state) in keys.iter().zip(states.iter_mut()).filter(|(_, state)| !state.lost) {
+                state.lost = self.go_down(*key, state).is_none();
             }
         }
-        for (key, way) in keys.iter().zip(ways.iter_mut()).filter(|(_, way)| !way.lost) {
-            way.lost = self.search_leaf(*key, way).is_none();
+        for (key, state) in keys.iter().zip(states.iter_mut()).filter(|(_, state)| !state.lost) {
+            state.lost = self.search_leaf(*key, state).is_none();
         }
-        for (key, way) in keys.iter().zip(ways.iter()) {
-            let value = way.place.zip(way.node).map(|(place, node)| node.load(place));
-            let found = !way.lost && latch::validate(way.own, way.version);
+        for (key, state) in keys.iter().zip(states.iter()) {
+            let value = state.place.zip(state.node).map(|(place, node)| node.load(place));
+            let found = !state.lost && latch::validate(state.own, state.version);
             values.push(if found { value } else { self.get_pinned(*key)? });
         }
         Ok(())
@@ -83,50 +83,50 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Searches an inner node and prefetches the child's word. None on a conflict with a writer, or on
     /// damage.
     #[inline]
-    fn search_inner<'t>(&'t self, key: K, reference: u64, way: &mut Way<'t>) -> Option<()> {
+    fn search_inner<'t>(&'t self, key: K, reference: u64, state: &mut LookupState<'t>) -> Option<()> {
         let node = self.inner(reference).ok()?;
-        way.own = self.inner_latch(node, reference);
-        way.version = latch::read(way.own);
-        if !latch::validate(way.parent, way.parent_version) {
+        state.own = self.inner_latch(node, reference);
+        state.version = latch::read(state.own);
+        if !latch::validate(state.parent, state.parent_version) {
             return None;
         }
-        let shape = I::shape::<K>();
-        let place = I::floor(node, key).map_or(shape.spare, |slot| shape.values + slot);
+        let geometry = I::geometry::<K>();
+        let place = I::floor(node, key).map_or(geometry.spare, |slot| geometry.values + slot);
         node.prefetch(place);
-        (way.node, way.place) = (Some(node), Some(place));
+        (state.node, state.place) = (Some(node), Some(place));
         Some(())
     }
 
     /// Goes from a searched inner node to the child, and prefetches the lines that a search reads there. A
     /// leaf stays.
     #[inline]
-    fn go_down<'t>(&'t self, key: K, way: &mut Way<'t>) -> Option<()> {
-        let Some((place, node)) = way.place.take().zip(way.node.take()) else { return Some(()) };
+    fn go_down<'t>(&'t self, key: K, state: &mut LookupState<'t>) -> Option<()> {
+        let Some((place, node)) = state.place.take().zip(state.node.take()) else { return Some(()) };
         let word = node.load(place);
-        if !latch::validate(way.own, way.version) {
+        if !latch::validate(state.own, state.version) {
             return None;
         }
-        (way.parent, way.parent_version, way.word) = (way.own, way.version, word);
-        match Child::decode(word) {
-            Child::Inner(reference) => I::prefetch(self.inner(reference).ok()?, key),
-            Child::Leaf(leaf) => L::prefetch(self.leaf_to_prefetch(leaf).ok()?, key),
+        (state.parent, state.parent_version, state.word) = (state.own, state.version, word);
+        match ChildRef::decode(word) {
+            ChildRef::Inner(reference) => I::prefetch(self.inner(reference).ok()?, key),
+            ChildRef::Leaf(leaf) => L::prefetch(self.leaf_to_prefetch(leaf).ok()?, key),
         }
         Some(())
     }
 
     /// Searches the leaf and prefetches the value.
     #[inline]
-    fn search_leaf<'t>(&'t self, key: K, way: &mut Way<'t>) -> Option<()> {
-        let Child::Leaf(leaf) = Child::decode(way.word) else { return None };
+    fn search_leaf<'t>(&'t self, key: K, state: &mut LookupState<'t>) -> Option<()> {
+        let ChildRef::Leaf(leaf) = ChildRef::decode(state.word) else { return None };
         let node = self.leaf(leaf).ok()?;
-        way.own = self.leaf_latch(leaf);
-        way.version = latch::read(way.own);
-        if !latch::validate(way.parent, way.parent_version) {
+        state.own = self.leaf_latch(leaf);
+        state.version = latch::read(state.own);
+        if !latch::validate(state.parent, state.parent_version) {
             return None;
         }
-        way.node = Some(node);
-        way.place = L::find(node, key).map(|slot| L::shape::<K>().values + slot);
-        if let Some(place) = way.place {
+        state.node = Some(node);
+        state.place = L::find(node, key).map(|slot| L::geometry::<K>().values + slot);
+        if let Some(place) = state.place {
             node.prefetch(place);
         }
         Some(())

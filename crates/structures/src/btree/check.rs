@@ -1,6 +1,6 @@
 //! Sizes and invariants of a tree. No damage causes a panic.
 
-use super::placement::Child;
+use super::placement::ChildRef;
 use super::{BTree, BTreeStats, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::node::{FixedKey, Layout};
@@ -19,7 +19,7 @@ struct Walk<'f, K, F> {
 }
 
 /// Range of the keys of a node: from (inclusive), and below (exclusive).
-type Bounds<K> = (Option<K>, Option<K>);
+type KeyBounds<K> = (Option<K>, Option<K>);
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Counts sizes by reading every node. There must be no concurrent writers.
@@ -63,15 +63,15 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         &self,
         word: u64,
         depth: usize,
-        bounds: Bounds<K>,
+        bounds: KeyBounds<K>,
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
         if !walk.seen.insert(word) || depth > LEVELS_MAX {
-            return Err(Error::Corrupt { offset: word & !1, what: "two references lead to it".into() });
+            return Err(Error::Corrupt { offset: word & !1, message: "two references lead to it".into() });
         }
-        match Child::decode(word) {
-            Child::Leaf(leaf) => self.walk_leaf(leaf, depth, bounds, walk),
-            Child::Inner(reference) => self.walk_inner(reference, depth, bounds, walk),
+        match ChildRef::decode(word) {
+            ChildRef::Leaf(leaf) => self.walk_leaf(leaf, depth, bounds, walk),
+            ChildRef::Inner(reference) => self.walk_inner(reference, depth, bounds, walk),
         }
     }
 
@@ -79,23 +79,23 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         &self,
         leaf: u64,
         depth: usize,
-        bounds: Bounds<K>,
+        bounds: KeyBounds<K>,
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
         let node = self.leaf(leaf)?;
-        L::check::<K>(node).map_err(|what| Error::Corrupt { offset: leaf, what })?;
+        L::check::<K>(node).map_err(|message| Error::Corrupt { offset: leaf, message })?;
         if *walk.leaf_depth.get_or_insert(depth) != depth {
             return Err(Error::Corrupt {
                 offset: leaf,
-                what: "its depth differs from that of other leaves".into(),
+                message: "its depth differs from that of other leaves".into(),
             });
         }
         let entries = L::sorted::<K>(node);
         check_bounds(leaf, entries.iter().map(|(key, _)| *key), bounds)?;
         for (key, _) in &entries {
             if L::find(node, *key).is_none() {
-                let what = format!("a search does not find its key {key:?}");
-                return Err(Error::Corrupt { offset: leaf, what });
+                let message = format!("a search does not find its key {key:?}");
+                return Err(Error::Corrupt { offset: leaf, message });
             }
         }
         (walk.object)(leaf);
@@ -109,12 +109,12 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         &self,
         reference: u64,
         depth: usize,
-        bounds: Bounds<K>,
+        bounds: KeyBounds<K>,
         walk: &mut Walk<'_, K, F>,
     ) -> Result<()> {
-        let shape = I::shape::<K>();
+        let geometry = I::geometry::<K>();
         let node = self.inner(reference)?;
-        I::check::<K>(node).map_err(|what| Error::Corrupt { offset: reference, what })?;
+        I::check::<K>(node).map_err(|message| Error::Corrupt { offset: reference, message })?;
         if P::PERSISTENT {
             (walk.object)(reference);
         }
@@ -122,11 +122,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if walk.links.len() <= depth {
             walk.links.resize_with(depth + 1, Vec::new);
         }
-        walk.links[depth].push((reference, node.load(shape.next)));
+        walk.links[depth].push((reference, node.load(geometry.next)));
         let entries = I::sorted::<K>(node);
         check_bounds(reference, entries.iter().map(|(key, _)| *key), bounds)?;
         let above = |index: usize| entries.get(index).map(|(key, _)| *key).or(bounds.1);
-        self.walk_node(node.load(shape.spare), depth + 1, (bounds.0, above(0)), walk)?;
+        self.walk_node(node.load(geometry.spare), depth + 1, (bounds.0, above(0)), walk)?;
         for (index, (key, child)) in entries.iter().enumerate() {
             self.walk_node(*child, depth + 1, (Some(*key), above(index + 1)), walk)?;
         }
@@ -135,24 +135,24 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Verifies that the chain of leaves has the tree's order, and low keys equal the separators.
     fn check_chain(&self, leaves: &[(Option<K>, u64)]) -> Result<()> {
-        let shape = L::shape::<K>();
+        let geometry = L::geometry::<K>();
         let mut expected = self.first_leaf();
         for (separator, leaf) in leaves {
             if *leaf != expected {
-                let what = format!("the chain of leaves has {expected:#x} instead of it");
-                return Err(Error::Corrupt { offset: *leaf, what });
+                let message = format!("the chain of leaves has {expected:#x} instead of it");
+                return Err(Error::Corrupt { offset: *leaf, message });
             }
             let node = self.leaf(*leaf)?;
-            let low = node.load_key::<K>(shape.spare);
+            let low = node.load_key::<K>(geometry.spare);
             if separator.is_some_and(|separator| separator != low) {
-                let what = format!("its low key {low:?} differs from the separator {separator:?}");
-                return Err(Error::Corrupt { offset: *leaf, what });
+                let message = format!("its low key {low:?} differs from the separator {separator:?}");
+                return Err(Error::Corrupt { offset: *leaf, message });
             }
-            expected = node.load(shape.next);
+            expected = node.load(geometry.next);
         }
         if expected != 0 {
-            let what = "it follows the last leaf in the chain of leaves".into();
-            return Err(Error::Corrupt { offset: expected, what });
+            let message = "it follows the last leaf in the chain of leaves".into();
+            return Err(Error::Corrupt { offset: expected, message });
         }
         Ok(())
     }
@@ -162,11 +162,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 fn check_bounds<K: FixedKey>(
     offset: u64,
     mut keys: impl Iterator<Item = K>,
-    (from, below): Bounds<K>,
+    (from, below): KeyBounds<K>,
 ) -> Result<()> {
     let outside = |key: &K| from.is_some_and(|from| *key < from) || below.is_some_and(|below| *key >= below);
     match keys.find(outside) {
-        Some(key) => Err(Error::Corrupt { offset, what: format!("its key {key:?} is out of its range") }),
+        Some(key) => Err(Error::Corrupt { offset, message: format!("its key {key:?} is out of its range") }),
         None => Ok(()),
     }
 }
@@ -177,8 +177,9 @@ fn check_links(links: &[Vec<(u64, u64)>]) -> Result<()> {
         let neighbours = level.iter().skip(1).map(|(reference, _)| reference | 1).chain([0]);
         for ((reference, next), expected) in level.iter().zip(neighbours) {
             if *next != expected {
-                let what = format!("its right neighbour is {expected:#x}, but its link leads to {next:#x}");
-                return Err(Error::Corrupt { offset: *reference, what });
+                let message =
+                    format!("its right neighbour is {expected:#x}, but its link leads to {next:#x}");
+                return Err(Error::Corrupt { offset: *reference, message });
             }
         }
     }

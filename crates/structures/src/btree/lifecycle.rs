@@ -11,7 +11,7 @@
 //! 6             seal: hash of words 0, 1, 2 and 4, which never change
 //! ```
 
-use super::placement::{Child, inner_word};
+use super::placement::{ChildRef, inner_word};
 use super::{BTree, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
@@ -114,8 +114,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let words = pool.words(header, HEADER_BYTES / 8);
         let word = |i: usize| words[i].load(Ordering::Acquire);
         if word(0) != MAGIC {
-            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
-            return Err(Error::Corrupt { offset: header, what });
+            let message = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, message });
         }
         let found = [word(1), word(2)];
         if found != Self::kind() {
@@ -133,23 +133,23 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Returns an error if the node that a child word refers to is damaged.
     fn check_node_sound(&self, word: u64) -> Result<()> {
-        let (checked, offset) = match Child::decode(word) {
-            Child::Leaf(leaf) => (L::check::<K>(self.leaf(leaf)?), leaf),
-            Child::Inner(reference) => (I::check::<K>(self.inner(reference)?), reference),
+        let (checked, offset) = match ChildRef::decode(word) {
+            ChildRef::Leaf(leaf) => (L::check::<K>(self.leaf(leaf)?), leaf),
+            ChildRef::Inner(reference) => (I::check::<K>(self.inner(reference)?), reference),
         };
-        checked.map_err(|what| Error::Corrupt { offset, what })
+        checked.map_err(|message| Error::Corrupt { offset, message })
     }
 
     /// Verifies that the first leaf's low key is the smallest of all.
     fn check_first_leaf(&self) -> Result<()> {
         let first = self.first_leaf();
         if self.pool.word(self.header + SEAL as u64 * 8).load(Ordering::Acquire) != Self::seal(first) {
-            let what = "its header does not match its checksum".to_string();
-            return Err(Error::Corrupt { offset: self.header, what });
+            let message = "its header does not match its checksum".to_string();
+            return Err(Error::Corrupt { offset: self.header, message });
         }
-        if self.leaf(first)?.load_key::<K>(L::shape::<K>().spare) != K::MIN {
-            let what = "the first leaf in the header is not a valid first leaf".to_string();
-            return Err(Error::Corrupt { offset: first, what });
+        if self.leaf(first)?.load_key::<K>(L::geometry::<K>().spare) != K::MIN {
+            let message = "the first leaf in the header is not a valid first leaf".to_string();
+            return Err(Error::Corrupt { offset: first, message });
         }
         Ok(())
     }
@@ -165,24 +165,24 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Builds the inner nodes bottom-up from the chain of leaves.
     fn rebuild(&self) -> Result<()> {
         self.check_first_leaf()?;
-        let shape = L::shape::<K>();
+        let geometry = L::geometry::<K>();
         let leaves_max = self.pool.bytes() / L::BYTES as u64;
         let mut children: Entries<K> = Vec::new();
         let mut next = self.first_leaf();
         while next != 0 || children.is_empty() {
             let leaf = self.leaf(next)?;
-            L::check::<K>(leaf).map_err(|what| Error::Corrupt { offset: next, what })?;
-            let low = leaf.load_key::<K>(shape.spare);
+            L::check::<K>(leaf).map_err(|message| Error::Corrupt { offset: next, message })?;
+            let low = leaf.load_key::<K>(geometry.spare);
             if children.last().is_some_and(|(before, _)| *before >= low) {
-                let what = "its low key is not above that of the leaf before".to_string();
-                return Err(Error::Corrupt { offset: next, what });
+                let message = "its low key is not above that of the leaf before".to_string();
+                return Err(Error::Corrupt { offset: next, message });
             }
             children.push((low, next));
             if children.len() as u64 > leaves_max {
-                let what = "its chain of leaves has a cycle".to_string();
-                return Err(Error::Corrupt { offset: self.header, what });
+                let message = "its chain of leaves has a cycle".to_string();
+                return Err(Error::Corrupt { offset: self.header, message });
             }
-            next = leaf.load(shape.next);
+            next = leaf.load(geometry.next);
         }
         self.root.store(self.build_inner(children)?, Ordering::Release);
         Ok(())
@@ -190,7 +190,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Makes inner nodes in DRAM above children with their low keys; returns the root's word.
     fn build_inner(&self, mut children: Entries<K>) -> Result<u64> {
-        let fan_out = (I::shape::<K>().capacity * REBUILD_FILL_PERCENT / 100).max(2);
+        let fan_out = (I::geometry::<K>().capacity * REBUILD_FILL_PERCENT / 100).max(2);
         let mut unused = self.pool.publication();
         while children.len() > 1 {
             let groups = children.len().div_ceil(fan_out);
@@ -230,7 +230,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Frees leaf after leaf from the front.
     fn free_chain(&self) -> Result<()> {
-        let next = L::shape::<K>().next;
+        let next = L::geometry::<K>().next;
         while self.first_leaf() != 0 {
             let first = self.first_leaf();
             let mut publication = self.pool.publication();
@@ -243,10 +243,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Frees all nodes below a persistent one, each together with the word that refers to it.
     fn free_below(&self, word: u64, depth: usize) -> Result<()> {
-        let Child::Inner(reference) = Child::decode(word) else { return Ok(()) };
+        let ChildRef::Inner(reference) = ChildRef::decode(word) else { return Ok(()) };
         if depth > LEVELS_MAX {
-            let what = format!("it has more than {LEVELS_MAX} levels");
-            return Err(Error::Corrupt { offset: self.header, what });
+            let message = format!("it has more than {LEVELS_MAX} levels");
+            return Err(Error::Corrupt { offset: self.header, message });
         }
         let node = self.inner(reference)?;
         while let Some((key, child)) = I::sorted::<K>(node).pop() {
@@ -257,7 +257,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             I::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
             with.publish()?;
         }
-        let spare = I::shape::<K>().spare;
+        let spare = I::geometry::<K>().spare;
         let leftmost = node.load(spare);
         if leftmost != 0 {
             self.free_below(leftmost, depth + 1)?;

@@ -2,7 +2,7 @@
 //!
 //! Each leaf is one publication, so a crash leaves a tree with a prefix of the loaded entries.
 
-use super::{BTree, Latched, Placement, placement::Child};
+use super::{BTree, LeafGuard, Placement, placement::ChildRef};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{Entries, FixedKey, Layout, Medium};
@@ -16,7 +16,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if !(10..=100).contains(&fill_percent) {
             return Err(Error::Invalid(format!("leaves cannot be filled to {fill_percent} percent")));
         }
-        let per_leaf = (L::shape::<K>().capacity * fill_percent / 100).max(1);
+        let per_leaf = (L::geometry::<K>().capacity * fill_percent / 100).max(1);
         let mut leaf = Entries::with_capacity(per_leaf);
         let (mut loaded, mut previous) = (0, None);
         for (key, value) in entries {
@@ -46,7 +46,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let latch = self.leaf_latch(offset);
             // The holder of the latch may be waiting for `structure`.
             if latch::try_lock(latch) {
-                let latched = Latched { node: self.leaf(offset)?, offset, latch };
+                let latched = LeafGuard { node: self.leaf(offset)?, offset, latch };
                 return self.append_behind(&latched, first, entries);
             }
             drop(structure);
@@ -54,10 +54,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         }
     }
 
-    fn append_behind(&self, last: &Latched<'_>, first: K, entries: &[(K, u64)]) -> Result<()> {
-        let shape = L::shape::<K>();
+    fn append_behind(&self, last: &LeafGuard<'_>, first: K, entries: &[(K, u64)]) -> Result<()> {
+        let geometry = L::geometry::<K>();
         let greatest = L::sorted::<K>(last.node).last().map(|(key, _)| *key);
-        let low = (last.offset != self.first_leaf()).then(|| last.node.load_key::<K>(shape.spare));
+        let low = (last.offset != self.first_leaf()).then(|| last.node.load_key::<K>(geometry.spare));
         if greatest.is_some_and(|key| key >= first) || low.is_some_and(|low| low > first) {
             return Err(Error::Invalid(format!("the key {first:?} is not above the existing keys")));
         }
@@ -70,7 +70,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let fresh = self.pool.reserve(L::BYTES)?;
         self.fill_leaf(self.leaf(fresh.offset())?, entries, first, 0);
         let right = with.allocate(fresh);
-        with.set(last.node.word_offset(shape.next), right);
+        with.set(last.node.word_offset(geometry.next), right);
         let parent = path.last().copied();
         let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
         self.publish_with_inner(with, |with| self.link(parent, last.offset, (first, right), with))
@@ -80,15 +80,15 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn last_leaf(&self) -> Result<u64> {
         let mut word = self.root.load(Ordering::Acquire);
         loop {
-            match Child::decode(word) {
-                Child::Leaf(leaf) => {
+            match ChildRef::decode(word) {
+                ChildRef::Leaf(leaf) => {
                     self.leaf(leaf)?;
                     return Ok(leaf);
                 }
-                Child::Inner(reference) => {
+                ChildRef::Inner(reference) => {
                     let node = self.inner(reference)?;
                     let last = I::sorted::<K>(node).last().map(|(_, word)| *word);
-                    word = last.unwrap_or(node.load(I::shape::<K>().spare));
+                    word = last.unwrap_or(node.load(I::geometry::<K>().spare));
                 }
             }
         }

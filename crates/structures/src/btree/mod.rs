@@ -53,7 +53,7 @@ use crate::latch::{self, LatchStripes};
 use crate::node::{FixedKey, Layout, Medium, Node};
 use entresol_memory::{Pool, Publication};
 use parking_lot::Mutex;
-use placement::{Child, check_offset};
+use placement::{ChildRef, check_offset};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const LEVELS_MAX: usize = 32;
 
 /// Type parameters of a tree, without values of them.
-type Kinds<K, L, I> = PhantomData<fn() -> (K, L, I)>;
+type TreeTypes<K, L, I> = PhantomData<fn() -> (K, L, I)>;
 
 /// A persistent ordered map from keys to words; see the [module](self). `L` is the layout of leaves, `I` that
 /// of inner nodes, and `P` the placement of inner nodes.
@@ -77,7 +77,7 @@ pub struct BTree<K: FixedKey, L: Layout, I: Layout, P: Placement> {
     /// tries them.
     structure: Mutex<()>,
     handles_underflow: AtomicBool,
-    kinds: Kinds<K, L, I>,
+    kinds: TreeTypes<K, L, I>,
 }
 
 /// Sizes of a [`BTree`].
@@ -98,20 +98,20 @@ pub struct BTreeStats {
 }
 
 /// Leaf at the end of a descent, its version then, and its low key, if it has one.
-struct Found<K> {
+struct LeafTarget<K> {
     leaf: u64,
     version: u64,
     low: Option<K>,
 }
 
 /// Leaf whose latch this thread holds; dropping it releases the latch.
-struct Latched<'t> {
+struct LeafGuard<'t> {
     node: Node<'t>,
     offset: u64,
     latch: &'t AtomicU64,
 }
 
-impl Drop for Latched<'_> {
+impl Drop for LeafGuard<'_> {
     fn drop(&mut self) {
         latch::unlock(self.latch);
     }
@@ -149,7 +149,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     #[inline]
     fn inner_latch<'t>(&'t self, node: Node<'t>, reference: u64) -> &'t AtomicU64 {
-        self.placement.latch(node, reference, I::shape::<K>().spare + 1)
+        self.placement.latch(node, reference, I::geometry::<K>().spare + 1)
     }
 
     #[inline]
@@ -165,16 +165,16 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Returns the child of an inner node for a key, and the separator beside it.
     #[inline]
     fn child_for(node: Node<'_>, key: K) -> (u64, Option<K>) {
-        let shape = I::shape::<K>();
+        let geometry = I::geometry::<K>();
         match I::floor(node, key) {
-            Some(slot) => (node.value(shape, slot), Some(node.key(shape, slot))),
-            None => (node.load(shape.spare), None),
+            Some(slot) => (node.value(geometry, slot), Some(node.key(geometry, slot))),
+            None => (node.load(geometry.spare), None),
         }
     }
 
     /// Returns the leaf for a key. It was the key's leaf when its version was read.
     #[inline]
-    fn descend(&self, key: K) -> Result<Found<K>> {
+    fn descend(&self, key: K) -> Result<LeafTarget<K>> {
         let mut spins = 0;
         loop {
             if let Some(found) = self.try_descend(key)? {
@@ -186,7 +186,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// One attempt of [`BTree::descend`]; none on a conflict with a writer.
     #[inline]
-    fn try_descend(&self, key: K) -> Result<Option<Found<K>>> {
+    fn try_descend(&self, key: K) -> Result<Option<LeafTarget<K>>> {
         let mut parent = &self.root_latch;
         let mut parent_version = latch::read(parent);
         let mut word = self.root.load(Ordering::Relaxed);
@@ -195,15 +195,15 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             if !latch::validate(parent, parent_version) {
                 return Ok(None);
             }
-            match Child::decode(word) {
-                Child::Leaf(leaf) => {
+            match ChildRef::decode(word) {
+                ChildRef::Leaf(leaf) => {
                     L::prefetch(self.leaf_to_prefetch(leaf)?, key);
                     let version = latch::read(self.leaf_latch(leaf));
                     // A leaf's range changes under its latch and its parent's: both versions agree.
-                    let found = Found { leaf, version, low };
+                    let found = LeafTarget { leaf, version, low };
                     return Ok(latch::validate(parent, parent_version).then_some(found));
                 }
-                Child::Inner(reference) => {
+                ChildRef::Inner(reference) => {
                     let node = self.inner(reference)?;
                     let own = self.inner_latch(node, reference);
                     let version = latch::read(own);
@@ -220,7 +220,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         if !latch::validate(parent, parent_version) {
             return Ok(None);
         }
-        Err(Error::Corrupt { offset: self.header, what: format!("it has more than {LEVELS_MAX} levels") })
+        Err(Error::Corrupt { offset: self.header, message: format!("it has more than {LEVELS_MAX} levels") })
     }
 
     /// Returns the value of a key.
@@ -235,7 +235,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         loop {
             let found = self.descend(key)?;
             let node = self.leaf(found.leaf)?;
-            let value = L::find(node, key).map(|slot| node.value(L::shape::<K>(), slot));
+            let value = L::find(node, key).map(|slot| node.value(L::geometry::<K>(), slot));
             if latch::validate(self.leaf_latch(found.leaf), found.version) {
                 return Ok(value);
             }
@@ -244,13 +244,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Latches the leaf of a key.
-    fn lock_leaf(&self, key: K) -> Result<Latched<'_>> {
+    fn lock_leaf(&self, key: K) -> Result<LeafGuard<'_>> {
         let mut spins = 0;
         loop {
             let found = self.descend(key)?;
             let latch = self.leaf_latch(found.leaf);
             if latch::try_lock_at(latch, found.version) {
-                let latched = Latched { node: self.leaf(found.leaf)?, offset: found.leaf, latch };
+                let latched = LeafGuard { node: self.leaf(found.leaf)?, offset: found.leaf, latch };
                 return Ok(latched);
             }
             latch::pause(&mut spins);
@@ -264,7 +264,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             let latched = self.lock_leaf(key)?;
             let node = latched.node;
             if let Some(slot) = L::find(node, key) {
-                return Ok(Inserted::Exists(node.value(L::shape::<K>(), slot)));
+                return Ok(Inserted::Exists(node.value(L::geometry::<K>(), slot)));
             }
             if L::is_full::<K>(node) {
                 self.split_leaf(&latched, key)?;
@@ -283,7 +283,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let latched = self.lock_leaf(key)?;
         let node = latched.node;
         let Some(slot) = L::find(node, key) else { return Ok(None) };
-        let old = node.value(L::shape::<K>(), slot);
+        let old = node.value(L::geometry::<K>(), slot);
         L::update::<K>(node, slot, value, &mut Medium::Pool(&self.pool, &mut with));
         with.publish()?;
         Ok(Some(old))
@@ -296,7 +296,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let latched = self.lock_leaf(key)?;
         let node = latched.node;
         let Some(slot) = L::find(node, key) else { return Ok(None) };
-        let old = node.value(L::shape::<K>(), slot);
+        let old = node.value(L::geometry::<K>(), slot);
         L::erase::<K>(node, slot, &mut Medium::Pool(&self.pool, &mut with))?;
         with.publish()?;
         if L::has_fewer::<K>(node, self.entries_min::<L>())
@@ -310,7 +310,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Least number of entries of a node of this layout that does not underflow.
     fn entries_min<N: Layout>(&self) -> usize {
-        let half = N::shape::<K>().capacity / 2;
+        let half = N::geometry::<K>().capacity / 2;
         if self.handles_underflow.load(Ordering::Relaxed) { half } else { 1 }
     }
 }

@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Target of a child word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Child {
+pub(super) enum ChildRef {
     /// An inner node.
     Inner(u64),
     /// A leaf's offset.
     Leaf(u64),
 }
 
-impl Child {
+impl ChildRef {
     #[inline]
-    pub(super) fn decode(word: u64) -> Child {
-        if word & 1 == 1 { Child::Inner(word & !1) } else { Child::Leaf(word) }
+    pub(super) fn decode(word: u64) -> ChildRef {
+        if word & 1 == 1 { ChildRef::Inner(word & !1) } else { ChildRef::Leaf(word) }
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn check_offset(pool: &Pool, offset: u64, bytes: usize) -> Result<()>
     if offset == 0 || !offset.is_multiple_of(64) || !fits {
         return Err(Error::Corrupt {
             offset,
-            what: "the offset cannot hold a node, but a reference leads to it".into(),
+            message: "the offset cannot hold a node, but a reference leads to it".into(),
         });
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::{BTree, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{Entries, FixedKey, Layout};
-use crate::range::{Range, Scan, cut};
+use crate::range::{Range, Scan, truncate_to_range};
 use std::ops::RangeInclusive;
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P> {
@@ -24,7 +24,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
         let _pinned = self.pool.pin();
         let wanted = entries.len() + enough;
         let (mut from, to) = range.into_inner();
-        let shape = L::shape::<K>();
+        let geometry = L::geometry::<K>();
         let mut spins = 0;
         'descend: while from <= to {
             let found = self.descend(from)?;
@@ -33,7 +33,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
             loop {
                 let node = self.leaf(leaf)?;
                 let before = entries.len();
-                let (low, next) = (node.load_key::<K>(shape.spare), node.load(shape.next));
+                let (low, next) = (node.load_key::<K>(geometry.spare), node.load(geometry.next));
                 // Not verified yet: only prefetched.
                 if next != 0
                     && before + L::count::<K>(node) < wanted
@@ -48,11 +48,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
                     continue 'descend;
                 }
                 if before_low.is_some_and(|before| before >= low) {
-                    let what = "its low key is not above that of the leaf before".to_string();
-                    return Err(Error::Corrupt { offset: leaf, what });
+                    let message = "its low key is not above that of the leaf before".to_string();
+                    return Err(Error::Corrupt { offset: leaf, message });
                 }
                 before_low = Some(low);
-                let is_last = cut(entries, before, &from, &to);
+                let is_last = truncate_to_range(entries, before, &from, &to);
                 if let Some((greatest, _)) = entries[before..].last() {
                     match greatest.next() {
                         Some(next) => from = next,
@@ -100,7 +100,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> Scan for BTree<K, L, I, P>
                 latch::pause(&mut spins);
                 continue;
             }
-            cut(entries, before, &from, &to);
+            truncate_to_range(entries, before, &from, &to);
             entries[before..].reverse();
             match found.low.and_then(K::previous) {
                 Some(below) => to = below,

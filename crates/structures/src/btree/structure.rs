@@ -3,8 +3,8 @@
 //! All nodes of a step are latched before the first changes and unlatched after the last has: a reader sees
 //! all of them before or all after, or starts again.
 
-use super::placement::{Child, inner_word};
-use super::{BTree, LEVELS_MAX, Latched, Placement};
+use super::placement::{ChildRef, inner_word};
+use super::{BTree, LEVELS_MAX, LeafGuard, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Layout, Medium, Node};
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inner nodes from the root to the parent of a leaf.
-pub(super) type Path = SmallVec<[u64; 8]>;
+pub(super) type InnerPath = SmallVec<[u64; 8]>;
 
 /// Latches of inner nodes that this thread holds; dropping them releases them.
 pub(super) struct InnerLatches<'t>(SmallVec<[&'t AtomicU64; 4]>);
@@ -27,13 +27,13 @@ impl Drop for InnerLatches<'_> {
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Returns the path to a key's leaf. The caller holds `structure`.
-    pub(super) fn path_to(&self, key: K) -> Result<Path> {
-        let mut path = Path::new();
+    pub(super) fn path_to(&self, key: K) -> Result<InnerPath> {
+        let mut path = InnerPath::new();
         let mut word = self.root.load(Ordering::Acquire);
-        while let Child::Inner(reference) = Child::decode(word) {
+        while let ChildRef::Inner(reference) = ChildRef::decode(word) {
             if path.len() == LEVELS_MAX {
-                let what = format!("it has more than {LEVELS_MAX} levels");
-                return Err(Error::Corrupt { offset: self.header, what });
+                let message = format!("it has more than {LEVELS_MAX} levels");
+                return Err(Error::Corrupt { offset: self.header, message });
             }
             path.push(reference);
             word = Self::child_for(self.inner(reference)?, key).0;
@@ -103,10 +103,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Fills an unreachable node as an inner node.
     pub(super) fn fill_inner(&self, node: Node<'_>, leftmost: u64, entries: &[(K, u64)], next: u64) {
-        let shape = I::shape::<K>();
+        let geometry = I::geometry::<K>();
         I::fill(node, entries);
-        node.store(shape.spare, leftmost);
-        node.store(shape.next, next);
+        node.store(geometry.spare, leftmost);
+        node.store(geometry.next, next);
         if P::PERSISTENT {
             self.flush_filled::<I>(node, entries.len());
         }
@@ -114,24 +114,24 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Fills an unreachable node as a leaf.
     pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: u64) {
-        let shape = L::shape::<K>();
+        let geometry = L::geometry::<K>();
         L::fill(node, entries);
-        node.store_key(shape.spare, low);
-        node.store(shape.next, next);
+        node.store_key(geometry.spare, low);
+        node.store(geometry.next, next);
         self.flush_filled::<L>(node, entries.len());
     }
 
     /// Flushes the used parts of a filled node.
     fn flush_filled<N: Layout>(&self, node: Node<'_>, entries: usize) {
-        let shape = N::shape::<K>();
-        let slots = if N::FILLS_IN_ORDER { entries } else { shape.capacity };
+        let geometry = N::geometry::<K>();
+        let slots = if N::FILLS_IN_ORDER { entries } else { geometry.capacity };
         if active("tree-node-not-flushed") {
             return;
         }
         self.pool.flush_ranges([
-            (node.word_offset(0), shape.keys * 8),
-            (node.word_offset(shape.keys), slots * K::WORDS * 8),
-            (node.word_offset(shape.values), slots * 8),
+            (node.word_offset(0), geometry.keys * 8),
+            (node.word_offset(geometry.keys), slots * K::WORDS * 8),
+            (node.word_offset(geometry.values), slots * 8),
         ]);
     }
 
@@ -154,7 +154,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Splits full inner nodes above a key's leaf until one more child fits. The caller holds `structure`.
-    pub(super) fn make_room(&self, key: K, at_end: bool) -> Result<Path> {
+    pub(super) fn make_room(&self, key: K, at_end: bool) -> Result<InnerPath> {
         loop {
             let path = self.path_to(key)?;
             let mut full = 0;
@@ -172,40 +172,40 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Splits a full inner node whose parent has room.
-    fn split_inner(&self, path: &Path, level: usize, at_end: bool) -> Result<()> {
-        let shape = I::shape::<K>();
+    fn split_inner(&self, path: &InnerPath, level: usize, at_end: bool) -> Result<()> {
+        let geometry = I::geometry::<K>();
         let reference = path[level];
         let parent = level.checked_sub(1).map(|above| path[above]);
         let node = self.inner(reference)?;
         let entries = I::sorted::<K>(node);
         let keep = split_place(entries.len(), at_end).min(entries.len() - 2);
         let (separator, leftmost) = entries[keep];
-        let touched: Path = parent.into_iter().chain([reference]).collect();
+        let touched: InnerPath = parent.into_iter().chain([reference]).collect();
         let _latches = self.latch_inner(&touched, parent.is_none())?;
         self.publish_with_inner(self.pool.publication(), |with| {
             let right = self.placement.allocate(&self.pool, with)?;
-            let next = if I::LINKS_INNER { node.load(shape.next) } else { 0 };
+            let next = if I::LINKS_INNER { node.load(geometry.next) } else { 0 };
             self.fill_inner(self.inner(right)?, leftmost, &entries[keep + 1..], next);
             let mut medium = self.inner_medium(with);
             I::truncate::<K>(node, keep, &mut medium)?;
             if I::LINKS_INNER {
-                medium.set(node, shape.next, inner_word(right));
+                medium.set(node, geometry.next, inner_word(right));
             }
             self.link(parent, inner_word(reference), (separator, inner_word(right)), with)
         })
     }
 
     /// Moves the upper half of a full, latched leaf to a new one.
-    pub(super) fn split_leaf(&self, latched: &Latched<'_>, key: K) -> Result<()> {
-        let shape = L::shape::<K>();
+    pub(super) fn split_leaf(&self, latched: &LeafGuard<'_>, key: K) -> Result<()> {
+        let geometry = L::geometry::<K>();
         let node = latched.node;
         let entries = L::sorted::<K>(node);
         // A damaged leaf may be full of invalid entries.
         let Some((greatest, _)) = entries.last().filter(|_| entries.len() > 1) else {
-            let what = "it is full, but has fewer than two entries".to_string();
-            return Err(Error::Corrupt { offset: latched.offset, what });
+            let message = "it is full, but has fewer than two entries".to_string();
+            return Err(Error::Corrupt { offset: latched.offset, message });
         };
-        let at_end = node.load(shape.next) == 0 && *greatest < key;
+        let at_end = node.load(geometry.next) == 0 && *greatest < key;
         let _structure = self.structure.lock();
         let path = self.make_room(key, at_end)?;
         let keep = split_place(entries.len(), at_end);
@@ -213,17 +213,17 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
         if active("tree-sibling-before-node") {
-            self.set_at_once(node.word_offset(shape.next), fresh.offset());
+            self.set_at_once(node.word_offset(geometry.next), fresh.offset());
         }
         if active("tree-split-truncates-first") {
             let mut first = self.pool.publication();
             L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut first))?;
             first.publish()?;
         }
-        self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(shape.next));
+        self.fill_leaf(self.leaf(fresh.offset())?, &entries[keep..], separator, node.load(geometry.next));
         let right = with.allocate(fresh);
         L::truncate::<K>(node, keep, &mut Medium::Pool(&self.pool, &mut with))?;
-        with.set(node.word_offset(shape.next), right);
+        with.set(node.word_offset(geometry.next), right);
         let parent = path.last().copied();
         let _latches = self.latch_inner(parent.as_slice(), parent.is_none())?;
         self.publish_with_inner(with, |with| self.link(parent, latched.offset, (separator, right), with))

@@ -3,9 +3,9 @@
 //! A node is merged or balanced with a neighbour below the same parent. If that neighbour is latched, or
 //! there is none, the node stays as it is until the next time: a node with few entries is a sound one.
 
-use super::placement::{Child, inner_word};
-use super::structure::Path;
-use super::{BTree, Latched, Placement};
+use super::placement::{ChildRef, inner_word};
+use super::structure::InnerPath;
+use super::{BTree, LeafGuard, Placement};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{self, Entries, FixedKey, Layout, Medium, Node};
@@ -14,7 +14,7 @@ use entresol_memory::mutants::active;
 use std::sync::atomic::Ordering;
 
 /// Two neighbours below one parent, by their child words, and the separator between them.
-struct Pair<K> {
+struct Siblings<K> {
     left: u64,
     right: u64,
     separator: K,
@@ -22,14 +22,14 @@ struct Pair<K> {
 
 impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// A child and its left neighbour, or its right one if it is the leftmost. None if it is alone.
-    fn pair_around(&self, parent: u64, child: u64) -> Result<Option<Pair<K>>> {
+    fn pair_around(&self, parent: u64, child: u64) -> Result<Option<Siblings<K>>> {
         let node = self.inner(parent)?;
         let entries = I::sorted::<K>(node);
-        let leftmost = node.load(I::shape::<K>().spare);
+        let leftmost = node.load(I::geometry::<K>().spare);
         let words = || std::iter::once(leftmost).chain(entries.iter().map(|(_, word)| *word));
         let Some(index) = words().position(|word| word == child) else {
-            let what = format!("the child {child:#x} is missing in its parent node");
-            return Err(Error::Corrupt { offset: self.header, what });
+            let message = format!("the child {child:#x} is missing in its parent node");
+            return Err(Error::Corrupt { offset: self.header, message });
         };
         if entries.is_empty() {
             return Ok(None);
@@ -37,7 +37,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let right = index.max(1);
         let left = words().nth(right - 1).expect("it is before one that is there");
         let (separator, right) = entries[right - 1];
-        Ok(Some(Pair { left, right, separator }))
+        Ok(Some(Siblings { left, right, separator }))
     }
 
     /// Removes a separator and the child to its right from a latched inner node.
@@ -63,7 +63,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Merges or balances a latched leaf with few entries with a neighbour.
-    pub(super) fn leaf_underflow(&self, latched: Latched<'_>, key: K) -> Result<()> {
+    pub(super) fn leaf_underflow(&self, latched: LeafGuard<'_>, key: K) -> Result<()> {
         let _structure = self.structure.lock();
         let path = self.path_to(key)?;
         // The root may have few entries.
@@ -77,15 +77,15 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             return Ok(());
         }
         // Latched only if it has a latch of its own: dropping it releases the latch.
-        let _other = (!shared).then(|| Latched { node: neighbour, offset: other, latch });
+        let _other = (!shared).then(|| LeafGuard { node: neighbour, offset: other, latch });
         let (left, right) = (self.leaf(pair.left)?, self.leaf(pair.right)?);
-        if left.load(L::shape::<K>().next) != pair.right {
-            let what =
+        if left.load(L::geometry::<K>().next) != pair.right {
+            let message =
                 format!("its next leaf is not {:#x}, its right neighbour in the inner node", pair.right);
-            return Err(Error::Corrupt { offset: pair.left, what });
+            return Err(Error::Corrupt { offset: pair.left, message });
         }
         let inner = self.latch_inner(&[parent], false)?;
-        if L::count::<K>(left) + L::count::<K>(right) <= L::shape::<K>().capacity {
+        if L::count::<K>(left) + L::count::<K>(right) <= L::geometry::<K>().capacity {
             self.merge_leaves(parent, &pair, left, right)?;
         } else if L::SHIFTS_BLOCKS {
             self.balance_leaves(parent, &pair, left, right)?;
@@ -97,8 +97,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Moves all entries of the right leaf to the left one, and frees the right one.
-    fn merge_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
-        let next = L::shape::<K>().next;
+    fn merge_leaves(&self, parent: u64, pair: &Siblings<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+        let next = L::geometry::<K>().next;
         let mut with = self.pool.publication();
         if active("tree-merge-unlinks-first") {
             self.set_at_once(left.word_offset(next), right.load(next));
@@ -110,12 +110,12 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Moves entries between the leaves, and the separator with them.
-    fn balance_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+    fn balance_leaves(&self, parent: u64, pair: &Siblings<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let mut with = self.pool.publication();
         let medium = &mut Medium::Pool(&self.pool, &mut with);
         let Some(separator) = node::balance::<L, K>(left, right, medium)? else { return Ok(()) };
         for i in 0..K::WORDS {
-            with.set(right.word_offset(L::shape::<K>().spare + i), separator.word(i));
+            with.set(right.word_offset(L::geometry::<K>().spare + i), separator.word(i));
         }
         let entry = (separator, pair.right);
         self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
@@ -123,8 +123,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Same as [`BTree::balance_leaves`], with a fresh right leaf: for layouts that remove no entries in
     /// front.
-    fn rewrite_leaves(&self, parent: u64, pair: &Pair<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
-        let shape = L::shape::<K>();
+    fn rewrite_leaves(&self, parent: u64, pair: &Siblings<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
+        let geometry = L::geometry::<K>();
         let mut all = L::sorted::<K>(left);
         let before = all.len();
         L::append_sorted(right, &mut all);
@@ -132,7 +132,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let separator = all[keep].0;
         let mut with = self.pool.publication();
         let fresh = self.pool.reserve(L::BYTES)?;
-        self.fill_leaf(self.leaf(fresh.offset())?, &all[keep..], separator, right.load(shape.next));
+        self.fill_leaf(self.leaf(fresh.offset())?, &all[keep..], separator, right.load(geometry.next));
         let fresh = with.allocate(fresh);
         with.free(pair.right);
         let medium = &mut Medium::Pool(&self.pool, &mut with);
@@ -141,7 +141,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         } else {
             L::truncate::<K>(left, keep, medium)?;
         }
-        with.set(left.word_offset(shape.next), fresh);
+        with.set(left.word_offset(geometry.next), fresh);
         let entry = (separator, fresh);
         self.publish_with_inner(with, |with| self.relink(parent, pair.separator, entry, with))
     }
@@ -152,7 +152,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut below = usize::MAX;
         loop {
             let mut path = self.path_to(key)?;
-            if self.give_up_root(&path)? {
+            if self.remove_root(&path)? {
                 below = below.saturating_sub(1);
                 path.remove(0);
             }
@@ -167,20 +167,20 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             below = level;
             if level == 1 {
                 // The root may have lost its last separator.
-                self.give_up_root(&self.path_to(key)?)?;
+                self.remove_root(&self.path_to(key)?)?;
                 return Ok(());
             }
         }
     }
 
     /// Makes the only child of an inner root the root.
-    fn give_up_root(&self, path: &Path) -> Result<bool> {
+    fn remove_root(&self, path: &InnerPath) -> Result<bool> {
         let Some(&reference) = path.first() else { return Ok(false) };
         let node = self.inner(reference)?;
         if I::count::<K>(node) > 0 {
             return Ok(false);
         }
-        let child = node.load(I::shape::<K>().spare);
+        let child = node.load(I::geometry::<K>().spare);
         let _latches = self.latch_inner(&[reference], true)?;
         self.publish_with_inner(self.pool.publication(), |with| {
             self.placement.free(reference, with);
@@ -190,21 +190,22 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     /// Merges or balances an inner node with a neighbour.
-    fn join_inner(&self, path: &Path, level: usize) -> Result<()> {
+    fn join_inner(&self, path: &InnerPath, level: usize) -> Result<()> {
         let parent = path[level - 1];
         let Some(pair) = self.pair_around(parent, inner_word(path[level]))? else { return Ok(()) };
-        let (Child::Inner(left), Child::Inner(right)) = (Child::decode(pair.left), Child::decode(pair.right))
+        let (ChildRef::Inner(left), ChildRef::Inner(right)) =
+            (ChildRef::decode(pair.left), ChildRef::decode(pair.right))
         else {
-            let what = "an inner node has a leaf as its neighbour".to_string();
-            return Err(Error::Corrupt { offset: self.header, what });
+            let message = "an inner node has a leaf as its neighbour".to_string();
+            return Err(Error::Corrupt { offset: self.header, message });
         };
         let _latches = self.latch_inner(&[left, right, parent], false)?;
         // All entries, with the separator between the nodes pulled down.
         let mut all = I::sorted::<K>(self.inner(left)?);
         let before = all.len();
-        all.push((pair.separator, self.inner(right)?.load(I::shape::<K>().spare)));
+        all.push((pair.separator, self.inner(right)?.load(I::geometry::<K>().spare)));
         I::append_sorted(self.inner(right)?, &mut all);
-        if all.len() <= I::shape::<K>().capacity {
+        if all.len() <= I::geometry::<K>().capacity {
             return self.merge_inner(parent, &pair, (left, right), &all[before..]);
         }
         let keep = all.len() / 2;
@@ -221,11 +222,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn merge_inner(
         &self,
         parent: u64,
-        pair: &Pair<K>,
+        pair: &Siblings<K>,
         (left, right): (u64, u64),
         moved: &[(K, u64)],
     ) -> Result<()> {
-        let next = I::shape::<K>().next;
+        let next = I::geometry::<K>().next;
         let (left, from) = (self.inner(left)?, self.inner(right)?);
         self.publish_with_inner(self.pool.publication(), |with| {
             let mut medium = self.inner_medium(with);
@@ -242,7 +243,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn balance_inner(
         &self,
         parent: u64,
-        pair: &Pair<K>,
+        pair: &Siblings<K>,
         (left, right): (u64, u64),
         all: &Entries<K>,
         before: usize,
@@ -259,7 +260,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 I::truncate::<K>(left, keep, &mut medium)?;
                 I::prepend(right, &all[keep + 1..=before], &mut medium)?;
             }
-            medium.set(right, I::shape::<K>().spare, leftmost);
+            medium.set(right, I::geometry::<K>().spare, leftmost);
             self.relink(parent, pair.separator, (separator, pair.right), with)
         })
     }
@@ -268,14 +269,14 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn rewrite_inner(
         &self,
         parent: u64,
-        pair: &Pair<K>,
+        pair: &Siblings<K>,
         (left, right): (u64, u64),
         all: &Entries<K>,
         before: usize,
     ) -> Result<()> {
         let keep = all.len() / 2;
         let (separator, leftmost) = all[keep];
-        let next = I::shape::<K>().next;
+        let next = I::geometry::<K>().next;
         let (left, from) = (self.inner(left)?, self.inner(right)?);
         self.publish_with_inner(self.pool.publication(), |with| {
             let fresh = self.placement.allocate(&self.pool, with)?;

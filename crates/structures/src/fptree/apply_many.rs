@@ -6,8 +6,8 @@
 //!
 //! A key whose leaf has changed meanwhile, mostly by a key of the same group, descends again alone.
 
-use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
-use super::{Found, FpTree};
+use super::batch::{Descents, Fetch, GROUP, Lookup, go_down};
+use super::{FpTree, LeafVersion};
 use crate::Change;
 use crate::error::Result;
 use crate::key::TreeKey;
@@ -46,11 +46,14 @@ impl<K: TreeKey> FpTree<K> {
     ) -> Result<()> {
         self.pool.wait_for_room();
         let _pinned = self.pool.pin();
-        let mut ways = Ways::new();
-        go_down(keys, &mut ways, Fetch::Entry);
+        let mut descents = Descents::new();
+        go_down(keys, &mut descents, Fetch::SeekEntry);
         // Before the first latch: the holder of a latch must not wait for a version.
-        let places: SmallVec<[Option<Found>; GROUP]> =
-            keys.iter().zip(&mut ways).map(|(&(tree, key), way)| tree.look_for_place(key, way)).collect();
+        let places: SmallVec<[Option<LeafVersion>; GROUP]> = keys
+            .iter()
+            .zip(&mut descents)
+            .map(|(&(tree, key), descent)| tree.search_for_write(key, descent))
+            .collect();
         for ((&(_, key), change), place) in keys.iter().zip(changes).zip(&places) {
             before.push(self.apply_at(place.as_ref(), key, *change)?);
         }
@@ -58,7 +61,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     #[inline]
-    fn apply_at(&self, place: Option<&Found>, key: K::Key<'_>, change: Change) -> Result<Option<u64>> {
+    fn apply_at(&self, place: Option<&LeafVersion>, key: K::Key<'_>, change: Change) -> Result<Option<u64>> {
         let latched = match place.and_then(|found| self.try_lock_found(found)) {
             Some(latched) => latched,
             None => self.lock_leaf(key)?,

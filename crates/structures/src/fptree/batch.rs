@@ -5,7 +5,7 @@
 //! is looked up again alone.
 
 use super::inner::Child;
-use super::{Found, FpTree};
+use super::{FpTree, LeafVersion};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
@@ -22,7 +22,7 @@ pub(crate) type Lookup<'t, 'k, K> = (&'t FpTree<K>, <K as TreeKey>::Key<'k>);
 
 /// State of the lookup of one key.
 #[derive(Clone, Copy)]
-pub(super) struct Way<'t> {
+pub(super) struct Descent<'t> {
     child: Child,
     parent: &'t AtomicU64,
     parent_version: u64,
@@ -34,13 +34,13 @@ pub(super) struct Way<'t> {
 }
 
 /// Descents of a group.
-pub(super) type Ways<'t> = SmallVec<[Way<'t>; GROUP]>;
+pub(super) type Descents<'t> = SmallVec<[Descent<'t>; GROUP]>;
 
 /// Parts of a leaf to prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fetch {
     /// The lines that the search for one key needs.
-    Entry,
+    SeekEntry,
     /// All lines.
     Whole,
 }
@@ -76,9 +76,9 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Creates the state of a lookup that has not begun.
-    fn start(&self) -> Way<'_> {
+    fn start(&self) -> Descent<'_> {
         let version = latch::read(&self.root_latch);
-        Way {
+        Descent {
             child: Child::decode(self.root.load(Ordering::Relaxed)),
             parent: &self.root_latch,
             parent_version: version,
@@ -90,41 +90,45 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Searches the fingerprints and prefetches the entry. Returns the leaf; if that has changed, the descent
     /// is marked as lost.
-    fn look_into_leaf<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
-        let found = way.found(self);
-        let Some(Found { leaf, version }) = found else {
-            way.lost = true;
+    fn search_fingerprints<'t>(&'t self, key: K::Key<'_>, descent: &mut Descent<'t>) -> Option<LeafVersion> {
+        let found = descent.found(self);
+        let Some(LeafVersion { leaf, version }) = found else {
+            descent.lost = true;
             return None;
         };
-        way.version = version;
+        descent.version = version;
         let leaf = self.leaf(leaf);
-        way.selection = leaf.candidates(K::fingerprint(key));
-        if way.selection != 0 {
-            self.pool.prefetch(leaf.entry_offset(way.selection.trailing_zeros() as usize));
+        descent.selection = leaf.candidates(K::fingerprint(key));
+        if descent.selection != 0 {
+            self.pool.prefetch(leaf.entry_offset(descent.selection.trailing_zeros() as usize));
         }
         found
     }
 
-    /// Same as [`FpTree::look_into_leaf`], for a key to be written: prefetches the slot of a new entry if no
+    /// Same as [`FpTree::search_fingerprints`], for a key to be written: prefetches the slot of a new entry if no
     /// entry can be the key's.
-    pub(super) fn look_for_place<'t>(&'t self, key: K::Key<'_>, way: &mut Way<'t>) -> Option<Found> {
-        let found = self.look_into_leaf(key, way)?;
+    pub(super) fn search_for_write<'t>(
+        &'t self,
+        key: K::Key<'_>,
+        descent: &mut Descent<'t>,
+    ) -> Option<LeafVersion> {
+        let found = self.search_fingerprints(key, descent)?;
         let leaf = self.leaf(found.leaf);
         // Read once: other threads fill the leaf meanwhile.
         let bitmap = leaf.bitmap();
-        if way.selection == 0 && bitmap & Leaf::<K>::FULL != Leaf::<K>::FULL {
+        if descent.selection == 0 && bitmap & Leaf::<K>::FULL != Leaf::<K>::FULL {
             let slot = Leaf::<K>::free_slot(bitmap, K::fingerprint(key));
             self.pool.prefetch(leaf.entry_offset(slot));
         }
         Some(found)
     }
 
-    fn finish(&self, key: K::Key<'_>, way: &Way<'_>) -> Result<Option<u64>> {
-        if let (Child::Leaf(offset), false) = (way.child, way.lost) {
+    fn finish(&self, key: K::Key<'_>, descent: &Descent<'_>) -> Result<Option<u64>> {
+        if let (Child::Leaf(offset), false) = (descent.child, descent.lost) {
             let leaf = self.leaf(offset);
-            let slot = leaf.confirm(&self.pool, way.selection, key);
+            let slot = leaf.confirm(&self.pool, descent.selection, key);
             let value = slot.map(|slot| leaf.value(slot));
-            if latch::validate(self.stripes.of(offset), way.version) {
+            if latch::validate(self.stripes.of(offset), descent.version) {
                 return Ok(value);
             }
         }
@@ -139,62 +143,70 @@ fn get_group<K: TreeKey>(lookups: &[Lookup<'_, '_, K>], values: &mut Vec<Option<
         "trees of several pools are not looked up together"
     );
     let _pinned = first.pool.pin();
-    let mut ways = Ways::new();
-    go_down(lookups, &mut ways, Fetch::Entry);
-    for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
-        tree.look_into_leaf(key, way);
+    let mut descents = Descents::new();
+    go_down(lookups, &mut descents, Fetch::SeekEntry);
+    for (&(tree, key), descent) in lookups.iter().zip(descents.iter_mut()) {
+        tree.search_fingerprints(key, descent);
     }
-    for (&(tree, key), way) in lookups.iter().zip(ways.iter()) {
-        values.push(tree.finish(key, way)?);
+    for (&(tree, key), descent) in lookups.iter().zip(descents.iter()) {
+        values.push(tree.finish(key, descent)?);
     }
     Ok(())
 }
 
-impl<'t> Way<'t> {
+impl<'t> Descent<'t> {
     /// Returns the leaf and its version then, as [`FpTree::find_leaf`] does; none if the descent was lost.
-    pub(super) fn found<K: TreeKey>(&self, tree: &'t FpTree<K>) -> Option<Found> {
+    pub(super) fn found<K: TreeKey>(&self, tree: &'t FpTree<K>) -> Option<LeafVersion> {
         let Child::Leaf(leaf) = self.child else { return None };
         if self.lost {
             return None;
         }
         let version = latch::read(tree.stripes.of(leaf));
-        latch::validate(self.parent, self.parent_version).then_some(Found { leaf, version })
+        latch::validate(self.parent, self.parent_version).then_some(LeafVersion { leaf, version })
     }
 }
 
-/// Descends with all keys to their leaves, or marks them as lost. `ways`, which is empty, is filled in place:
+/// Descends with all keys to their leaves, or marks them as lost. `descents`, which is empty, is filled in place:
 /// it is too large to be moved.
-pub(super) fn go_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut Ways<'t>, fetch: Fetch) {
-    ways.extend(lookups.iter().map(|(tree, _)| tree.start()));
-    while step_down(lookups, ways, fetch) {}
+pub(super) fn go_down<'t, K: TreeKey>(
+    lookups: &[Lookup<'t, '_, K>],
+    descents: &mut Descents<'t>,
+    fetch: Fetch,
+) {
+    descents.extend(lookups.iter().map(|(tree, _)| tree.start()));
+    while step_down(lookups, descents, fetch) {}
 }
 
 /// Moves every key that is still above the leaves one level down; false if there is none.
-fn step_down<'t, K: TreeKey>(lookups: &[Lookup<'t, '_, K>], ways: &mut [Way<'t>], fetch: Fetch) -> bool {
+fn step_down<'t, K: TreeKey>(
+    lookups: &[Lookup<'t, '_, K>],
+    descents: &mut [Descent<'t>],
+    fetch: Fetch,
+) -> bool {
     let mut moved = false;
-    for (&(tree, key), way) in lookups.iter().zip(ways.iter_mut()) {
-        let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
+    for (&(tree, key), descent) in lookups.iter().zip(descents.iter_mut()) {
+        let (Child::Inner(id), false) = (descent.child, descent.lost) else { continue };
         moved = true;
         let node = tree.inner.node(id);
-        way.version = latch::read(node.latch());
-        way.lost = !latch::validate(way.parent, way.parent_version);
+        descent.version = latch::read(node.latch());
+        descent.lost = !latch::validate(descent.parent, descent.parent_version);
         let group = node.group_of(&tree.pool, key);
         node.prefetch_group(group);
-        way.selection = group as u64;
+        descent.selection = group as u64;
     }
-    for (&(tree, key), way) in lookups.iter().zip(ways) {
-        let (Child::Inner(id), false) = (way.child, way.lost) else { continue };
+    for (&(tree, key), descent) in lookups.iter().zip(descents) {
+        let (Child::Inner(id), false) = (descent.child, descent.lost) else { continue };
         let node = tree.inner.node(id);
-        let child = node.child(node.position_of(&tree.pool, way.selection as usize, key));
-        if !latch::validate(node.latch(), way.version) {
-            way.lost = true;
+        let child = node.child(node.position_of(&tree.pool, descent.selection as usize, key));
+        if !latch::validate(node.latch(), descent.version) {
+            descent.lost = true;
             continue;
         }
-        (way.parent, way.parent_version, way.child) = (node.latch(), way.version, child);
+        (descent.parent, descent.parent_version, descent.child) = (node.latch(), descent.version, child);
         match child {
             Child::Inner(id) => tree.inner.node(id).prefetch(),
             // A lookup of this key alone opens the segment.
-            Child::Segment(_) => way.lost = true,
+            Child::Segment(_) => descent.lost = true,
             Child::Leaf(leaf) if fetch == Fetch::Whole => Leaf::<K>::prefetch_whole(&tree.pool, leaf),
             Child::Leaf(leaf) => {
                 tree.pool.prefetch(leaf);

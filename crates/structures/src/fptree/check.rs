@@ -27,7 +27,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Verifies all invariants of the tree; there must be no concurrent writers. `object` is called with the
     /// offset of every pool object that the tree consists of (not those that its values may refer to).
     pub fn check(&self, mut object: impl FnMut(u64)) -> Result<()> {
-        let corrupt = |offset: u64, what: String| Err(Error::Corrupt { offset, what });
+        let corrupt = |offset: u64, message: String| Err(Error::Corrupt { offset, message });
         object(self.header);
         let mut at = self.first_leaf();
         let mut previous: Option<K::Stored> = None;
@@ -101,18 +101,18 @@ impl<K: TreeKey> FpTree<K> {
         header: u64,
         mut claim: impl FnMut(u64, u64) -> std::result::Result<(), String>,
     ) -> Result<()> {
-        let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
-        claim(header, 16).map_err(|what| corrupt(header, what))?;
+        let corrupt = |offset: u64, message: String| Error::Corrupt { offset, message };
+        claim(header, 16).map_err(|message| corrupt(header, message))?;
         let mut at = Self::first_leaf_of(pool, header);
         let mut is_first = true;
         while at != 0 {
             // A cycle ends here: its first leaf is claimed a second time.
-            claim(at, LEAF_BYTES as u64).map_err(|what| corrupt(at, what))?;
+            claim(at, LEAF_BYTES as u64).map_err(|message| corrupt(at, message))?;
             let leaf = Self::sound_leaf_at(pool, at)?;
             let low = (!is_first).then(|| leaf.low());
             for key in low.into_iter().chain(bits(leaf.bitmap()).map(|slot| leaf.key(slot))) {
-                if let Some((record, bytes)) = K::check(pool, key).map_err(|what| corrupt(at, what))? {
-                    claim(record, bytes).map_err(|what| corrupt(at, what))?;
+                if let Some((record, bytes)) = K::check(pool, key).map_err(|message| corrupt(at, message))? {
+                    claim(record, bytes).map_err(|message| corrupt(at, message))?;
                 }
             }
             is_first = false;
@@ -122,7 +122,7 @@ impl<K: TreeKey> FpTree<K> {
             return Ok(());
         }
         SparseIndex::<K>::for_each_page(pool, header, |page, _| {
-            claim(page, PAGE_BYTES as u64).map_err(|what| corrupt(page, what))
+            claim(page, PAGE_BYTES as u64).map_err(|message| corrupt(page, message))
         })
     }
 

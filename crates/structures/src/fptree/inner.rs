@@ -344,7 +344,7 @@ impl<K: TreeKey> Arena<K> {
     }
 
     /// Frees a node without references to it.
-    pub(super) fn give_back(&self, id: u32) {
+    pub(super) fn free(&self, id: u32) {
         self.free.lock().push(id);
     }
 

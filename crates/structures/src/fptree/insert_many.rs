@@ -8,11 +8,11 @@
 //! if their leaf is as the descent found it. Otherwise, or if the leaf is full, the entries so far are
 //! published, and the other keys descend again.
 
-use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
-use super::{FpTree, Latched};
+use super::batch::{Descents, Fetch, GROUP, Lookup, go_down};
+use super::{FpTree, LatchedLeaf};
 use crate::error::Result;
 use crate::key::TreeKey;
-use crate::leaf::Filling;
+use crate::leaf::PendingEntries;
 use entresol_memory::mutants::active;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Publication};
 use smallvec::SmallVec;
@@ -21,11 +21,11 @@ use smallvec::SmallVec;
 const CARRIED_UPDATES_MAX: usize = 3;
 
 /// Latched leaf and the entries that are being added to it.
-struct Filled<'t, K: TreeKey> {
-    latched: Latched<'t, K>,
+struct FilledLeaf<'t, K: TreeKey> {
+    latched: LatchedLeaf<'t, K>,
     /// Version at which its latch was taken.
     version: Option<u64>,
-    filling: Filling,
+    filling: PendingEntries,
 }
 
 impl<K: TreeKey> FpTree<K> {
@@ -61,15 +61,15 @@ impl<K: TreeKey> FpTree<K> {
         existing: &mut impl FnMut(usize, u64),
     ) -> Result<usize> {
         let lookups: SmallVec<[Lookup<'p, '_, K>; GROUP]> = keys.iter().map(|&key| (self, key)).collect();
-        let mut ways = Ways::new();
-        go_down(&lookups, &mut ways, Fetch::Entry);
+        let mut descents = Descents::new();
+        go_down(&lookups, &mut descents, Fetch::SeekEntry);
         // Before the first latch: the holder of a latch must not wait for a version.
-        let found: SmallVec<[_; GROUP]> = ways.iter().map(|way| way.found(self)).collect();
+        let found: SmallVec<[_; GROUP]> = descents.iter().map(|descent| descent.found(self)).collect();
         let mut with = self.pool.publication();
-        let mut leaves: SmallVec<[Filled<'p, K>; 4]> = SmallVec::new();
+        let mut leaves: SmallVec<[FilledLeaf<'p, K>; 4]> = SmallVec::new();
         let mut added = 0;
         for (&key, found) in keys.iter().zip(&found) {
-            let has = |last: &Filled<'p, K>| {
+            let has = |last: &FilledLeaf<'p, K>| {
                 found
                     .as_ref()
                     .is_some_and(|at| at.leaf == last.latched.offset && Some(at.version) == last.version)
@@ -81,15 +81,15 @@ impl<K: TreeKey> FpTree<K> {
                     None if leaves.is_empty() => (self.lock_leaf(key)?, None),
                     None => break,
                 };
-                let filling = Filling::of(&latched.leaf);
-                leaves.push(Filled { latched, version, filling });
+                let filling = PendingEntries::of(&latched.leaf);
+                leaves.push(FilledLeaf { latched, version, filling });
             }
             // Beside the updates of this key, a bitmap for each leaf.
             if with.len() + leaves.len() + CARRIED_UPDATES_MAX > PUBLICATION_WORDS_MAX {
                 break;
             }
             let put_before = leaves.iter().any(|filled| filled.filling.has_new());
-            let Some(Filled { latched, filling, .. }) = leaves.last_mut() else { break };
+            let Some(FilledLeaf { latched, filling, .. }) = leaves.last_mut() else { break };
             if let Some(slot) = latched.leaf.find(&self.pool, key) {
                 existing(place + added, latched.leaf.value(slot));
                 added += 1;

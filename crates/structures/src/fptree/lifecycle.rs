@@ -69,20 +69,23 @@ impl<K: TreeKey> FpTree<K> {
     pub(super) fn open_with(pool: &Arc<Pool>, header: u64, tag: u8, limits: Limits) -> Result<FpTree<K>> {
         let words = pool.try_words(header, 3).filter(|_| header != 0 && header.is_multiple_of(64));
         let Some(words) = words else {
-            return Err(Error::Corrupt { offset: header, what: "the offset cannot hold a tree".to_string() });
+            return Err(Error::Corrupt {
+                offset: header,
+                message: "the offset cannot hold a tree".to_string(),
+            });
         };
         let magic = words[0].load(Ordering::Acquire);
         let (expected, before) = (Self::magic(tag, FORMAT), Self::magic(tag, 0));
         if magic & KIND_MASK != expected & KIND_MASK {
-            let what = format!("its header starts with {magic:#018x}, not {expected:#018x}");
-            return Err(Error::Corrupt { offset: header, what });
+            let message = format!("its header starts with {magic:#018x}, not {expected:#018x}");
+            return Err(Error::Corrupt { offset: header, message });
         }
         if magic != expected && magic != before {
             let [.., found_tag, found] = magic.to_le_bytes();
             let (found_words, format) = (found & 0xF, found >> 4);
             if format > FORMAT {
-                let what = format!("its format is {format}; this release supports formats up to {FORMAT}");
-                return Err(Error::Corrupt { offset: header, what });
+                let message = format!("its format is {format}; this release supports formats up to {FORMAT}");
+                return Err(Error::Corrupt { offset: header, message });
             }
             return Err(Error::Invalid(format!(
                 "the tree at {header:#x} has keys of kind {found_tag} that take {found_words} words each; asked for \
@@ -147,7 +150,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     pub(super) fn sound_leaf_at(pool: &Pool, offset: u64) -> Result<Leaf<'_, K>> {
-        let corrupt = |what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
+        let corrupt = |message: &str| Err(Error::Corrupt { offset, message: message.to_string() });
         let end = offset.checked_add(LEAF_BYTES as u64);
         if offset == 0 || !offset.is_multiple_of(64) || end.is_none_or(|end| end > pool.bytes()) {
             return corrupt("the offset cannot hold a leaf");

@@ -54,7 +54,7 @@ use crate::leaf::{BITMAP_WORD, Leaf};
 use entresol_memory::mutants::active;
 use entresol_memory::{DomainKind, Pool, Publication};
 use inner::{Arena, Child, Inner};
-use opening::Segment;
+use opening::LeafSegment;
 use parking_lot::Mutex;
 use sparse::SparseIndex;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub struct FpTree<K: TreeKey> {
 struct Structure<K: TreeKey> {
     sparse: SparseIndex<K>,
     /// The segments as they were when the tree was opened, in the order of their keys; none once all are opened.
-    segments: Vec<Segment<K::Stored>>,
+    segments: Vec<LeafSegment<K::Stored>>,
     /// Numbers of segments that background opening has still to try, the next last.
     to_open: Vec<u32>,
 }
@@ -96,13 +96,13 @@ struct Limits {
     /// Entries of a page of the sparse index, at most as many as fit.
     page_entries_max: usize,
     /// True if full leaves move entries to neighbours before they are split.
-    gives_to_neighbours: bool,
+    moves_to_neighbours: bool,
 }
 
 impl Limits {
     fn of<K: TreeKey>(domain: DomainKind) -> Limits {
         Limits {
-            gives_to_neighbours: neighbour::pays_on(domain),
+            moves_to_neighbours: neighbour::pays_on(domain),
             children_max: Inner::<K>::CAPACITY,
             segments_opened_at_once: 32,
             page_entries_max: usize::MAX,
@@ -124,7 +124,7 @@ pub struct TreeStats {
 }
 
 /// Leaf at the end of a descent, and its version then.
-struct Found {
+struct LeafVersion {
     leaf: u64,
     version: u64,
 }
@@ -148,7 +148,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Returns the leaf for a key. It was the key's leaf when its version was read.
     #[inline]
-    fn find_leaf(&self, key: K::Key<'_>) -> Result<Found> {
+    fn find_leaf(&self, key: K::Key<'_>) -> Result<LeafVersion> {
         let found = self.descend(|node| node.position(&self.pool, key))?;
         Leaf::<K>::prefetch_home(&self.pool, found.leaf, K::fingerprint(key));
         Ok(found)
@@ -156,7 +156,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Descends by `choose`, the index of a node's child. An error if a segment on the path is damaged.
     #[inline]
-    fn descend(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<Found> {
+    fn descend(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<LeafVersion> {
         let mut spins = 0;
         'restart: loop {
             let mut parent_latch = &self.root_latch;
@@ -172,7 +172,7 @@ impl<K: TreeKey> FpTree<K> {
                         let version = latch::read(self.stripes.of(leaf));
                         // The leaf's range changes under its latch and its parent's: both versions agree.
                         if latch::validate(parent_latch, parent_version) {
-                            return Ok(Found { leaf, version });
+                            return Ok(LeafVersion { leaf, version });
                         }
                         break;
                     }
@@ -224,14 +224,14 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Latches a leaf, if it is unchanged since it was found.
     #[inline]
-    fn try_lock_found(&self, found: &Found) -> Option<Latched<'_, K>> {
+    fn try_lock_found(&self, found: &LeafVersion) -> Option<LatchedLeaf<'_, K>> {
         let latch = self.stripes.of(found.leaf);
-        let latched = || Latched { leaf: self.leaf(found.leaf), offset: found.leaf, latch };
+        let latched = || LatchedLeaf { leaf: self.leaf(found.leaf), offset: found.leaf, latch };
         latch::try_lock_at(latch, found.version).then(latched)
     }
 
     /// Latches the leaf of a key.
-    fn lock_leaf(&self, key: K::Key<'_>) -> Result<Latched<'_, K>> {
+    fn lock_leaf(&self, key: K::Key<'_>) -> Result<LatchedLeaf<'_, K>> {
         let mut spins = 0;
         loop {
             if let Some(latched) = self.try_lock_found(&self.find_leaf(key)?) {
@@ -253,7 +253,7 @@ impl<K: TreeKey> FpTree<K> {
     #[inline]
     fn insert_at<'p>(
         &'p self,
-        mut latched: Latched<'p, K>,
+        mut latched: LatchedLeaf<'p, K>,
         key: K::Key<'_>,
         value: u64,
         mut with: Publication<'p>,
@@ -265,7 +265,7 @@ impl<K: TreeKey> FpTree<K> {
             }
             let bitmap = leaf.bitmap();
             if bitmap & Leaf::<K>::FULL == Leaf::<K>::FULL {
-                if !self.give_to_neighbour(&latched, key)? {
+                if !self.move_to_neighbour(&latched, key)? {
                     self.split(&latched)?;
                 }
                 drop(latched);
@@ -297,7 +297,7 @@ impl<K: TreeKey> FpTree<K> {
     #[inline]
     fn replace_at<'p>(
         &'p self,
-        latched: &Latched<'p, K>,
+        latched: &LatchedLeaf<'p, K>,
         key: K::Key<'_>,
         value: u64,
         mut with: Publication<'p>,
@@ -325,7 +325,7 @@ impl<K: TreeKey> FpTree<K> {
     #[inline]
     fn remove_at<'p>(
         &'p self,
-        latched: &Latched<'p, K>,
+        latched: &LatchedLeaf<'p, K>,
         key: K::Key<'_>,
         mut with: Publication<'p>,
     ) -> Result<Option<u64>> {
@@ -347,13 +347,13 @@ impl<K: TreeKey> FpTree<K> {
 }
 
 /// Leaf whose latch this thread holds; dropping it releases the latch.
-struct Latched<'t, K: TreeKey> {
+struct LatchedLeaf<'t, K: TreeKey> {
     leaf: Leaf<'t, K>,
     offset: u64,
     latch: &'t AtomicU64,
 }
 
-impl<K: TreeKey> Drop for Latched<'_, K> {
+impl<K: TreeKey> Drop for LatchedLeaf<'_, K> {
     fn drop(&mut self) {
         latch::unlock(self.latch);
     }

@@ -16,10 +16,10 @@
 //! the structure lock is held. A leaf's low key changes under its own latch and that of the leaf before it.
 
 use super::inner::Child;
-use super::{FpTree, Latched};
+use super::{FpTree, LatchedLeaf};
 use crate::error::Result;
 use crate::key::TreeKey;
-use crate::latch::{self, Held};
+use crate::latch::{self, LatchSet};
 use crate::leaf::{BITMAP_WORD, Leaf};
 use entresol_memory::DomainKind;
 use entresol_memory::mutants::active;
@@ -45,8 +45,8 @@ impl<K: TreeKey> FpTree<K> {
     /// Moves entries of the full, latched leaf of a key to a neighbour, so that both have the same room;
     /// false if none has enough, or is latched. Cost: the lines of both leaves, one publication of three or
     /// four words.
-    pub(super) fn give_to_neighbour(&self, latched: &Latched<'_, K>, key: K::Key<'_>) -> Result<bool> {
-        if !self.limits.gives_to_neighbours {
+    pub(super) fn move_to_neighbour(&self, latched: &LatchedLeaf<'_, K>, key: K::Key<'_>) -> Result<bool> {
+        if !self.limits.moves_to_neighbours {
             return Ok(false);
         }
         let _structure = self.structure.lock();
@@ -72,7 +72,7 @@ impl<K: TreeKey> FpTree<K> {
             return Ok(false);
         }
         Leaf::<K>::prefetch_whole(&self.pool, at);
-        let mut held = Held::default();
+        let mut held = LatchSet::default();
         let latch = self.stripes.of(at);
         if !std::ptr::eq(latch, latched.latch) && !held.try_add(latch) {
             return Ok(false);

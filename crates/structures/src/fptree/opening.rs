@@ -15,8 +15,8 @@
 //! has done so meanwhile.
 
 use super::inner::{Child, Inner};
-use super::sparse::{Entries, SparseEntry, SparseIndex, same};
-use super::structure::Path;
+use super::sparse::{SparseEntries, SparseEntry, SparseIndex, same};
+use super::structure::ChildPath;
 use super::{FpTree, Structure};
 use crate::error::{Error, Result};
 use crate::key::TreeKey;
@@ -34,7 +34,7 @@ const TOGETHER: usize = 8;
 
 /// A run of leaves whose inner node is not built yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment<S> {
+pub(super) struct LeafSegment<S> {
     leaf: u64,
     /// Entry of the sparse index; none for the first segment.
     entry: Option<SparseEntry<S>>,
@@ -42,26 +42,26 @@ pub(super) struct Segment<S> {
 }
 
 /// Segment, and its bounds.
-struct Bounds<K: TreeKey> {
+struct SegmentBounds<K: TreeKey> {
     number: u32,
-    segment: Segment<K::Stored>,
+    segment: LeafSegment<K::Stored>,
     end: Option<(u64, K::Stored)>,
 }
 
 /// State of reading a segment.
-struct Reading<K: TreeKey> {
-    bounds: Bounds<K>,
+struct SegmentReader<K: TreeKey> {
+    bounds: SegmentBounds<K>,
     leaves: Leaves<K>,
     /// Low key of the leaf before; the first leaf has none.
     before: Option<K::Stored>,
     at: u64,
 }
 
-impl<K: TreeKey> Reading<K> {
-    fn start(pool: &Pool, bounds: Bounds<K>) -> Reading<K> {
+impl<K: TreeKey> SegmentReader<K> {
+    fn start(pool: &Pool, bounds: SegmentBounds<K>) -> SegmentReader<K> {
         let at = bounds.segment.leaf;
         prefetch_head(pool, at);
-        Reading { bounds, leaves: Vec::with_capacity(Inner::<K>::CAPACITY), before: None, at }
+        SegmentReader { bounds, leaves: Vec::with_capacity(Inner::<K>::CAPACITY), before: None, at }
     }
 }
 
@@ -77,7 +77,7 @@ type Leaves<K> = Vec<(<K as TreeKey>::Stored, Child)>;
 
 /// Purpose of opening a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum OpenPurpose {
     /// An access waits for it: only the segment's own pages are verified.
     Need,
     /// The complete tree will be read: objects outside of the leaves are verified too.
@@ -89,18 +89,18 @@ enum Purpose {
 
 impl<K: TreeKey> FpTree<K> {
     /// Builds the inner nodes above the segments, and those of the segments too if these are few.
-    pub(super) fn build(&self, mut entries: Entries<K>) -> Result<()> {
+    pub(super) fn build(&self, mut entries: SparseEntries<K>) -> Result<()> {
         entries.sort_unstable_by(|a, b| K::compare_stored(&self.pool, a.low, b.low));
         if let Some(pair) = entries.windows(2).find(|pair| !self.ascend(pair[0].low, pair[1].low)) {
-            let what = format!("the sparse index has the low key of {:#x} twice", pair[0].leaf);
-            return Err(Error::Corrupt { offset: pair[1].place, what });
+            let message = format!("the sparse index has the low key of {:#x} twice", pair[0].leaf);
+            return Err(Error::Corrupt { offset: pair[1].place, message });
         }
         let first = self.first_leaf();
         // The first low key of all is ignored.
         let any_low = self.sound_leaf(first)?.low();
-        let segments: Vec<Segment<K::Stored>> =
-            std::iter::once(Segment { leaf: first, entry: None, is_opened: false })
-                .chain(entries.iter().map(|entry| Segment {
+        let segments: Vec<LeafSegment<K::Stored>> =
+            std::iter::once(LeafSegment { leaf: first, entry: None, is_opened: false })
+                .chain(entries.iter().map(|entry| LeafSegment {
                     leaf: entry.leaf,
                     entry: Some(*entry),
                     is_opened: false,
@@ -119,7 +119,7 @@ impl<K: TreeKey> FpTree<K> {
         self.root.store(root.encode(), Memory::Release);
         drop(structure);
         if few {
-            self.open_for(Purpose::Build, usize::MAX)?;
+            self.open_for(OpenPurpose::Build, usize::MAX)?;
         }
         Ok(())
     }
@@ -132,10 +132,10 @@ impl<K: TreeKey> FpTree<K> {
     /// Opens up to `segments_max` unopened segments; returns the number of those not tried yet. Threads share
     /// the work. A damaged segment is an error, and stays unopened; call it again for the others.
     pub fn open_more(&self, segments_max: usize) -> Result<u64> {
-        self.open_for(Purpose::Background, segments_max)
+        self.open_for(OpenPurpose::Background, segments_max)
     }
 
-    fn open_for(&self, purpose: Purpose, segments_max: usize) -> Result<u64> {
+    fn open_for(&self, purpose: OpenPurpose, segments_max: usize) -> Result<u64> {
         let _pinned = self.pool.pin();
         let mut to_try = segments_max;
         while to_try > 0 {
@@ -154,16 +154,16 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Opens segments concurrently: the next leaf of one is prefetched while the others are read. All sound
     /// ones are opened; a damaged one is an error.
-    fn open_together(&self, wanted: &[(u32, Segment<K::Stored>)], purpose: Purpose) -> Result<()> {
-        let ways = |segment: &Segment<K::Stored>| {
+    fn open_together(&self, wanted: &[(u32, LeafSegment<K::Stored>)], purpose: OpenPurpose) -> Result<()> {
+        let descents = |segment: &LeafSegment<K::Stored>| {
             let low = segment.entry.map(|entry| entry.low);
             move |node: &Inner<'_, K>| low.map_or(0, |low| node.position_of_stored(&self.pool, low))
         };
         let mut readings: SmallVec<[_; TOGETHER]> = {
             let structure = self.structure.lock();
             let found = wanted.iter().filter_map(|(number, segment)| {
-                let (bounds, _) = self.find_segment(&structure, Some(*number), ways(segment))?;
-                Some((ways(segment), Reading::start(&self.pool, bounds), Ok(true)))
+                let (bounds, _) = self.find_segment(&structure, Some(*number), descents(segment))?;
+                Some((descents(segment), SegmentReader::start(&self.pool, bounds), Ok(true)))
             });
             found.collect()
         };
@@ -175,8 +175,8 @@ impl<K: TreeKey> FpTree<K> {
             }
         }
         let mut outcome = Ok(());
-        for (way, reading, ended) in readings {
-            outcome = outcome.and(self.put(way, purpose, &reading.bounds, ended.map(|_| reading.leaves)));
+        for (descent, reading, ended) in readings {
+            outcome = outcome.and(self.put(descent, purpose, &reading.bounds, ended.map(|_| reading.leaves)));
         }
         outcome
     }
@@ -186,9 +186,9 @@ impl<K: TreeKey> FpTree<K> {
     pub(super) fn open_at(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<()> {
         let found = self.find_segment(&self.structure.lock(), None, &choose);
         let Some((bounds, _)) = found else { return Ok(()) };
-        let mut reading = Reading::start(&self.pool, bounds);
-        let read = self.read_segment(&mut reading, Purpose::Need);
-        self.put(&choose, Purpose::Need, &reading.bounds, read.map(|()| reading.leaves))
+        let mut reading = SegmentReader::start(&self.pool, bounds);
+        let read = self.read_segment(&mut reading, OpenPurpose::Need);
+        self.put(&choose, OpenPurpose::Need, &reading.bounds, read.map(|()| reading.leaves))
     }
 
     /// Returns the segment to which `choose` leads, and the path to it. None if it is opened, or another than
@@ -198,7 +198,7 @@ impl<K: TreeKey> FpTree<K> {
         structure: &Structure<K>,
         wanted: Option<u32>,
         choose: impl Fn(&Inner<'_, K>) -> usize,
-    ) -> Option<(Bounds<K>, Path)> {
+    ) -> Option<(SegmentBounds<K>, ChildPath)> {
         match self.path_by(choose) {
             (path, Child::Segment(number)) if wanted.is_none_or(|wanted| wanted == number) => {
                 Some((self.bounds(structure, &path, number), path))
@@ -212,8 +212,8 @@ impl<K: TreeKey> FpTree<K> {
     fn put(
         &self,
         choose: impl Fn(&Inner<'_, K>) -> usize,
-        purpose: Purpose,
-        bounds: &Bounds<K>,
+        purpose: OpenPurpose,
+        bounds: &SegmentBounds<K>,
         read: Result<Leaves<K>>,
     ) -> Result<()> {
         let mut structure = self.structure.lock();
@@ -221,7 +221,7 @@ impl<K: TreeKey> FpTree<K> {
             return Ok(());
         };
         let rest = self.install(&mut structure, &path, bounds, read?);
-        if purpose == Purpose::Build {
+        if purpose == OpenPurpose::Build {
             // A long segment becomes several nodes: from the next open on they are segments of their own.
             rest.into_iter().for_each(|(low, id)| self.add_to_sparse(&mut structure, id, low));
         }
@@ -229,15 +229,20 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Opens the segment at the end of a path. The caller holds the structure lock.
-    pub(super) fn open_locked(&self, structure: &mut Structure<K>, path: &Path, number: u32) -> Result<()> {
-        let mut reading = Reading::start(&self.pool, self.bounds(structure, path, number));
-        self.read_segment(&mut reading, Purpose::Need)?;
+    pub(super) fn open_locked(
+        &self,
+        structure: &mut Structure<K>,
+        path: &ChildPath,
+        number: u32,
+    ) -> Result<()> {
+        let mut reading = SegmentReader::start(&self.pool, self.bounds(structure, path, number));
+        self.read_segment(&mut reading, OpenPurpose::Need)?;
         self.install(structure, path, &reading.bounds, reading.leaves);
         Ok(())
     }
 
     /// Returns the bounds of a segment by the path to it.
-    fn bounds(&self, structure: &Structure<K>, path: &Path, number: u32) -> Bounds<K> {
+    fn bounds(&self, structure: &Structure<K>, path: &ChildPath, number: u32) -> SegmentBounds<K> {
         let segment = structure.segments[number as usize];
         let above = path.iter().rev().find(|(id, index)| index + 1 < self.inner.node(*id).count());
         let end = above.map(|(id, index)| {
@@ -251,19 +256,20 @@ impl<K: TreeKey> FpTree<K> {
                 }
             }
         });
-        Bounds { number, segment, end }
+        SegmentBounds { number, segment, end }
     }
 
     /// Reads the leaves of a segment; damage, and low keys that contradict its bounds, are an error.
-    fn read_segment(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<()> {
+    fn read_segment(&self, reading: &mut SegmentReader<K>, purpose: OpenPurpose) -> Result<()> {
         while self.read_leaf(reading, purpose)? {}
         Ok(())
     }
 
     /// Reads the next leaf of a segment; false if it was the last.
-    fn read_leaf(&self, reading: &mut Reading<K>, purpose: Purpose) -> Result<bool> {
-        let corrupt = |offset: u64, what: &str| Err(Error::Corrupt { offset, what: what.to_string() });
-        let Reading { bounds, leaves, before, at } = reading;
+    fn read_leaf(&self, reading: &mut SegmentReader<K>, purpose: OpenPurpose) -> Result<bool> {
+        let corrupt =
+            |offset: u64, message: &str| Err(Error::Corrupt { offset, message: message.to_string() });
+        let SegmentReader { bounds, leaves, before, at } = reading;
         let leaf = self.opened_leaf(*at, purpose)?;
         let (low, next) = (leaf.low(), leaf.next());
         match &bounds.segment.entry {
@@ -304,8 +310,8 @@ impl<K: TreeKey> FpTree<K> {
         K::compare_stored(&self.pool, left, right) == Ordering::Less
     }
 
-    fn opened_leaf(&self, at: u64, purpose: Purpose) -> Result<crate::leaf::Leaf<'_, K>> {
-        if purpose != Purpose::Need && at.saturating_add(LEAF_BYTES as u64) <= self.pool.bytes() {
+    fn opened_leaf(&self, at: u64, purpose: OpenPurpose) -> Result<crate::leaf::Leaf<'_, K>> {
+        if purpose != OpenPurpose::Need && at.saturating_add(LEAF_BYTES as u64) <= self.pool.bytes() {
             self.pool.verify_with_neighbours(at, LEAF_BYTES)?;
         }
         self.sound_leaf(at)
@@ -315,8 +321,8 @@ impl<K: TreeKey> FpTree<K> {
     fn install(
         &self,
         structure: &mut Structure<K>,
-        path: &Path,
-        bounds: &Bounds<K>,
+        path: &ChildPath,
+        bounds: &SegmentBounds<K>,
         leaves: Leaves<K>,
     ) -> Vec<(K::Stored, u32)> {
         let is_alone = path.is_empty() && leaves.len() == 1;
@@ -389,7 +395,7 @@ impl<K: TreeKey> Structure<K> {
         Structure { sparse, segments: Vec::new(), to_open: Vec::new() }
     }
 
-    fn next_to_open(&mut self) -> Option<(u32, Segment<K::Stored>)> {
+    fn next_to_open(&mut self) -> Option<(u32, LeafSegment<K::Stored>)> {
         while let Some(number) = self.to_open.pop() {
             let segment = self.segments[number as usize];
             if !segment.is_opened {

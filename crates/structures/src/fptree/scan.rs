@@ -12,27 +12,27 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering as Memory;
 
 /// Start of a scan or of its continuation.
-enum Start<'k, K: TreeKey> {
+enum ScanStart<'k, K: TreeKey> {
     Bound(Bound<K::Key<'k>>),
     /// After an entry that was visited.
     After(K::Stored),
 }
 
-impl<K: TreeKey> Start<'_, K> {
+impl<K: TreeKey> ScanStart<'_, K> {
     fn position(&self, pool: &Pool, node: &Inner<'_, K>) -> usize {
         match self {
-            Start::Bound(Bound::Unbounded) => 0,
-            Start::Bound(Bound::Included(key) | Bound::Excluded(key)) => node.position(pool, *key),
-            Start::After(stored) => node.position_of_stored(pool, *stored),
+            ScanStart::Bound(Bound::Unbounded) => 0,
+            ScanStart::Bound(Bound::Included(key) | Bound::Excluded(key)) => node.position(pool, *key),
+            ScanStart::After(stored) => node.position_of_stored(pool, *stored),
         }
     }
 
     fn admits(&self, pool: &Pool, stored: K::Stored) -> bool {
         match self {
-            Start::Bound(Bound::Unbounded) => true,
-            Start::Bound(Bound::Included(key)) => K::compare(pool, stored, *key) != Ordering::Less,
-            Start::Bound(Bound::Excluded(key)) => K::compare(pool, stored, *key) == Ordering::Greater,
-            Start::After(before) => K::compare_stored(pool, stored, *before) == Ordering::Greater,
+            ScanStart::Bound(Bound::Unbounded) => true,
+            ScanStart::Bound(Bound::Included(key)) => K::compare(pool, stored, *key) != Ordering::Less,
+            ScanStart::Bound(Bound::Excluded(key)) => K::compare(pool, stored, *key) == Ordering::Greater,
+            ScanStart::After(before) => K::compare_stored(pool, stored, *before) == Ordering::Greater,
         }
     }
 }
@@ -73,7 +73,7 @@ impl<K: TreeKey> FpTree<K> {
         mut visit: impl FnMut(K::Stored, u64),
     ) -> Result<Option<KeyBytes>> {
         let _pinned = self.pool.pin();
-        let mut from = Start::<K>::Bound(from);
+        let mut from = ScanStart::<K>::Bound(from);
         let mut visited = 0;
         let mut entries = Vec::with_capacity(Leaf::<K>::CAPACITY);
         let mut spins = 0;
@@ -100,7 +100,7 @@ impl<K: TreeKey> FpTree<K> {
                 entries.iter().for_each(|(stored, value)| visit(*stored, *value));
                 visited += entries.len();
                 if let Some((last, _)) = entries.last() {
-                    from = Start::After(*last);
+                    from = ScanStart::After(*last);
                 }
                 if next == 0 {
                     return Ok(None);

@@ -4,7 +4,7 @@
 //! together ([`super::batch`]), and complete leaves are prefetched.
 
 use super::FpTree;
-use super::batch::{Fetch, GROUP, Lookup, Ways, go_down};
+use super::batch::{Descents, Fetch, GROUP, Lookup, go_down};
 use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// An entry: its key and its value.
-pub(crate) type Entry = (KeyBytes, u64);
+pub(crate) type SeekEntry = (KeyBytes, u64);
 
 /// Result of searching one leaf.
-enum InLeaf<S> {
+enum LeafSearch<S> {
     First(S, u64),
     /// The entry is in a later leaf, if this is not the last.
     Behind {
@@ -29,7 +29,7 @@ enum InLeaf<S> {
 impl<K: TreeKey> FpTree<K> {
     /// Returns the first entry at or after a key. Cost: a descent and one leaf, now and then two. An error
     /// where the tree is damaged.
-    pub fn first_from(&self, key: K::Key<'_>) -> Result<Option<Entry>> {
+    pub fn first_from(&self, key: K::Key<'_>) -> Result<Option<SeekEntry>> {
         let _pinned = self.pool.pin();
         self.first_from_pinned(key)
     }
@@ -38,7 +38,7 @@ impl<K: TreeKey> FpTree<K> {
     pub fn first_from_each<'k>(
         &self,
         keys: impl Iterator<Item = K::Key<'k>>,
-        found: &mut Vec<Option<Entry>>,
+        found: &mut Vec<Option<SeekEntry>>,
     ) -> Result<()> {
         let _pinned = self.pool.pin();
         let mut group: SmallVec<[Lookup<'_, '_, K>; GROUP]> = SmallVec::new();
@@ -46,12 +46,12 @@ impl<K: TreeKey> FpTree<K> {
         while keys.peek().is_some() {
             group.clear();
             group.extend(keys.by_ref().take(GROUP).map(|key| (self, key)));
-            let mut ways = Ways::new();
-            go_down(&group, &mut ways, Fetch::Whole);
-            for ((_, key), way) in group.iter().zip(&ways) {
-                let in_leaf = way.found(self).map(|at| self.first_in_leaf(at.leaf, at.version, *key));
+            let mut descents = Descents::new();
+            go_down(&group, &mut descents, Fetch::Whole);
+            for ((_, key), descent) in group.iter().zip(&descents) {
+                let in_leaf = descent.found(self).map(|at| self.first_in_leaf(at.leaf, at.version, *key));
                 found.push(match in_leaf {
-                    Some(InLeaf::First(stored, value)) => Some((K::to_bytes(&self.pool, stored), value)),
+                    Some(LeafSearch::First(stored, value)) => Some((K::to_bytes(&self.pool, stored), value)),
                     _ => self.first_from_pinned(*key)?,
                 });
             }
@@ -59,7 +59,7 @@ impl<K: TreeKey> FpTree<K> {
         Ok(())
     }
 
-    fn first_from_pinned(&self, key: K::Key<'_>) -> Result<Option<Entry>> {
+    fn first_from_pinned(&self, key: K::Key<'_>) -> Result<Option<SeekEntry>> {
         let mut spins = 0;
         'descend: loop {
             let found = self.descend(|node| node.position(&self.pool, key))?;
@@ -67,12 +67,12 @@ impl<K: TreeKey> FpTree<K> {
             let (mut at, mut version) = (found.leaf, found.version);
             loop {
                 let next = match self.first_in_leaf(at, version, key) {
-                    InLeaf::First(stored, value) => {
+                    LeafSearch::First(stored, value) => {
                         return Ok(Some((K::to_bytes(&self.pool, stored), value)));
                     }
-                    InLeaf::Behind { next: 0 } => return Ok(None),
-                    InLeaf::Behind { next } => next,
-                    InLeaf::Changed => {
+                    LeafSearch::Behind { next: 0 } => return Ok(None),
+                    LeafSearch::Behind { next } => next,
+                    LeafSearch::Changed => {
                         latch::pause(&mut spins);
                         continue 'descend;
                     }
@@ -91,7 +91,7 @@ impl<K: TreeKey> FpTree<K> {
         }
     }
 
-    fn first_in_leaf(&self, at: u64, version: u64, key: K::Key<'_>) -> InLeaf<K::Stored> {
+    fn first_in_leaf(&self, at: u64, version: u64, key: K::Key<'_>) -> LeafSearch<K::Stored> {
         let (leaf, pool) = (self.leaf(at), &*self.pool);
         let next = leaf.next();
         let slots = bits(leaf.bitmap() & Leaf::<K>::FULL);
@@ -99,12 +99,12 @@ impl<K: TreeKey> FpTree<K> {
         let entries: SmallVec<[(K::Stored, u64); 56]> =
             slots.map(|slot| (leaf.key(slot), leaf.value(slot))).collect();
         if !latch::validate(self.stripes.of(at), version) {
-            return InLeaf::Changed;
+            return LeafSearch::Changed;
         }
         let reached = entries.iter().filter(|(stored, _)| K::compare(pool, *stored, key) != Ordering::Less);
         match reached.min_by(|a, b| K::compare_stored(pool, a.0, b.0)) {
-            Some(&(stored, value)) => InLeaf::First(stored, value),
-            None => InLeaf::Behind { next },
+            Some(&(stored, value)) => LeafSearch::First(stored, value),
+            None => LeafSearch::Behind { next },
         }
     }
 }

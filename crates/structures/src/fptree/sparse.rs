@@ -47,7 +47,7 @@ pub(super) struct SparseEntry<S> {
 }
 
 /// The valid entries of a tree, in no order.
-pub(super) type Entries<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
+pub(super) type SparseEntries<K> = Vec<SparseEntry<<K as TreeKey>::Stored>>;
 
 /// The free entries of an open tree. Under the tree's structure lock.
 pub(super) struct SparseIndex<K: TreeKey> {
@@ -66,7 +66,7 @@ impl<K: TreeKey> SparseIndex<K> {
         pool: &Pool,
         header: u64,
         page_entries_max: usize,
-    ) -> Result<(SparseIndex<K>, Entries<K>)> {
+    ) -> Result<(SparseIndex<K>, SparseEntries<K>)> {
         let (mut free, mut entries) = (Vec::new(), Vec::new());
         Self::for_each_page(pool, header, |page, words| {
             for (index, entry) in words[1..].chunks_exact(Self::ENTRY_WORDS).enumerate() {
@@ -75,8 +75,8 @@ impl<K: TreeKey> SparseIndex<K> {
                 if leaf == 0 {
                     free.extend((index < page_entries_max).then_some(place));
                 } else if !leaf.is_multiple_of(64) || leaf.saturating_add(LEAF_BYTES as u64) > pool.bytes() {
-                    let what = format!("it refers to {leaf:#x}, which cannot hold a leaf");
-                    return Err(Error::Corrupt { offset: place, what });
+                    let message = format!("it refers to {leaf:#x}, which cannot hold a leaf");
+                    return Err(Error::Corrupt { offset: place, message });
                 } else {
                     entries.push(SparseEntry { low: K::load(&entry[1..]), leaf, place });
                 }
@@ -97,8 +97,8 @@ impl<K: TreeKey> SparseIndex<K> {
         while page != 0 {
             let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64) && left > 0);
             let Some(words) = words else {
-                let what = format!("its sparse index refers to {page:#x}, which cannot hold a page");
-                return Err(Error::Corrupt { offset: header, what });
+                let message = format!("its sparse index refers to {page:#x}, which cannot hold a page");
+                return Err(Error::Corrupt { offset: header, message });
             };
             pool.verify_with_neighbours(page, PAGE_BYTES)?;
             visit(page, words)?;
@@ -156,7 +156,7 @@ impl<K: TreeKey> SparseIndex<K> {
     }
 
     /// Records a removed entry as free.
-    pub(super) fn is_free(&mut self, place: u64) {
+    pub(super) fn add_free(&mut self, place: u64) {
         self.free.push(place);
     }
 
@@ -169,7 +169,7 @@ impl<K: TreeKey> SparseIndex<K> {
         let words = pool.try_words(page, PAGE_WORDS).filter(|_| page.is_multiple_of(64));
         let words = words.ok_or_else(|| Error::Corrupt {
             offset: header,
-            what: format!("its sparse index refers to {page:#x}, which cannot hold a page"),
+            message: format!("its sparse index refers to {page:#x}, which cannot hold a page"),
         })?;
         pool.verify(page, PAGE_BYTES)?;
         let mut publication = pool.publication();
@@ -197,20 +197,20 @@ impl<K: TreeKey> FpTree<K> {
             if let Some(entry) = by_leaf.remove(&at)
                 && !same::<K>(entry.low, leaf.low())
             {
-                let what =
+                let message =
                     format!("its entry of the sparse index, at {:#x}, has another low key", entry.place);
-                return Err(Error::Corrupt { offset: at, what });
+                return Err(Error::Corrupt { offset: at, message });
             }
             at = leaf.next();
         }
         if let Some(entry) = by_leaf.values().next() {
-            let what =
+            let message =
                 format!("the sparse index refers to {:#x}, which is not a leaf after the first", entry.leaf);
-            return Err(Error::Corrupt { offset: entry.place, what });
+            return Err(Error::Corrupt { offset: entry.place, message });
         }
         if twice > 0 {
-            let what = format!("the sparse index refers to {twice} leaves twice");
-            return Err(Error::Corrupt { offset: self.header, what });
+            let message = format!("the sparse index refers to {twice} leaves twice");
+            return Err(Error::Corrupt { offset: self.header, message });
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 
 use super::inner::{Child, Inner};
 use super::sparse::SparseIndex;
-use super::{FpTree, Latched, Structure};
+use super::{FpTree, LatchedLeaf, Structure};
 use crate::error::Result;
 use crate::key::TreeKey;
 use crate::latch;
@@ -19,7 +19,7 @@ use entresol_memory::mutants::{active, intact};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inner nodes from the root to the parent of a leaf, with the index of the next child on the path.
-pub(super) type Path = Vec<(u32, usize)>;
+pub(super) type ChildPath = Vec<(u32, usize)>;
 
 impl<K: TreeKey> FpTree<K> {
     /// Free slots of a leaf after a merge into it: it is not split soon.
@@ -33,7 +33,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Moves the upper half of a full, latched leaf to a new one.
-    pub(super) fn split(&self, latched: &Latched<'_, K>) -> Result<()> {
+    pub(super) fn split(&self, latched: &LatchedLeaf<'_, K>) -> Result<()> {
         let (leaf, pool) = (&latched.leaf, &*self.pool);
         let half = Leaf::<K>::CAPACITY / 2;
         let parted = leaf.parted_slots(pool, half);
@@ -70,7 +70,7 @@ impl<K: TreeKey> FpTree<K> {
     /// Removes a latched leaf with few entries, or none, from the inner nodes and the chain and frees it; its
     /// entries move to the leaf before. It stays if it is the first, or its predecessor is latched or would
     /// be nearly full.
-    pub(super) fn release_leaf(&self, latched: &Latched<'_, K>) -> Result<()> {
+    pub(super) fn release_leaf(&self, latched: &LatchedLeaf<'_, K>) -> Result<()> {
         if self.first_leaf() == latched.offset {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl<K: TreeKey> FpTree<K> {
         }
         if let Some((node, place)) = released? {
             node.set_sparse_place(0);
-            structure.sparse.is_free(place);
+            structure.sparse.add_free(place);
         }
         Ok(())
     }
@@ -98,8 +98,8 @@ impl<K: TreeKey> FpTree<K> {
     fn release_into(
         &self,
         previous: &Leaf<'_, K>,
-        latched: &Latched<'_, K>,
-        path: &Path,
+        latched: &LatchedLeaf<'_, K>,
+        path: &ChildPath,
     ) -> Result<Option<(Inner<'_, K>, u64)>> {
         let leaf = &latched.leaf;
         assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
@@ -134,7 +134,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Moves the sparse index entry of the leaf at the end of the path to the next leaf, if that is in the
     /// same inner node, or removes it. Returns the inner node and the entry's offset if it becomes free.
-    fn release_sparse(&self, path: &Path, with: &mut Publication<'_>) -> Option<(Inner<'_, K>, u64)> {
+    fn release_sparse(&self, path: &ChildPath, with: &mut Publication<'_>) -> Option<(Inner<'_, K>, u64)> {
         let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
         let node = self.inner.node(id);
         let place = Some(node.sparse_place()).filter(|place| *place != 0)?;
@@ -152,13 +152,13 @@ impl<K: TreeKey> FpTree<K> {
         Some((node, place))
     }
 
-    fn path_to(&self, key: K::Stored) -> Path {
+    fn path_to(&self, key: K::Stored) -> ChildPath {
         self.path_by(|node| node.position_of_stored(&self.pool, key)).0
     }
 
     /// Descends by `choose`; returns the path and its end: a leaf or a segment. Under the structure lock.
-    pub(super) fn path_by(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> (Path, Child) {
-        let mut path = Path::new();
+    pub(super) fn path_by(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> (ChildPath, Child) {
+        let mut path = ChildPath::new();
         let mut child = Child::decode(self.root.load(Ordering::Acquire));
         while let Child::Inner(id) = child {
             let node = self.inner.node(id);
@@ -170,7 +170,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Returns the leaf to the left of the one that the path leads to.
-    fn leaf_before(&self, structure: &mut Structure<K>, path: &Path) -> Result<Option<u64>> {
+    fn leaf_before(&self, structure: &mut Structure<K>, path: &ChildPath) -> Result<Option<u64>> {
         let Some(turn) = path.iter().rposition(|(_, index)| *index > 0) else { return Ok(None) };
         let mut before = path[..=turn].to_vec();
         before[turn].1 -= 1;
@@ -227,7 +227,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Removes the leaf at the end of the path from the inner nodes. It is not the first leaf, so some node
     /// on the path has a child to the left of the path.
-    fn remove_child(&self, path: &Path) {
+    fn remove_child(&self, path: &ChildPath) {
         // Nodes that only lead to the leaf are freed as well: the lowest with another child loses one child.
         let lowest = path.iter().rposition(|(id, _)| self.inner.node(*id).count() > 1);
         let lowest = lowest.expect("the tree has another leaf");
@@ -263,7 +263,7 @@ impl<K: TreeKey> FpTree<K> {
         }
         unlatch(&latches);
         for id in given_back {
-            self.inner.give_back(id);
+            self.inner.free(id);
         }
     }
 

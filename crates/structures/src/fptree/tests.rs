@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const NARROW: Limits =
-    Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1, gives_to_neighbours: true };
+    Limits { children_max: 3, segments_opened_at_once: 0, page_entries_max: 1, moves_to_neighbours: true };
 
 /// A tree whose inner nodes have up to three children, and whose segments are opened on first access.
 struct Narrow<K: TreeKey>(FpTree<K>);
@@ -179,7 +179,7 @@ fn leaves_are_merged_beside_readers_and_writers() {
 
 /// A check of a partly destroyed tree finds all objects and adds none.
 #[test]
-fn what_is_left_of_a_tree_is_all_that_is_allocated() {
+fn a_partly_destroyed_tree_owns_all_allocated_objects() {
     let pool = map_tests::small_pool();
     let root = filled::<ByteKey>(&pool, 600);
     let mut steps = 0;
@@ -368,7 +368,7 @@ fn no_flipped_bit_of_the_sparse_index_leads_to_a_wrong_answer() {
 }
 
 #[test]
-fn an_entry_that_is_lost_costs_nothing_but_a_longer_segment() {
+fn a_lost_entry_only_makes_a_segment_longer() {
     let pool = map_tests::small_pool();
     let root = filled::<WordKey>(&pool, 3_000);
     let (_, entries) = SparseIndex::<WordKey>::read(&pool, root, 3).unwrap();
@@ -381,7 +381,7 @@ fn an_entry_that_is_lost_costs_nothing_but_a_longer_segment() {
 }
 
 #[test]
-fn a_damaged_page_is_an_error_of_whoever_comes_to_it_and_of_nobody_else() {
+fn a_damaged_page_is_an_error_of_its_readers_only() {
     let dir = tempfile::tempdir().unwrap();
     let options = PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() };
     let pool = Pool::create(dir.path(), &options).unwrap();

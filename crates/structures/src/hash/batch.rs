@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 const IN_FLIGHT: usize = 24;
 
 /// Lookups that are deferred at a time.
-const PUT_OFF_MAX: usize = 8;
+const DEFERRED_MAX: usize = 8;
 
 /// Ring of keys in flight; each comes out, in order, when [`IN_FLIGHT`] others were added after it.
 struct Ring<T> {
@@ -47,7 +47,7 @@ impl<T: Copy> Ring<T> {
 }
 
 /// Deferred lookups of displaced entries: index of the value, hash, key.
-type PutOff<K> = SmallVec<[(usize, Hash, <K as TreeKey>::Stored); PUT_OFF_MAX]>;
+type DeferredLookups<K> = SmallVec<[(usize, Hash, <K as TreeKey>::Stored); DEFERRED_MAX]>;
 
 impl<K: HashKey> HashTable<K> {
     #[inline]
@@ -64,33 +64,33 @@ impl<K: HashKey> HashTable<K> {
         values.clear();
         values.reserve(keys.size_hint().0);
         let mut ring = Ring::new();
-        let mut put_off = PutOff::<K>::new();
+        let mut deferred = DeferredLookups::<K>::new();
         for key in keys {
             if let Some(prepared) = ring.exchange(self.prepare(key)) {
-                self.get_or_put_off(prepared, &mut put_off, values);
+                self.get_or_defer(prepared, &mut deferred, values);
             }
         }
         for prepared in ring.rest() {
-            self.get_or_put_off(prepared, &mut put_off, values);
+            self.get_or_defer(prepared, &mut deferred, values);
         }
-        self.get_put_off(&mut put_off, values);
+        self.get_deferred(&mut deferred, values);
     }
 
     /// Looks a key up whose home was prefetched; one that may be displaced is deferred.
     #[inline]
-    fn get_or_put_off(
+    fn get_or_defer(
         &self,
         (hash, key): (Hash, K::Stored),
-        put_off: &mut PutOff<K>,
+        deferred: &mut DeferredLookups<K>,
         values: &mut Vec<Option<u64>>,
     ) {
         if let Some(value) = self.get_at_home(hash, key) {
             return values.push(value);
         }
-        put_off.push((values.len(), hash, key));
+        deferred.push((values.len(), hash, key));
         values.push(None);
-        if put_off.len() == PUT_OFF_MAX {
-            self.get_put_off(put_off, values);
+        if deferred.len() == DEFERRED_MAX {
+            self.get_deferred(deferred, values);
         }
     }
 
@@ -118,8 +118,8 @@ impl<K: HashKey> HashTable<K> {
 
     /// Looks up the deferred keys.
     #[cold]
-    fn get_put_off(&self, put_off: &mut PutOff<K>, values: &mut [Option<u64>]) {
-        for (index, hash, key) in put_off.drain(..) {
+    fn get_deferred(&self, deferred: &mut DeferredLookups<K>, values: &mut [Option<u64>]) {
+        for (index, hash, key) in deferred.drain(..) {
             values[index] = self.get_hashed(hash, key);
         }
     }

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::leaf::bits;
 use std::collections::HashSet;
 
-fn corrupt<T>(segment: u64, what: String) -> Result<T> {
-    Err(Error::Corrupt { offset: segment, what })
+fn corrupt<T>(segment: u64, message: String) -> Result<T> {
+    Err(Error::Corrupt { offset: segment, message })
 }
 
 impl<K: HashKey> HashTable<K> {
@@ -51,8 +51,8 @@ impl<K: HashKey> HashTable<K> {
             let mut keys = HashSet::new();
             for (index, bucket) in segment.buckets().enumerate() {
                 if bucket.meta().0 & 0xFF != bucket.valid() {
-                    let what = format!("bucket {index} has bits of slots that do not exist");
-                    return corrupt(segment.offset(), what);
+                    let message = format!("bucket {index} has bits of slots that do not exist");
+                    return corrupt(segment.offset(), message);
                 }
                 for slot in bits(bucket.valid()) {
                     self.check_entry(&segment, index, slot)?;
@@ -73,8 +73,9 @@ impl<K: HashKey> HashTable<K> {
         let bucket = segment.bucket(index);
         let (key, value) = (bucket.key(slot), bucket.value(slot));
         let hash: Hash = self.hash(key);
-        let bad =
-            |what: &str| corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {what}"));
+        let bad = |message: &str| {
+            corrupt(segment.offset(), format!("the key of bucket {index} slot {slot} {message}"))
+        };
         if self.directory.route(hash).segment != segment.offset() || !segment.has(hash) {
             return bad("belongs to another segment");
         }

@@ -31,10 +31,10 @@ pub(super) struct Directory {
     levels: [OnceLock<Box<[AtomicU32]>>; DEPTH_MAX as usize + 1],
     depth: AtomicU32,
     /// Locked while entries change.
-    changing: Mutex<Changing>,
+    changing: Mutex<DirectoryState>,
 }
 
-struct Changing {
+struct DirectoryState {
     /// The number of segments.
     segments: u64,
     /// Reservation of the levels in the pool's memory budget, if it has one.
@@ -93,7 +93,7 @@ impl Directory {
         }
         let levels: [OnceLock<_>; DEPTH_MAX as usize + 1] = std::array::from_fn(|_| OnceLock::new());
         levels[depth as usize].get_or_init(|| level);
-        let changing = Mutex::new(Changing { segments: segments.len() as u64, memory });
+        let changing = Mutex::new(DirectoryState { segments: segments.len() as u64, memory });
         Ok(Directory { levels, depth: AtomicU32::new(depth), changing })
     }
 
@@ -133,14 +133,14 @@ impl Directory {
         if Self::allows(local_depth, changing.segments) {
             return self.reserve(&mut changing, local_depth);
         }
-        let what = format!(
+        let message = format!(
             "the keys of a hash table are not uniformly distributed: a segment would have a depth of {local_depth} bits"
         );
-        Err(Error::Memory(entresol_memory::Error::OutOfSpace { what }))
+        Err(Error::Memory(entresol_memory::Error::OutOfSpace { what: message }))
     }
 
     /// Reserves memory for the levels down to a depth, before anything changes.
-    fn reserve(&self, changing: &mut Changing, depth: u32) -> Result<()> {
+    fn reserve(&self, changing: &mut DirectoryState, depth: u32) -> Result<()> {
         let missing: u64 = (self.depth() + 1..=depth).map(level_bytes).sum();
         let Some(memory) = changing.memory.as_mut().filter(|_| missing > 0) else { return Ok(()) };
         // Some of them may remain from a split that failed.

@@ -13,8 +13,8 @@ use super::HashTable;
 use super::directory::Directory;
 use super::key::{Hash, HashKey, scramble};
 use super::mutants::{self, Mutant};
-use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, State};
-use super::split::{self, Parted};
+use super::segment::{BUCKETS, SEGMENT_BYTES, Segment, SegmentState};
+use super::split::{self, SegmentPartition};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::leaf::bits;
@@ -36,8 +36,8 @@ fn check_word(magic: u64, seed: u64) -> u64 {
     scramble(magic ^ scramble(seed))
 }
 
-fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
-    Err(Error::Corrupt { offset, what: what.into() })
+fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+    Err(Error::Corrupt { offset, message: message.into() })
 }
 
 /// Returns true if an object of `bytes` bytes can be at an offset.
@@ -75,8 +75,9 @@ impl<K: HashKey> HashTable<K> {
         if found != wanted {
             if let Some(words) = (1..=2).find(|words| magic(*words) == found) {
                 let bytes = words * 8;
-                let what = format!("its keys have {bytes} bytes; it was opened for keys of {}", K::WORDS * 8);
-                return corrupt(header, what);
+                let message =
+                    format!("its keys have {bytes} bytes; it was opened for keys of {}", K::WORDS * 8);
+                return corrupt(header, message);
             }
             return corrupt(header, format!("its header starts with {found:#018x}, not {wanted:#018x}"));
         }
@@ -111,18 +112,18 @@ impl<K: HashKey> HashTable<K> {
             at = segment.next();
         }
         let directory = Directory::build(&segments, pool.memory())
-            .map_err(|what| Error::Corrupt { offset: header, what })?;
+            .map_err(|message| Error::Corrupt { offset: header, message })?;
         // Only a table that is known to be sound is written to.
         for at in unfinished.into_iter().filter(|_| !mutants::is(Mutant::SplitNotFinishedAtOpen)) {
             let segment = Segment::<K>::at(pool, at);
-            split::clean_up(pool, &segment, &Parted::of(&segment, segment.depth(), seed))?;
+            split::clean_up(pool, &segment, &SegmentPartition::of(&segment, segment.depth(), seed))?;
         }
         let (pool, stripes) = (pool.clone(), LatchStripes::new());
         Ok(HashTable { pool, header, seed, directory, stripes, key: PhantomData })
     }
 
     /// Returns the segment at an offset, if one can be there.
-    fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, State)> {
+    fn sound_segment(pool: &Pool, offset: u64) -> Result<(Segment<'_, K>, SegmentState)> {
         let is_aligned = offset.is_multiple_of(SEGMENT_BYTES as u64);
         if !is_aligned || !can_be_there(pool, offset, SEGMENT_BYTES) {
             return corrupt(offset, "the offset cannot hold a segment");
@@ -133,8 +134,8 @@ impl<K: HashKey> HashTable<K> {
         };
         let rest_of_prefix = segment.prefix().checked_shl(state.depth).unwrap_or(0);
         if rest_of_prefix != 0 {
-            let what = format!("its prefix {:#x} is longer than {} bits", segment.prefix(), state.depth);
-            return corrupt(offset, what);
+            let message = format!("its prefix {:#x} is longer than {} bits", segment.prefix(), state.depth);
+            return corrupt(offset, message);
         }
         Ok((segment, state))
     }

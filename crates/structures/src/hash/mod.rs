@@ -55,7 +55,7 @@ use entresol_memory::{Pool, Publication};
 use key::Hash;
 use mutants::Mutant;
 use segment::{BUCKET_BYTES, BUCKETS, Bucket, SEGMENT_BYTES, Segment, bucket_offset};
-use split::Why;
+use split::SplitReason;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -95,7 +95,7 @@ struct Home<'t, K: HashKey> {
 }
 
 /// Position of a key: bucket and slot, and the distance from home.
-struct Place {
+struct EntryPosition {
     bucket: usize,
     slot: usize,
     distance: usize,
@@ -193,12 +193,12 @@ impl<K: HashKey> HashTable<K> {
 
     /// Latches the home bucket of a hash.
     #[inline]
-    fn lock_home(&self, hash: Hash, lines: u64) -> Latched<'_, K> {
+    fn lock_home(&self, hash: Hash, lines: u64) -> LatchedHome<'_, K> {
         let mut spins = 0;
         loop {
             let home = self.find_home(hash, lines);
             if latch::try_lock_at(home.latch, home.version) {
-                return Latched { segment: home.segment, _held: Held { latch: home.latch } };
+                return LatchedHome { segment: home.segment, _held: HeldLatch { latch: home.latch } };
             }
             latch::pause(&mut spins);
         }
@@ -206,10 +206,10 @@ impl<K: HashKey> HashTable<K> {
 
     /// Returns the position of a key; its home is latched.
     #[inline]
-    fn place_of(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
+    fn place_of(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<EntryPosition> {
         let home = segment.bucket(hash.home());
         if let Some(slot) = home.find(hash.fingerprint(), key) {
-            return Some(Place { bucket: hash.home(), slot, distance: 0 });
+            return Some(EntryPosition { bucket: hash.home(), slot, distance: 0 });
         }
         if home.displaced().is_empty() {
             return None;
@@ -219,11 +219,11 @@ impl<K: HashKey> HashTable<K> {
 
     /// Returns the position of a displaced key; its home is latched.
     #[cold]
-    fn place_behind(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<Place> {
+    fn place_behind(segment: &Segment<'_, K>, hash: Hash, key: K::Stored) -> Option<EntryPosition> {
         segment.bucket(hash.home()).displaced().distances(hash.tag()).find_map(|distance| {
             let bucket = Segment::<K>::behind(hash.home(), distance);
             let slot = segment.bucket(bucket).find(hash.fingerprint(), key)?;
-            Some(Place { bucket, slot, distance })
+            Some(EntryPosition { bucket, slot, distance })
         })
     }
 
@@ -257,7 +257,7 @@ impl<K: HashKey> HashTable<K> {
                 return Ok(Inserted::New);
             }
             match self.room_behind(segment, hash) {
-                Room::At { bucket, slot, place, held: _held } => {
+                DisplacedSlot::At { bucket, slot, place, held: _held } => {
                     // The distance before the entry: a crash between leaves a distance without an entry.
                     if !mutants::is(Mutant::PlaceAfterEntry) {
                         home.write_displaced(place, &mut with);
@@ -269,14 +269,14 @@ impl<K: HashKey> HashTable<K> {
                     }
                     return Ok(Inserted::New);
                 }
-                Room::Busy => {
+                DisplacedSlot::Busy => {
                     drop(latched);
                     latch::pause(&mut spins);
                 }
-                Room::None => {
+                DisplacedSlot::None => {
                     let full = segment.offset();
                     drop(latched);
-                    self.split(hash, full, Why::Full)?;
+                    self.split(hash, full, SplitReason::Full)?;
                 }
             }
         }
@@ -295,7 +295,7 @@ impl<K: HashKey> HashTable<K> {
                 if Segment::<K>::at(&self.pool, segment).depth() >= depth {
                     break;
                 }
-                self.split(hash, segment, Why::Reserve(depth))?;
+                self.split(hash, segment, SplitReason::Reserve(depth))?;
             }
         }
         Ok(())
@@ -304,7 +304,7 @@ impl<K: HashKey> HashTable<K> {
     /// Finds room for a displaced entry; its home is latched. The bucket found is latched as well. Latches of
     /// other buckets are only tried: their holders may try for this one.
     #[cold]
-    fn room_behind(&self, segment: &Segment<'_, K>, hash: Hash) -> Room<'_, K> {
+    fn room_behind(&self, segment: &Segment<'_, K>, hash: Hash) -> DisplacedSlot<'_, K> {
         let displaced = segment.bucket(hash.home()).displaced();
         // Room is mostly near: the first lines are loaded in parallel.
         for distance in 1..=LOOK_AHEAD {
@@ -324,12 +324,12 @@ impl<K: HashKey> HashTable<K> {
                 busy = true;
                 continue;
             }
-            let held = Held { latch };
+            let held = HeldLatch { latch };
             if let Some(slot) = bucket.free_slot() {
-                return Room::At { bucket, slot, place, held };
+                return DisplacedSlot::At { bucket, slot, place, held };
             }
         }
-        if busy { Room::Busy } else { Room::None }
+        if busy { DisplacedSlot::Busy } else { DisplacedSlot::None }
     }
 
     /// Changes the value of a key, atomically with the changes in `with`; returns the old value. If the key
@@ -385,7 +385,7 @@ impl<K: HashKey> HashTable<K> {
                 latch::pause(&mut spins);
                 continue;
             }
-            let _other = is_displaced.then(|| Held { latch: other });
+            let _other = is_displaced.then(|| HeldLatch { latch: other });
             let bucket = segment.bucket(place.bucket);
             let value = bucket.value(place.slot);
             let forget = || {
@@ -419,12 +419,12 @@ const BUCKET_LINES: u64 = (BUCKET_BYTES / 64) as u64;
 const LOOK_AHEAD: usize = 4;
 
 /// Result of the search for room near a full home.
-enum Room<'t, K: HashKey> {
+enum DisplacedSlot<'t, K: HashKey> {
     At {
         bucket: Bucket<'t, K>,
         slot: usize,
         place: displaced::Displaced,
-        held: Held<'t>,
+        held: HeldLatch<'t>,
     },
     /// None without concurrent writers.
     Busy,
@@ -432,11 +432,11 @@ enum Room<'t, K: HashKey> {
 }
 
 /// Latch that this thread holds; dropping it releases the latch.
-struct Held<'t> {
+struct HeldLatch<'t> {
     latch: &'t AtomicU64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldLatch<'_> {
     #[inline]
     fn drop(&mut self) {
         latch::unlock(self.latch);
@@ -444,7 +444,7 @@ impl Drop for Held<'_> {
 }
 
 /// Segment of a key whose home bucket this thread has latched.
-struct Latched<'t, K: HashKey> {
+struct LatchedHome<'t, K: HashKey> {
     segment: Segment<'t, K>,
-    _held: Held<'t>,
+    _held: HeldLatch<'t>,
 }

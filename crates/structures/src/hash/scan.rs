@@ -19,22 +19,22 @@ impl<K: HashKey> HashTable<K> {
             let segment = Segment::<K>::at(&self.pool, found);
             let (prefix, depth) = (segment.prefix(), segment.depth());
             // The directory may have been read just before a split.
-            let whole = Hash(position).starts_with(prefix, depth)
+            let is_complete = Hash(position).starts_with(prefix, depth)
                 && (0..BUCKETS).all(|home| self.scan_home(&segment, depth, home, entries));
-            if whole {
+            if is_complete {
                 // A position inside a segment dates from before a split.
                 let is_new = |(key, _): &(K::Stored, u64)| {
                     let hash = self.hash(*key);
                     hash.0 >= position && segment.has(hash)
                 };
-                let mut kept = before;
+                let mut end = before;
                 for index in before..entries.len() {
                     if is_new(&entries[index]) {
-                        entries[kept] = entries[index];
-                        kept += 1;
+                        entries[end] = entries[index];
+                        end += 1;
                     }
                 }
-                entries.truncate(kept);
+                entries.truncate(end);
                 let keys = 1u64.checked_shl(64 - depth).unwrap_or(0);
                 let next = prefix.wrapping_add(keys);
                 return (next != 0).then_some(next);

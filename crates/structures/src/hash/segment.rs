@@ -53,20 +53,20 @@ const STATE_MAGIC: u64 = u32::from_le_bytes(*b"SEGM") as u64;
 
 /// State of a segment; changes in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct SegmentState {
     /// Bits of the prefix.
     pub(super) depth: u32,
     /// True if moved entries may still be here.
     pub(super) divided: bool,
 }
 
-impl State {
+impl SegmentState {
     pub(super) fn encode(self) -> u64 {
         STATE_MAGIC << 32 | u64::from(self.divided) << 8 | u64::from(self.depth)
     }
 
-    pub(super) fn decode(word: u64) -> Option<State> {
-        let state = State { depth: (word & 0xFF) as u32, divided: word & 0x100 != 0 };
+    pub(super) fn decode(word: u64) -> Option<SegmentState> {
+        let state = SegmentState { depth: (word & 0xFF) as u32, divided: word & 0x100 != 0 };
         (state.encode() == word && state.depth <= super::directory::DEPTH_MAX).then_some(state)
     }
 }
@@ -89,8 +89,8 @@ impl<'p, K: HashKey> Segment<'p, K> {
         self.offset
     }
 
-    pub(super) fn state(&self) -> Option<State> {
-        State::decode(self.words[STATE as usize].load(Acquire))
+    pub(super) fn state(&self) -> Option<SegmentState> {
+        SegmentState::decode(self.words[STATE as usize].load(Acquire))
     }
 
     /// Bits of the prefix; the state was sound when the segment was opened.
@@ -106,7 +106,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         self.words[NEXT as usize].load(Acquire)
     }
 
-    pub(super) fn set_state(&self, state: State, with: &mut Publication<'_>) {
+    pub(super) fn set_state(&self, state: SegmentState, with: &mut Publication<'_>) {
         with.set(self.offset + STATE * 8, state.encode());
     }
 
@@ -123,7 +123,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
         for word in &self.words[..BUCKET_WORDS] {
             word.store(0, Relaxed);
         }
-        self.words[STATE as usize].store(State { depth, divided: false }.encode(), Relaxed);
+        self.words[STATE as usize].store(SegmentState { depth, divided: false }.encode(), Relaxed);
         self.words[PREFIX].store(prefix, Relaxed);
         self.words[NEXT as usize].store(next, Relaxed);
     }
@@ -428,16 +428,16 @@ mod tests {
 
     #[test]
     fn states_survive_their_encoding_and_others_are_refused() {
-        for state in [State { depth: 0, divided: false }, State { depth: 20, divided: true }] {
-            assert_eq!(State::decode(state.encode()), Some(state));
+        for state in [SegmentState { depth: 0, divided: false }, SegmentState { depth: 20, divided: true }] {
+            assert_eq!(SegmentState::decode(state.encode()), Some(state));
         }
         for bit in (0..64).filter(|bit| ![0, 1, 2, 3, 4, 8].contains(bit)) {
             assert_eq!(
-                State::decode(State { depth: 7, divided: false }.encode() ^ 1 << bit),
+                SegmentState::decode(SegmentState { depth: 7, divided: false }.encode() ^ 1 << bit),
                 None,
                 "bit {bit}"
             );
         }
-        assert_eq!(State::decode(State { depth: 33, divided: false }.encode()), None);
+        assert_eq!(SegmentState::decode(SegmentState { depth: 33, divided: false }.encode()), None);
     }
 }

@@ -13,7 +13,7 @@
 use super::displaced::Displaced;
 use super::key::{Hash, HashKey};
 use super::mutants::{self, Mutant};
-use super::segment::{BUCKETS, Bucket, Ranges, SEGMENT_BYTES, Segment, State};
+use super::segment::{BUCKETS, Bucket, Ranges, SEGMENT_BYTES, Segment, SegmentState};
 use super::{DISTANCE_MAX, HashTable};
 use crate::error::{Error, Result};
 use crate::latch;
@@ -22,7 +22,7 @@ use entresol_memory::Pool;
 
 /// Reason of a split.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Why {
+pub(super) enum SplitReason {
     /// There is no room for a key of the hash.
     Full,
     /// Room for more keys is reserved: the segment is to have this depth.
@@ -30,12 +30,12 @@ pub(super) enum Why {
 }
 
 /// All latches of a segment's buckets; dropping it releases them.
-struct AllHeld<'t, K: HashKey> {
+struct SegmentLatches<'t, K: HashKey> {
     table: &'t HashTable<K>,
     segment: u64,
 }
 
-impl<K: HashKey> Drop for AllHeld<'_, K> {
+impl<K: HashKey> Drop for SegmentLatches<'_, K> {
     fn drop(&mut self) {
         for bucket in 0..BUCKETS {
             latch::unlock(self.table.latch(self.segment, bucket));
@@ -46,27 +46,27 @@ impl<K: HashKey> Drop for AllHeld<'_, K> {
 impl<K: HashKey> HashTable<K> {
     /// Latches all buckets of a segment. The caller holds no other latch, and all callers take them in this
     /// order.
-    fn lock_segment(&self, segment: u64) -> AllHeld<'_, K> {
+    fn lock_segment(&self, segment: u64) -> SegmentLatches<'_, K> {
         for bucket in 0..BUCKETS {
             let mut spins = 0;
             while !latch::try_lock(self.latch(segment, bucket)) {
                 latch::pause(&mut spins);
             }
         }
-        AllHeld { table: self, segment }
+        SegmentLatches { table: self, segment }
     }
 
     /// Splits a segment of a hash, unless another thread did so already.
     #[cold]
-    pub(super) fn split(&self, hash: Hash, at: u64, why: Why) -> Result<()> {
+    pub(super) fn split(&self, hash: Hash, at: u64, reason: SplitReason) -> Result<()> {
         let _held = self.lock_segment(at);
         if self.directory.route(hash).segment != at {
             return Ok(());
         }
         let segment = Segment::<K>::at(&self.pool, at);
-        let is_done = match why {
-            Why::Full => has_room(&segment, hash),
-            Why::Reserve(depth) => segment.depth() >= depth,
+        let is_done = match reason {
+            SplitReason::Full => has_room(&segment, hash),
+            SplitReason::Reserve(depth) => segment.depth() >= depth,
         };
         if is_done {
             return Ok(());
@@ -77,8 +77,8 @@ impl<K: HashKey> HashTable<K> {
         let upper = Segment::<K>::at(&self.pool, reservation.offset());
         let prefix = segment.prefix() | 1 << (64 - depth);
         upper.clear(depth, prefix, segment.next());
-        let parted = Parted::of(&segment, depth, self.seed);
-        fill_upper(&segment, &upper, &parted)?;
+        let partition = SegmentPartition::of(&segment, depth, self.seed);
+        fill_upper(&segment, &upper, &partition)?;
         if !mutants::is(Mutant::NewSegmentNotFlushed) {
             upper.flush(&self.pool);
         }
@@ -88,43 +88,43 @@ impl<K: HashKey> HashTable<K> {
         if mutants::is(Mutant::DepthAfterChain) {
             std::mem::replace(&mut publication, self.pool.publication()).publish()?;
         }
-        segment.set_state(State { depth, divided: true }, &mut publication);
+        segment.set_state(SegmentState { depth, divided: true }, &mut publication);
         if mutants::is(Mutant::ClearedBeforeSplit) {
-            clear(&self.pool, &segment, &parted);
+            clear(&self.pool, &segment, &partition);
             self.pool.fence();
         }
         publication.publish()?;
         self.directory.enter(upper.offset(), prefix, depth);
-        clean_up(&self.pool, &segment, &parted)
+        clean_up(&self.pool, &segment, &partition)
     }
 }
 
 /// Partition of a segment's entries by one more bit of the prefix.
-pub(super) struct Parted {
+pub(super) struct SegmentPartition {
     /// Slots of each bucket whose keys move.
     moving: [u8; BUCKETS],
     /// Displaced entries, of both parts: bucket, slot, hash.
     displaced: Vec<(usize, usize, Hash)>,
 }
 
-impl Parted {
+impl SegmentPartition {
     /// Partitions a segment: keys stay whose hash starts with `depth` bits of the segment's prefix.
-    pub(super) fn of<K: HashKey>(segment: &Segment<'_, K>, depth: u32, seed: u64) -> Parted {
-        let mut parted = Parted { moving: [0; BUCKETS], displaced: Vec::with_capacity(BUCKETS) };
+    pub(super) fn of<K: HashKey>(segment: &Segment<'_, K>, depth: u32, seed: u64) -> SegmentPartition {
+        let mut partition = SegmentPartition { moving: [0; BUCKETS], displaced: Vec::with_capacity(BUCKETS) };
         let prefix = segment.prefix();
         for (index, bucket) in segment.buckets().enumerate() {
             for slot in bits(bucket.valid()) {
                 let hash = Hash::of::<K>(bucket.key(slot), seed);
-                parted.moving[index] |= u8::from(!hash.starts_with(prefix, depth)) << slot;
+                partition.moving[index] |= u8::from(!hash.starts_with(prefix, depth)) << slot;
                 if hash.home() != index {
-                    parted.displaced.push((index, slot, hash));
+                    partition.displaced.push((index, slot, hash));
                 }
             }
         }
-        parted
+        partition
     }
 
-    fn goes(&self, index: usize, slot: usize) -> bool {
+    fn moves(&self, index: usize, slot: usize) -> bool {
         self.moving[index] >> slot & 1 == 1
     }
 }
@@ -140,10 +140,15 @@ fn has_room<K: HashKey>(segment: &Segment<'_, K>, hash: Hash) -> bool {
 }
 
 /// Copies the moving entries into the fresh segment.
-fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, parted: &Parted) -> Result<()> {
-    let mut moving = parted.moving;
+fn fill_upper<K: HashKey>(
+    segment: &Segment<'_, K>,
+    upper: &Segment<'_, K>,
+    partition: &SegmentPartition,
+) -> Result<()> {
+    let mut moving = partition.moving;
     let mut counts = moving.map(|slots| slots.count_ones() as usize);
-    for &(index, slot, hash) in parted.displaced.iter().filter(|(index, slot, _)| parted.goes(*index, *slot))
+    for &(index, slot, hash) in
+        partition.displaced.iter().filter(|(index, slot, _)| partition.moves(*index, *slot))
     {
         let home = upper.bucket(hash.home());
         if counts[hash.home()] < Bucket::<K>::CAPACITY {
@@ -157,9 +162,9 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
         let place = if distance <= DISTANCE_MAX { home.displaced().with(distance, hash.tag()) } else { None };
         let Some(place) = place else {
             // The old segment had room for each, if it was sound.
-            let what =
+            let message =
                 format!("bucket {index} has an entry without a distance in its home bucket {}", hash.home());
-            return Err(Error::Corrupt { offset: segment.offset(), what });
+            return Err(Error::Corrupt { offset: segment.offset(), message });
         };
         home.put_displaced(place);
     }
@@ -171,24 +176,30 @@ fn fill_upper<K: HashKey>(segment: &Segment<'_, K>, upper: &Segment<'_, K>, part
 
 /// Clears the moved entries of a divided segment. Idempotent, also after a crash that kept some of its
 /// stores.
-pub(super) fn clean_up<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) -> Result<()> {
+pub(super) fn clean_up<K: HashKey>(
+    pool: &Pool,
+    segment: &Segment<'_, K>,
+    partition: &SegmentPartition,
+) -> Result<()> {
     let is_early = mutants::is(Mutant::WholeBeforeCleared);
     if !is_early {
-        clear(pool, segment, parted);
+        clear(pool, segment, partition);
     }
     let mut publication = pool.publication();
-    segment.set_state(State { depth: segment.depth(), divided: false }, &mut publication);
+    segment.set_state(SegmentState { depth: segment.depth(), divided: false }, &mut publication);
     publication.publish()?;
     if is_early {
-        clear(pool, segment, parted);
+        clear(pool, segment, partition);
     }
     Ok(())
 }
 
 /// Clears the slots of the moved entries, and the distances that are not needed any more.
-fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) {
+fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, partition: &SegmentPartition) {
     let mut places = [Displaced::default(); BUCKETS];
-    for &(index, _, hash) in parted.displaced.iter().filter(|(index, slot, _)| !parted.goes(*index, *slot)) {
+    for &(index, _, hash) in
+        partition.displaced.iter().filter(|(index, slot, _)| !partition.moves(*index, *slot))
+    {
         let distance = Segment::<K>::distance(hash.home(), index);
         if distance <= DISTANCE_MAX {
             let place = places[hash.home()].with(distance, hash.tag());
@@ -197,7 +208,7 @@ fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, parted: &Parted) {
         }
     }
     let mut changed = Ranges::new(pool);
-    for ((bucket, slots), place) in segment.buckets().zip(parted.moving).zip(places) {
+    for ((bucket, slots), place) in segment.buckets().zip(partition.moving).zip(places) {
         if bucket.valid() & u64::from(slots) != 0 {
             changed.add(bucket.store_meta(bucket.meta().only(!u64::from(slots))));
         }

@@ -82,7 +82,7 @@ impl Step {
         }
     }
 
-    fn carry_out<K: Numbered>(self, table: &HashTable<K>, pool: &Arc<Pool>) {
+    fn apply_to<K: Numbered>(self, table: &HashTable<K>, pool: &Arc<Pool>) {
         let key = |number| K::key(K::numbered(number));
         match self {
             Step::Insert(number, value) => {
@@ -183,7 +183,7 @@ fn run<K: Numbered>(
             let table = new_table::<K>(pool);
             for step in history(&crowded(&table, homes, keys), steps, seed) {
                 progress.write().in_flight = Some(step);
-                step.carry_out(&table, pool);
+                step.apply_to(&table, pool);
                 let stats = table.stats();
                 let mut progress = progress.write();
                 step.apply(&mut progress.model);

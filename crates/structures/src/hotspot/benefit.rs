@@ -1,4 +1,4 @@
-//! Cost-benefit of the cache: latencies of hits, of misses, and of the index behind, and the decision whether
+//! Cost-benefit of the cache: latencies of hits, of misses, and of the backing index, and the decision whether
 //! to bypass the cache.
 //!
 //! One shard in 256, the probe, counts its queries and measures one in four of them. At the end of a period:
@@ -10,7 +10,7 @@
 //! where *updates* counts the updates of keys that had an entry, which has to be latched. Latencies are
 //! running medians, so a preempted thread does not count.
 //!
-//! Limit of the model: a key that is always served from DRAM may be faster in the index behind than the keys
+//! Limit of the model: a key that is always served from DRAM may be faster in the backing index than the keys
 //! that are measured there, if the processor's caches would hold it.
 
 use entresol_memory::Pool;
@@ -30,17 +30,17 @@ pub enum Clock {
     Real,
     /// The device's clock of a `modelled` pool. It does not charge the cache's own DRAM.
     Modelled {
-        /// The pool of the index behind.
+        /// The pool of the backing index.
         pool: Arc<Pool>,
         /// Latency of a cache lookup, hit or miss.
-        look_ns: u64,
+        lookup_ns: u64,
     },
     /// Fixed latencies, not measured.
     Known {
-        /// Latency of a get of the index behind.
+        /// Latency of a get of the backing index.
         behind_ns: u64,
         /// Latency of a cache lookup, hit or miss.
-        look_ns: u64,
+        lookup_ns: u64,
     },
 }
 
@@ -48,9 +48,9 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Clock::Real => f.write_str("Real"),
-            Clock::Modelled { look_ns, .. } => write!(f, "Modelled {{ look_ns: {look_ns} }}"),
-            Clock::Known { behind_ns, look_ns } => {
-                write!(f, "Known {{ behind_ns: {behind_ns}, look_ns: {look_ns} }}")
+            Clock::Modelled { lookup_ns, .. } => write!(f, "Modelled {{ look_ns: {lookup_ns} }}"),
+            Clock::Known { behind_ns, lookup_ns } => {
+                write!(f, "Known {{ behind_ns: {behind_ns}, look_ns: {lookup_ns} }}")
             }
         }
     }
@@ -58,16 +58,16 @@ impl fmt::Debug for Clock {
 
 /// Measures the parts of a get.
 pub(super) trait Watch {
-    /// The get of the index behind begins.
+    /// The get of the backing index begins.
     fn behind_begins(&mut self);
-    /// The get of the index behind ends.
+    /// The get of the backing index ends.
     fn behind_ends(&mut self);
 }
 
 /// Watch of a get that is not measured.
-pub(super) struct Untimed;
+pub(super) struct NoWatch;
 
-impl Watch for Untimed {
+impl Watch for NoWatch {
     #[inline(always)]
     fn behind_begins(&mut self) {}
     #[inline(always)]
@@ -76,27 +76,27 @@ impl Watch for Untimed {
 
 /// Instant of a clock.
 #[derive(Clone, Copy)]
-enum Moment {
+enum ClockReading {
     Real(Instant),
     Picoseconds(u64),
     Known,
 }
 
 /// Measurement of one get.
-pub(super) struct Timed<'c> {
+pub(super) struct TimedWatch<'c> {
     clock: &'c Clock,
-    start: Moment,
-    behind: Option<Moment>,
+    start: ClockReading,
+    behind: Option<ClockReading>,
     behind_ns: u64,
 }
 
-impl<'c> Timed<'c> {
-    pub(super) fn start(clock: &'c Clock) -> Timed<'c> {
-        Timed { clock, start: clock.now(), behind: None, behind_ns: 0 }
+impl<'c> TimedWatch<'c> {
+    pub(super) fn start(clock: &'c Clock) -> TimedWatch<'c> {
+        TimedWatch { clock, start: clock.now(), behind: None, behind_ns: 0 }
     }
 }
 
-impl Watch for Timed<'_> {
+impl Watch for TimedWatch<'_> {
     fn behind_begins(&mut self) {
         self.behind = Some(self.clock.now());
     }
@@ -107,20 +107,20 @@ impl Watch for Timed<'_> {
 }
 
 impl Clock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> ClockReading {
         match self {
-            Clock::Real => Moment::Real(Instant::now()),
+            Clock::Real => ClockReading::Real(Instant::now()),
             Clock::Modelled { pool, .. } => {
-                Moment::Picoseconds(pool.modelled_cost().map_or(0, |cost| cost.picoseconds))
+                ClockReading::Picoseconds(pool.modelled_cost().map_or(0, |cost| cost.picoseconds))
             }
-            Clock::Known { .. } => Moment::Known,
+            Clock::Known { .. } => ClockReading::Known,
         }
     }
 
-    fn ns_since(&self, moment: Moment) -> u64 {
-        match (moment, self.now()) {
-            (Moment::Real(then), _) => then.elapsed().as_nanos() as u64,
-            (Moment::Picoseconds(then), Moment::Picoseconds(now)) => (now - then) / 1000,
+    fn ns_since(&self, reading: ClockReading) -> u64 {
+        match (reading, self.now()) {
+            (ClockReading::Real(then), _) => then.elapsed().as_nanos() as u64,
+            (ClockReading::Picoseconds(then), ClockReading::Picoseconds(now)) => (now - then) / 1000,
             _ => 0,
         }
     }
@@ -129,7 +129,7 @@ impl Clock {
     fn own_ns(&self, ns: u64, behind_ns: u64) -> u64 {
         match self {
             Clock::Real => ns.saturating_sub(behind_ns),
-            Clock::Modelled { look_ns, .. } | Clock::Known { look_ns, .. } => *look_ns,
+            Clock::Modelled { lookup_ns, .. } | Clock::Known { lookup_ns, .. } => *lookup_ns,
         }
     }
 }
@@ -170,7 +170,7 @@ pub(super) struct Period {
 pub(super) struct Benefit {
     queries: AtomicU64,
     hits: AtomicU64,
-    kept: AtomicU64,
+    updates: AtomicU64,
     hit: Median,
     look: Median,
     behind: Median,
@@ -184,12 +184,12 @@ fn add(count: &AtomicU64, more: u64) -> u64 {
 
 impl Benefit {
     /// Returns the watch for the next query, if it is to be measured.
-    pub(super) fn watch<'c>(&self, clock: &'c Clock) -> Option<Timed<'c>> {
-        self.queries.load(Relaxed).is_multiple_of(QUERIES_PER_TIMED).then(|| Timed::start(clock))
+    pub(super) fn watch<'c>(&self, clock: &'c Clock) -> Option<TimedWatch<'c>> {
+        self.queries.load(Relaxed).is_multiple_of(QUERIES_PER_TIMED).then(|| TimedWatch::start(clock))
     }
 
     /// Records a measured query.
-    pub(super) fn note(&self, timed: &Timed<'_>, is_hit: bool) {
+    pub(super) fn note(&self, timed: &TimedWatch<'_>, is_hit: bool) {
         let own_ns = timed.clock.own_ns(timed.clock.ns_since(timed.start), timed.behind_ns);
         if is_hit {
             self.hit.add(own_ns);
@@ -203,8 +203,8 @@ impl Benefit {
     }
 
     /// Counts an update of a key that had an entry.
-    pub(super) fn count_kept(&self) {
-        add(&self.kept, 1);
+    pub(super) fn count_update(&self) {
+        add(&self.updates, 1);
     }
 
     /// Counts a query; returns the result at the end of a period.
@@ -215,15 +215,15 @@ impl Benefit {
             return None;
         }
         self.queries.store(0, Relaxed);
-        let (hits, kept) = (self.hits.swap(0, Relaxed), self.kept.swap(0, Relaxed));
+        let (hits, updates) = (self.hits.swap(0, Relaxed), self.updates.swap(0, Relaxed));
         let hits = hits.min(queries);
         let [hit, look, behind] = self.times_ns().map(u128::from);
         let saved = u128::from(hits) * behind.saturating_sub(hit);
-        let taken = (u128::from(queries - hits) + u128::from(kept)) * look;
-        Some(Period { queries, hits, pays: saved > taken })
+        let cost = (u128::from(queries - hits) + u128::from(updates)) * look;
+        Some(Period { queries, hits, pays: saved > cost })
     }
 
-    /// Returns the latencies of a hit, of a miss, and of the index behind.
+    /// Returns the latencies of a hit, of a miss, and of the backing index.
     pub(super) fn times_ns(&self) -> [u64; 3] {
         [&self.hit, &self.look, &self.behind].map(Median::ns)
     }
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_running_median_forgets_what_was_and_shrugs_at_outliers() {
+    fn a_running_median_follows_new_values_and_ignores_outliers() {
         let median = Median::default();
         (0..200).for_each(|i| median.add(if i % 10 == 0 { 1_000_000 } else { 100 }));
         assert!((90..130).contains(&median.ns()), "{}", median.ns());
@@ -243,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn it_pays_when_hits_save_more_than_looks_take() {
-        let period = |hits: u64, kept: u64| {
-            let (benefit, clock) = (Benefit::default(), Clock::Known { behind_ns: 500, look_ns: 100 });
-            (0..kept).for_each(|_| benefit.count_kept());
+    fn it_pays_when_hits_save_more_than_lookups_cost() {
+        let period = |hits: u64, updates: u64| {
+            let (benefit, clock) = (Benefit::default(), Clock::Known { behind_ns: 500, lookup_ns: 100 });
+            (0..updates).for_each(|_| benefit.count_update());
             let mut last = None;
             for query in 0..100 {
                 if let Some(timed) = benefit.watch(&clock) {

@@ -37,9 +37,9 @@ pub(super) const fn slots(key_words: usize) -> usize {
 
 /// Slots from the oldest entry to the youngest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Order(u64);
+struct QueueOrder(u64);
 
-impl Order {
+impl QueueOrder {
     #[inline]
     fn len(self) -> u32 {
         NIBBLES - self.0.leading_zeros() / 4
@@ -55,18 +55,18 @@ impl Order {
         (self.0 & 0xF) as usize - 1
     }
 
-    fn without(self, age: u32) -> Order {
+    fn without(self, age: u32) -> QueueOrder {
         let younger = self.0 >> (4 * age) >> 4;
-        Order(self.0 & ((1 << (4 * age)) - 1) | younger << (4 * age))
+        QueueOrder(self.0 & ((1 << (4 * age)) - 1) | younger << (4 * age))
     }
 
-    fn with_youngest(self, slot: usize) -> Order {
-        Order(self.0 | (slot as u64 + 1) << (4 * self.len()))
+    fn with_youngest(self, slot: usize) -> QueueOrder {
+        QueueOrder(self.0 | (slot as u64 + 1) << (4 * self.len()))
     }
 }
 
 #[repr(align(128))]
-pub(super) struct Bucket {
+pub(super) struct CacheBucket {
     /// Odd while locked.
     latch: AtomicU64,
     order: AtomicU64,
@@ -76,7 +76,7 @@ pub(super) struct Bucket {
 
 /// The scheduler's atomics, in tests, are larger.
 #[cfg(not(test))]
-const _: () = assert!(size_of::<Bucket>() == BUCKET_BYTES);
+const _: () = assert!(size_of::<CacheBucket>() == BUCKET_BYTES);
 
 /// The words of a key.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,7 @@ pub(super) struct Key {
 }
 
 /// An entry that was found.
-pub(super) struct Found {
+pub(super) struct CachedEntry {
     pub(super) value: u64,
     /// Number of older entries.
     pub(super) age: u32,
@@ -95,26 +95,26 @@ pub(super) struct Found {
 
 /// Result of an optimistic read of a bucket: a slot and an age, and the version to validate.
 #[derive(Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct BucketSnapshot {
     version: u64,
     place: Option<(usize, u32)>,
 }
 
 /// Bucket that this thread has latched; dropping it releases the latch.
-pub(super) struct Latched<'b> {
-    bucket: &'b Bucket,
+pub(super) struct BucketGuard<'b> {
+    bucket: &'b CacheBucket,
     version: u64,
 }
 
-impl Drop for Latched<'_> {
+impl Drop for BucketGuard<'_> {
     fn drop(&mut self) {
         self.bucket.latch.store(self.version + 2, Release);
     }
 }
 
-impl Bucket {
-    pub(super) fn new() -> Bucket {
-        Bucket {
+impl CacheBucket {
+    pub(super) fn new() -> CacheBucket {
+        CacheBucket {
             latch: AtomicU64::new(0),
             order: AtomicU64::new(0),
             features: std::array::from_fn(|_| AtomicU16::new(0)),
@@ -130,8 +130,8 @@ impl Bucket {
     }
 
     #[inline]
-    fn order(&self) -> Order {
-        Order(self.order.load(Relaxed))
+    fn order(&self) -> QueueOrder {
+        QueueOrder(self.order.load(Relaxed))
     }
 
     /// Returns the slot and age of a key's entry.
@@ -157,41 +157,42 @@ impl Bucket {
 
     /// Returns the entry of a key. None also on a conflict with a writer.
     #[inline]
-    pub(super) fn find(&self, key: Key) -> Option<Found> {
+    pub(super) fn find(&self, key: Key) -> Option<CachedEntry> {
         let version = self.latch.load(Acquire);
         let (slot, age) = self.place_of(key)?;
-        let found = Found { value: self.value(slot, key).load(Relaxed), age, entries: self.order().len() };
+        let found =
+            CachedEntry { value: self.value(slot, key).load(Relaxed), age, entries: self.order().len() };
         // Keeps the reads before it before the second read of the version.
         fence(Acquire);
-        let is_whole = version & 1 == 0 && self.latch.load(Relaxed) == version;
-        is_whole.then_some(found)
+        let is_stable = version & 1 == 0 && self.latch.load(Relaxed) == version;
+        is_stable.then_some(found)
     }
 
-    /// Returns the position of a key's entry, for [`Bucket::settle`]; none if it certainly has none, and no
+    /// Returns the position of a key's entry, for [`CacheBucket::settle`]; none if it certainly has none, and no
     /// writer is active.
     #[inline]
-    pub(super) fn look(&self, key: Key) -> Option<Look> {
+    pub(super) fn snapshot(&self, key: Key) -> Option<BucketSnapshot> {
         let version = self.latch.load(SeqCst);
         let place = self.place_of(key);
         fence(Acquire);
-        let is_whole = version & 1 == 0 && self.latch.load(Relaxed) == version;
-        (place.is_some() || !is_whole).then_some(Look { version, place })
+        let is_stable = version & 1 == 0 && self.latch.load(Relaxed) == version;
+        (place.is_some() || !is_stable).then_some(BucketSnapshot { version, place })
     }
 
-    fn lock_at(&self, version: u64) -> Option<Latched<'_>> {
+    fn lock_at(&self, version: u64) -> Option<BucketGuard<'_>> {
         let is_locked =
             version & 1 == 0 && self.latch.compare_exchange(version, version + 1, SeqCst, Relaxed).is_ok();
         fence(Release);
-        is_locked.then(|| Latched { bucket: self, version })
+        is_locked.then(|| BucketGuard { bucket: self, version })
     }
 
-    pub(super) fn try_lock(&self) -> Option<Latched<'_>> {
+    pub(super) fn try_lock(&self) -> Option<BucketGuard<'_>> {
         self.lock_at(self.latch.load(Relaxed))
     }
 
     /// Updates the key's entry, if it has one, to the result of `value` under the latch, or removes it.
     /// Returns true if there was one.
-    pub(super) fn settle(&self, key: Key, look: Look, value: impl FnOnce() -> Option<u64>) -> bool {
+    pub(super) fn settle(&self, key: Key, look: BucketSnapshot, value: impl FnOnce() -> Option<u64>) -> bool {
         let (latched, place) = match self.lock_at(look.version) {
             Some(latched) => (latched, look.place),
             None => {
@@ -205,7 +206,7 @@ impl Bucket {
     }
 
     /// Latches the bucket, waiting for it. It is held for a few dozen nanoseconds.
-    pub(super) fn lock(&self) -> Latched<'_> {
+    pub(super) fn lock(&self) -> BucketGuard<'_> {
         let mut spins = 0;
         loop {
             if let Some(latched) = self.try_lock() {
@@ -244,8 +245,8 @@ impl Bucket {
     }
 }
 
-impl Latched<'_> {
-    fn set_order(&self, order: Order) {
+impl BucketGuard<'_> {
+    fn set_order(&self, order: QueueOrder) {
         self.bucket.order.store(order.0, Relaxed);
     }
 
@@ -284,7 +285,7 @@ impl Latched<'_> {
     }
 
     pub(super) fn clear(&self) {
-        self.set_order(Order(0));
+        self.set_order(QueueOrder(0));
     }
 }
 
@@ -294,12 +295,12 @@ mod tests {
 
     #[test]
     fn an_order_keeps_ages() {
-        let order = [3, 0, 5].into_iter().fold(Order(0), Order::with_youngest);
+        let order = [3, 0, 5].into_iter().fold(QueueOrder(0), QueueOrder::with_youngest);
         assert_eq!((order.len(), order.oldest()), (3, 3));
         assert_eq!([3, 0, 5, 1].map(|slot| order.age(slot)), [Some(0), Some(1), Some(2), None]);
         let renewed = order.without(0).with_youngest(3);
         assert_eq!([3, 0, 5].map(|slot| renewed.age(slot)), [Some(2), Some(0), Some(1)]);
-        assert_eq!(order.without(1).without(1).without(0), Order(0));
+        assert_eq!(order.without(1).without(1).without(0), QueueOrder(0));
     }
 
     #[test]

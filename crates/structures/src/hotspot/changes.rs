@@ -5,9 +5,9 @@
 //! bits 15..0    changes in flight
 //! ```
 //!
-//! A writer counts itself in, changes the index behind, updates the key's entry (to the new value if it was
+//! A writer counts itself in, changes the backing index, updates the key's entry (to the new value if it was
 //! the only writer, else it removes the entry), and counts itself out. A reader reads the word first. It
-//! returns an entry, and caches a value read from the index behind, only if the word is then still the same
+//! returns an entry, and caches a value read from the backing index, only if the word is then still the same
 //! with no change in flight; the latter under the shard's latch.
 //!
 //! A get never returns an older value than a get before it: two equal reads of the word with no change in
@@ -29,13 +29,13 @@ pub(super) struct Changes(Box<[AtomicU64]>);
 
 /// A word of changes, and its value when it was read.
 #[derive(Clone, Copy)]
-pub(super) struct Noted<'c> {
+pub(super) struct ChangeSnapshot<'c> {
     word: &'c AtomicU64,
     was: u64,
 }
 
 /// Change in flight; dropping it ends it.
-pub(super) struct UnderWay<'c>(Noted<'c>);
+pub(super) struct ChangeGuard<'c>(ChangeSnapshot<'c>);
 
 impl Changes {
     pub(super) fn new() -> Changes {
@@ -53,20 +53,20 @@ impl Changes {
 
     /// Reads the changes of a key, before its value is read.
     #[inline]
-    pub(super) fn note(&self, hash: u64) -> Noted<'_> {
+    pub(super) fn note(&self, hash: u64) -> ChangeSnapshot<'_> {
         let word = self.word(hash);
-        Noted { word, was: word.load(SeqCst) }
+        ChangeSnapshot { word, was: word.load(SeqCst) }
     }
 
     /// Counts a change of a key, before it is made.
     #[inline]
-    pub(super) fn begin(&self, hash: u64) -> UnderWay<'_> {
+    pub(super) fn begin(&self, hash: u64) -> ChangeGuard<'_> {
         let word = self.word(hash);
-        UnderWay(Noted { word, was: word.fetch_add(BEGIN, SeqCst).wrapping_add(BEGIN) })
+        ChangeGuard(ChangeSnapshot { word, was: word.fetch_add(BEGIN, SeqCst).wrapping_add(BEGIN) })
     }
 }
 
-impl Noted<'_> {
+impl ChangeSnapshot<'_> {
     /// Returns true if no change of such a key was in flight, nor began or ended since.
     #[inline]
     pub(super) fn holds(&self) -> bool {
@@ -74,7 +74,7 @@ impl Noted<'_> {
     }
 }
 
-impl UnderWay<'_> {
+impl ChangeGuard<'_> {
     /// Returns true if no other change of such a key was in flight since it began.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
@@ -82,7 +82,7 @@ impl UnderWay<'_> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for ChangeGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.word.fetch_sub(1, SeqCst);

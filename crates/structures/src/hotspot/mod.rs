@@ -2,7 +2,7 @@
 //! Persistent Memory-based Indices Based on Hotspot Data).
 //!
 //! A key that is queried [`HotspotOptions::hot_after`] times within a period enters a queue; a hit in its
-//! older, warm part moves it to the young end; the oldest is evicted. Hits do not touch the index behind.
+//! older, warm part moves it to the young end; the oldest is evicted. Hits do not touch the backing index.
 //! There is a queue for each [bucket] of two neighbouring lines in place of the paper's single one, so that a
 //! hit waits once.
 //!
@@ -10,7 +10,7 @@
 //! only one shard in 256 stays in use, as a probe, and all others are used again when it pays. The border
 //! between warm and hot moves to where hits increase.
 //!
-//! Invariant: an entry has the value of the index behind; [changes] has the proof. So a get never returns a
+//! Invariant: an entry has the value of the backing index; [changes] has the proof. So a get never returns a
 //! value older than an update that has returned, and of two consecutive gets the second never returns an
 //! older value.
 //!
@@ -35,12 +35,12 @@ pub use point_index::PointIndex;
 
 use crate::error::Result;
 use crate::{Error, Inserted};
-use benefit::{Benefit, Period, Untimed, Watch};
+use benefit::{Benefit, NoWatch, Period, Watch};
 use bucket::{BUCKET_BYTES, QUERIES_MAX};
-use changes::{Changes, UnderWay};
+use changes::{ChangeGuard, Changes};
 use entresol_memory::Publication;
 use parking_lot::Mutex;
-use shard::{Shard, Wanted};
+use shard::{HashedKey, Shard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Shards; the first is the probe.
@@ -78,11 +78,11 @@ pub struct HotspotStats {
     /// Bytes of DRAM.
     pub bytes: usize,
     /// True while it is bypassed.
-    pub is_aside: bool,
+    pub is_bypassed: bool,
     /// Number of times it was bypassed.
-    pub stepped_aside: u64,
+    pub times_bypassed: u64,
     /// Number of times it was used again.
-    pub came_back: u64,
+    pub times_resumed: u64,
     /// Warm part of the queues, in percent.
     pub warm_percent: u64,
     /// Hits among the gets of the probe's last period, in percent.
@@ -90,8 +90,8 @@ pub struct HotspotStats {
     /// Latency of a hit, as measured.
     pub hit_ns: u64,
     /// Latency of a miss in the cache, as measured.
-    pub look_ns: u64,
-    /// Latency of a get of the index behind, as measured.
+    pub lookup_ns: u64,
+    /// Latency of a get of the backing index, as measured.
     pub behind_ns: u64,
 }
 
@@ -101,21 +101,21 @@ pub struct HotspotIndex<I: PointIndex> {
     shards: Box<[Shard]>,
     changes: Changes,
     options: HotspotOptions,
-    is_aside: AtomicBool,
+    is_bypassed: AtomicBool,
     /// The number of the present period.
     period: AtomicU64,
     probe: Box<Probe>,
 }
 
 /// Change of a key. If it ends by a panic, the entry is removed.
-struct Changing<'i> {
-    change: UnderWay<'i>,
+struct PendingChange<'i> {
+    change: ChangeGuard<'i>,
     shard: &'i Shard,
-    wanted: Wanted,
+    wanted: HashedKey,
     is_settled: bool,
 }
 
-impl Changing<'_> {
+impl PendingChange<'_> {
     /// Ends the change; returns true if the key has, or had, an entry.
     #[inline]
     fn settle(mut self, value: Option<u64>) -> bool {
@@ -124,7 +124,7 @@ impl Changing<'_> {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for PendingChange<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_settled {
@@ -141,8 +141,8 @@ struct Probe {
     contrary: AtomicU64,
     /// Locked while the shards are closed or opened.
     switching: Mutex<()>,
-    stepped_aside: AtomicU64,
-    came_back: AtomicU64,
+    times_bypassed: AtomicU64,
+    times_resumed: AtomicU64,
     last_hits: AtomicU64,
     hit_percent: AtomicU64,
     warm_grows: AtomicBool,
@@ -161,7 +161,7 @@ impl<I: PointIndex> HotspotIndex<I> {
 
     /// Creates a cache in front of an index. From then on the index must be changed through it only.
     pub fn new(behind: I, mut options: HotspotOptions) -> Result<HotspotIndex<I>> {
-        let invalid = |what: String| Err(Error::Memory(entresol_memory::Error::Invalid(what)));
+        let invalid = |message: String| Err(Error::Memory(entresol_memory::Error::Invalid(message)));
         if options.budget_bytes < Self::BUDGET_BYTES_MIN {
             return invalid(format!(
                 "a budget of {} bytes is too small for a hotspot index; it needs at least {}",
@@ -182,34 +182,34 @@ impl<I: PointIndex> HotspotIndex<I> {
             shards,
             changes: Changes::new(),
             options,
-            is_aside: AtomicBool::new(false),
+            is_bypassed: AtomicBool::new(false),
             period: AtomicU64::new(1),
             probe: Box::default(),
         })
     }
 
-    /// The index behind.
+    /// The backing index.
     pub fn behind(&self) -> &I {
         &self.behind
     }
 
     #[inline]
-    fn shard_number(wanted: Wanted) -> usize {
+    fn shard_number(wanted: HashedKey) -> usize {
         (wanted.hash >> 56) as usize
     }
 
-    /// Returns the value of a key: from DRAM, or from the index behind.
+    /// Returns the value of a key: from DRAM, or from the backing index.
     #[inline]
     pub fn get(&self, key: I::Key) -> Result<Option<u64>> {
-        let wanted = Wanted::new(I::key_words(key), I::KEY_WORDS);
+        let wanted = HashedKey::new(I::key_words(key), I::KEY_WORDS);
         let number = Self::shard_number(wanted);
         if number == 0 {
             return self.probe(key, wanted);
         }
-        if self.is_aside.load(Relaxed) {
+        if self.is_bypassed.load(Relaxed) {
             return self.behind.get(key);
         }
-        Ok(self.look_up(&self.shards[number], key, wanted, &mut Untimed)?.0)
+        Ok(self.look_up(&self.shards[number], key, wanted, &mut NoWatch)?.0)
     }
 
     /// Returns the value of a key, and true if it was in DRAM.
@@ -218,13 +218,13 @@ impl<I: PointIndex> HotspotIndex<I> {
         &self,
         shard: &Shard,
         key: I::Key,
-        wanted: Wanted,
+        wanted: HashedKey,
         watch: &mut impl Watch,
     ) -> Result<(Option<u64>, bool)> {
         // Before the value is read: a writer that begins later is seen.
-        let noted = self.changes.note(wanted.hash);
+        let snapshot = self.changes.note(wanted.hash);
         if let Some(hit) = shard.find(wanted)
-            && noted.holds()
+            && snapshot.holds()
         {
             if hit.is_warm {
                 shard.renew(wanted);
@@ -239,17 +239,17 @@ impl<I: PointIndex> HotspotIndex<I> {
         if let Some(value) = value
             && queries >= self.options.hot_after
         {
-            shard.fill(wanted, value, noted);
+            shard.fill(wanted, value, snapshot);
         }
         Ok((value, false))
     }
 
     /// Counted, and sometimes measured, get of a key of the probe.
     #[inline(never)]
-    fn probe(&self, key: I::Key, wanted: Wanted) -> Result<Option<u64>> {
+    fn probe(&self, key: I::Key, wanted: HashedKey) -> Result<Option<u64>> {
         let (shard, benefit) = (&self.shards[0], &self.probe.benefit);
         let (value, is_hit) = match benefit.watch(&self.options.clock) {
-            None => self.look_up(shard, key, wanted, &mut Untimed)?,
+            None => self.look_up(shard, key, wanted, &mut NoWatch)?,
             Some(mut timed) => {
                 let found = self.look_up(shard, key, wanted, &mut timed)?;
                 benefit.note(&timed, found.1);
@@ -269,11 +269,11 @@ impl<I: PointIndex> HotspotIndex<I> {
         let probe = &self.probe;
         self.period.fetch_add(1, Relaxed);
         probe.hit_percent.store(100 * period.hits / period.queries, Relaxed);
-        let is_aside = self.is_aside.load(Relaxed);
-        let contrary = if period.pays == is_aside { probe.contrary.load(Relaxed) + 1 } else { 0 };
+        let is_bypassed = self.is_bypassed.load(Relaxed);
+        let contrary = if period.pays == is_bypassed { probe.contrary.load(Relaxed) + 1 } else { 0 };
         probe.contrary.store(contrary % PERIODS_TO_SWITCH, Relaxed);
         if contrary == PERIODS_TO_SWITCH {
-            self.switch(!is_aside);
+            self.switch(!is_bypassed);
         }
         if period.hits < probe.last_hits.swap(period.hits, Relaxed) {
             probe.warm_grows.fetch_xor(true, Relaxed);
@@ -286,15 +286,15 @@ impl<I: PointIndex> HotspotIndex<I> {
     #[cold]
     fn switch(&self, to_aside: bool) {
         let Some(_switching) = self.probe.switching.try_lock() else { return };
-        if self.is_aside.swap(to_aside, Relaxed) == to_aside {
+        if self.is_bypassed.swap(to_aside, Relaxed) == to_aside {
             return;
         }
         if to_aside {
-            self.probe.stepped_aside.fetch_add(1, Relaxed);
+            self.probe.times_bypassed.fetch_add(1, Relaxed);
             // Unqueried entries cost every writer a lookup; the probe keeps its own.
             self.shards[1..].iter().for_each(Shard::close);
         } else {
-            self.probe.came_back.fetch_add(1, Relaxed);
+            self.probe.times_resumed.fetch_add(1, Relaxed);
             self.shards[1..].iter().for_each(Shard::open);
         }
     }
@@ -318,7 +318,7 @@ impl<I: PointIndex> HotspotIndex<I> {
         self.change(key, None, || self.behind.remove(key, with))
     }
 
-    /// Applies a change of a key to the index behind, and updates its entry.
+    /// Applies a change of a key to the backing index, and updates its entry.
     #[inline]
     fn change(
         &self,
@@ -326,16 +326,17 @@ impl<I: PointIndex> HotspotIndex<I> {
         value: Option<u64>,
         carry_out: impl FnOnce() -> Result<Option<u64>>,
     ) -> Result<Option<u64>> {
-        let wanted = Wanted::new(I::key_words(key), I::KEY_WORDS);
+        let wanted = HashedKey::new(I::key_words(key), I::KEY_WORDS);
         let number = Self::shard_number(wanted);
         let shard = &self.shards[number];
-        let change = Changing { change: self.changes.begin(wanted.hash), shard, wanted, is_settled: false };
+        let change =
+            PendingChange { change: self.changes.begin(wanted.hash), shard, wanted, is_settled: false };
         shard.prefetch(wanted.hash);
         let old = carry_out();
         let value = value.filter(|_| matches!(old, Ok(Some(_))));
         let had_entry = change.settle(value);
         if number == 0 && had_entry {
-            self.probe.benefit.count_kept();
+            self.probe.benefit.count_update();
         }
         old
     }
@@ -343,18 +344,18 @@ impl<I: PointIndex> HotspotIndex<I> {
     /// Returns the counters. Cost: a read of the complete cache.
     pub fn stats(&self) -> HotspotStats {
         let probe = &self.probe;
-        let [hit_ns, look_ns, behind_ns] = probe.benefit.times_ns();
+        let [hit_ns, lookup_ns, behind_ns] = probe.benefit.times_ns();
         HotspotStats {
             entries: self.shards.iter().map(Shard::entries).sum(),
             entries_max: self.shards.iter().map(Shard::slots).sum(),
             bytes: self.shards.iter().map(Shard::bytes).sum::<usize>() + Changes::bytes(),
-            is_aside: self.is_aside.load(Relaxed),
-            stepped_aside: probe.stepped_aside.load(Relaxed),
-            came_back: probe.came_back.load(Relaxed),
+            is_bypassed: self.is_bypassed.load(Relaxed),
+            times_bypassed: probe.times_bypassed.load(Relaxed),
+            times_resumed: probe.times_resumed.load(Relaxed),
             warm_percent: self.shards[0].warm_percent(),
             hit_percent: probe.hit_percent.load(Relaxed),
             hit_ns,
-            look_ns,
+            lookup_ns,
             behind_ns,
         }
     }

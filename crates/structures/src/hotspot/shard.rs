@@ -8,8 +8,8 @@
 //! so once all buckets of a closed shard were cleared it is empty, and writers of an empty one have no entry
 //! to update.
 
-use super::bucket::{self, BUCKET_BYTES, Bucket, Key};
-use super::changes::{Noted, UnderWay};
+use super::bucket::{self, BUCKET_BYTES, CacheBucket, Key};
+use super::changes::{ChangeGuard, ChangeSnapshot};
 use super::sync::{AtomicU64, Relaxed, SeqCst};
 
 /// Planned entries of a bucket, for keys of `key_words` words: two thirds of its slots, so that few are too
@@ -20,19 +20,19 @@ pub(super) const fn entries_per_bucket(key_words: usize) -> usize {
 
 /// The words of a key and their hash.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct HashedKey {
     pub(super) key: Key,
     pub(super) hash: u64,
 }
 
-impl Wanted {
+impl HashedKey {
     /// Creates it for a key of `words` words; the others are 0.
     #[inline]
-    pub(super) fn new(key: [u64; 2], words: usize) -> Wanted {
+    pub(super) fn new(key: [u64; 2], words: usize) -> HashedKey {
         let mix = |word: u64| (word ^ (word >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let first = mix(key[0]);
         let hash = if words > 1 { mix(first.rotate_left(29) ^ key[1]) } else { first };
-        Wanted { key: Key { words: key, count: words }, hash: mix(hash ^ (hash >> 29)) }
+        HashedKey { key: Key { words: key, count: words }, hash: mix(hash ^ (hash >> 29)) }
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Shard {
     state: AtomicU64,
     warm_percent: AtomicU64,
     key_words: usize,
-    buckets: Box<[Bucket]>,
+    buckets: Box<[CacheBucket]>,
 }
 
 /// An entry that was found.
@@ -64,7 +64,7 @@ impl Shard {
             state: AtomicU64::new(OPEN),
             warm_percent: AtomicU64::new(50),
             key_words,
-            buckets: (0..buckets.max(1)).map(|_| Bucket::new()).collect(),
+            buckets: (0..buckets.max(1)).map(|_| CacheBucket::new()).collect(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Shard {
     }
 
     #[inline]
-    fn bucket(&self, hash: u64) -> &Bucket {
+    fn bucket(&self, hash: u64) -> &CacheBucket {
         // The eight upper bits chose the shard.
         let fraction = (hash << 8) >> 32;
         &self.buckets[((fraction * self.buckets.len() as u64) >> 32) as usize]
@@ -112,25 +112,25 @@ impl Shard {
 
     /// Returns the entry of a key. None also on a conflict with a writer of its bucket.
     #[inline]
-    pub(super) fn find(&self, wanted: Wanted) -> Option<Hit> {
+    pub(super) fn find(&self, wanted: HashedKey) -> Option<Hit> {
         let found = self.bucket(wanted.hash).find(wanted.key)?;
         let warm = u64::from(found.entries) * self.warm_percent.load(Relaxed);
         Some(Hit { value: found.value, is_warm: u64::from(found.age) * 100 < warm })
     }
 
     /// Makes a warm entry that was hit the youngest, if it is still there.
-    pub(super) fn renew(&self, wanted: Wanted) {
+    pub(super) fn renew(&self, wanted: HashedKey) {
         if let Some(latched) = self.bucket(wanted.hash).try_lock() {
             latched.renew(wanted.key);
         }
     }
 
-    /// Adds an entry whose value was read after `noted`, if no change began or ended since.
-    pub(super) fn fill(&self, wanted: Wanted, value: u64, noted: Noted<'_>) -> bool {
+    /// Adds an entry whose value was read after `snapshot`, if no change began or ended since.
+    pub(super) fn fill(&self, wanted: HashedKey, value: u64, snapshot: ChangeSnapshot<'_>) -> bool {
         let Some(latched) = self.bucket(wanted.hash).try_lock() else { return false };
         // After the latch: a writer that begins later finds the latch locked, or the entry, in a shard that
         // is open.
-        if !self.is_open() || !noted.holds() {
+        if !self.is_open() || !snapshot.holds() {
             return false;
         }
         latched.add(wanted.key, value);
@@ -140,12 +140,12 @@ impl Shard {
     /// Updates the entry of a changed key, if it has one, to the new value, or removes it. Returns true if
     /// there was one.
     #[inline]
-    pub(super) fn settle(&self, wanted: Wanted, value: Option<u64>, change: &UnderWay<'_>) -> bool {
+    pub(super) fn settle(&self, wanted: HashedKey, value: Option<u64>, change: &ChangeGuard<'_>) -> bool {
         if self.state.load(SeqCst) % MODES == EMPTY {
             return false;
         }
         let bucket = self.bucket(wanted.hash);
-        let Some(look) = bucket.look(wanted.key) else { return false };
+        let Some(look) = bucket.snapshot(wanted.key) else { return false };
         bucket.settle(wanted.key, look, || value.filter(|_| change.is_alone()))
     }
 
@@ -174,10 +174,10 @@ impl Shard {
 
     /// Number of valid entries.
     pub(super) fn entries(&self) -> usize {
-        self.buckets.iter().map(Bucket::len).sum()
+        self.buckets.iter().map(CacheBucket::len).sum()
     }
 
-    /// See [`Bucket::note_query`].
+    /// See [`CacheBucket::note_query`].
     #[inline]
     pub(super) fn note_query(&self, hash: u64, period: u64) -> u64 {
         self.bucket(hash).note_query(hash, period)

@@ -76,7 +76,7 @@ impl PointIndex for Arc<Registers> {
 
 /// Keys of the same shard and the same word of changes, or just of the same shard.
 fn keys(same_word: bool) -> [u64; 2] {
-    let hash = |key: u64| Wanted::new([key, 0], 1).hash;
+    let hash = |key: u64| HashedKey::new([key, 0], 1).hash;
     let first = hash(1);
     let fits = |key: &u64| {
         let word = |hash: u64| (hash >> 20) as usize % changes::CHANGE_WORDS;
@@ -94,7 +94,7 @@ fn index() -> (Arc<Index>, Arc<Registers>) {
         budget_bytes: 96 << 10,
         period_queries: 1 << 20,
         hot_after: 1,
-        clock: Clock::Known { behind_ns: 1, look_ns: 1 },
+        clock: Clock::Known { behind_ns: 1, lookup_ns: 1 },
     };
     (Arc::new(HotspotIndex::new(registers.clone(), options).unwrap()), registers)
 }
@@ -144,7 +144,7 @@ fn nothing_goes_back(pool: &Arc<Pool>, same_word: bool, removes: bool) {
     let clearing = {
         let index = index.clone();
         thread::spawn(move || {
-            let shard = &index.shards[Wanted::new([1, 0], 1).hash as usize >> 56];
+            let shard = &index.shards[HashedKey::new([1, 0], 1).hash as usize >> 56];
             shard.close();
             shard.open();
         })
@@ -177,12 +177,12 @@ mod shards {
     use super::super::shard::*;
     use super::*;
 
-    fn wanted(number: u64) -> Wanted {
-        Wanted { hash: number | number << 33, ..Wanted::new([number, 0], 1) }
+    fn wanted(number: u64) -> HashedKey {
+        HashedKey { hash: number | number << 33, ..HashedKey::new([number, 0], 1) }
     }
 
     #[test]
-    fn the_oldest_goes_and_a_renewed_one_stays() {
+    fn the_oldest_is_evicted_and_a_renewed_one_stays() {
         shuttle::check_random(
             || {
                 let (shard, changes) = (Shard::new(1, 1), Changes::new());
@@ -206,14 +206,14 @@ mod shards {
     }
 
     #[test]
-    fn what_was_read_before_a_change_is_not_kept_and_an_update_settles_its_value() {
+    fn values_read_before_a_change_are_not_cached_and_updates_reach_entries() {
         shuttle::check_random(
             || {
                 let (shard, changes) = (Shard::new(2, 1), Changes::new());
                 let five = wanted(5);
-                let noted = changes.note(five.hash);
+                let snapshot = changes.note(five.hash);
                 drop(changes.begin(five.hash));
-                assert!(!shard.fill(five, 1, noted) && shard.find(five).is_none());
+                assert!(!shard.fill(five, 1, snapshot) && shard.find(five).is_none());
                 assert!(shard.fill(five, 1, changes.note(five.hash)));
                 let change = changes.begin(five.hash);
                 assert!(!changes.note(five.hash).holds(), "while a change is under way nothing is believed");

@@ -22,14 +22,14 @@ const TOMBSTONES: u32 = 16;
 
 /// Key with its value, or a tombstone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry<K> {
+pub(super) struct LsmEntry<K> {
     pub(super) key: K,
     /// 0 in a tombstone.
     pub(super) value: u64,
     pub(super) is_tombstone: bool,
 }
 
-impl<K> Entry<K> {
+impl<K> LsmEntry<K> {
     /// Returns the value for readers.
     pub(super) fn value(&self) -> Option<u64> {
         (!self.is_tombstone).then_some(self.value)
@@ -85,8 +85,8 @@ impl Block {
     }
 
     #[inline]
-    pub(super) fn entry<K: FixedKey>(&self, slot: usize) -> Entry<K> {
-        Entry {
+    pub(super) fn entry<K: FixedKey>(&self, slot: usize) -> LsmEntry<K> {
+        LsmEntry {
             key: self.key(slot),
             value: self.words[1 + capacity::<K>() * K::WORDS + slot],
             is_tombstone: self.words[0] >> (TOMBSTONES as usize + slot) & 1 == 1,
@@ -95,7 +95,7 @@ impl Block {
 
     /// Appends an entry; true if the block is full then. Entries are added in ascending order.
     #[inline]
-    pub(super) fn push<K: FixedKey>(&mut self, entry: &Entry<K>) -> bool {
+    pub(super) fn push<K: FixedKey>(&mut self, entry: &LsmEntry<K>) -> bool {
         let slot = self.len();
         for word in 0..K::WORDS {
             self.words[1 + slot * K::WORDS + word] = entry.key.word(word);
@@ -137,7 +137,7 @@ impl Block {
     }
 
     #[inline]
-    pub(super) fn find<K: FixedKey>(&self, key: K) -> Option<Entry<K>> {
+    pub(super) fn find<K: FixedKey>(&self, key: K) -> Option<LsmEntry<K>> {
         let slot = self.lower_bound(key);
         (slot < self.len() && self.key::<K>(slot) == key).then(|| self.entry(slot))
     }
@@ -154,7 +154,7 @@ mod tests {
 
     fn filled<K: FixedKey>(key: impl Fn(u64) -> K) -> Block {
         let mut block = Block::empty();
-        let entry = |n: u64| Entry { key: key(n * 3), value: n, is_tombstone: n.is_multiple_of(4) };
+        let entry = |n: u64| LsmEntry { key: key(n * 3), value: n, is_tombstone: n.is_multiple_of(4) };
         let full: Vec<bool> = (0..capacity::<K>() as u64).map(|n| block.push(&entry(n))).collect();
         assert_eq!(full.iter().position(|full| *full), Some(capacity::<K>() - 1));
         block.seal(7, 3);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_finds_what_it_holds() {
+    fn a_block_finds_its_entries() {
         finds_all::<u64>(|n| n);
         finds_all::<u128>(|n| u128::from(n) << 61 | u128::from(n));
     }

@@ -10,7 +10,7 @@
 //!
 //! Memory: 33 to 41 bytes an entry, 4 more once it is scanned.
 
-use super::block::Entry;
+use super::block::LsmEntry;
 use super::filter::KeyHash;
 use crate::latch;
 use crate::node::FixedKey;
@@ -46,12 +46,12 @@ pub(super) struct Buffer<K> {
     /// Key and value of each index.
     words: Box<[AtomicU64]>,
     kinds: Box<[AtomicU8]>,
-    sorted: Mutex<Sorted>,
+    sorted: Mutex<SortedOrder>,
     key: PhantomData<K>,
 }
 
 #[derive(Default)]
-struct Sorted {
+struct SortedOrder {
     /// All indexes before this one are in the order.
     upto: usize,
     order: Arc<Vec<u32>>,
@@ -88,7 +88,7 @@ impl<K: FixedKey> Buffer<K> {
         log: usize,
         generation: u64,
         capacity: u32,
-        records: &[(u32, Entry<K>)],
+        records: &[(u32, LsmEntry<K>)],
     ) -> Buffer<K> {
         let buffer = Buffer::new(log, generation, capacity);
         let claimed = records.last().map_or(0, |(place, _)| place + 1);
@@ -103,7 +103,7 @@ impl<K: FixedKey> Buffer<K> {
     }
 
     /// Claims the next index; none if the buffer is full or sealed. The claimer must call [`Buffer::put`] or
-    /// [`Buffer::give_up`].
+    /// [`Buffer::void`].
     #[inline]
     pub(super) fn claim(&self) -> Option<u32> {
         let place = self.claimed.fetch_add(1, AcqRel);
@@ -112,7 +112,7 @@ impl<K: FixedKey> Buffer<K> {
 
     /// Makes the entry of a claimed index visible. The caller excludes other writers of this key.
     #[inline]
-    pub(super) fn put(&self, place: u32, entry: &Entry<K>, hash: KeyHash) {
+    pub(super) fn put(&self, place: u32, entry: &LsmEntry<K>, hash: KeyHash) {
         self.fill(place, entry);
         self.point_to(place, entry.key, hash);
         self.done.fetch_add(1, Release);
@@ -120,13 +120,13 @@ impl<K: FixedKey> Buffer<K> {
 
     /// Voids a claimed index.
     #[cold]
-    pub(super) fn give_up(&self, place: u32) {
+    pub(super) fn void(&self, place: u32) {
         self.kinds[place as usize].store(VOID, Release);
         self.done.fetch_add(1, Release);
     }
 
     #[inline]
-    fn fill(&self, place: u32, entry: &Entry<K>) {
+    fn fill(&self, place: u32, entry: &LsmEntry<K>) {
         let words = &self.words[place as usize * Self::ENTRY_WORDS..][..Self::ENTRY_WORDS];
         for (index, word) in words[..K::WORDS].iter().enumerate() {
             word.store(entry.key.word(index), Relaxed);
@@ -168,9 +168,9 @@ impl<K: FixedKey> Buffer<K> {
     }
 
     #[inline]
-    pub(super) fn entry(&self, place: u32) -> Entry<K> {
+    pub(super) fn entry(&self, place: u32) -> LsmEntry<K> {
         let words = &self.words[place as usize * Self::ENTRY_WORDS..][..Self::ENTRY_WORDS];
-        Entry {
+        LsmEntry {
             key: K::load(words),
             value: words[K::WORDS].load(Relaxed),
             is_tombstone: self.kinds[place as usize].load(Acquire) == TOMBSTONE,
@@ -179,7 +179,7 @@ impl<K: FixedKey> Buffer<K> {
 
     /// Returns the newest entry of a key.
     #[inline]
-    pub(super) fn find(&self, key: K, hash: KeyHash) -> Option<Entry<K>> {
+    pub(super) fn find(&self, key: K, hash: KeyHash) -> Option<LsmEntry<K>> {
         for slot in self.slots(hash) {
             let found = slot.load(Acquire);
             if found == 0 {
@@ -241,7 +241,7 @@ impl<K: FixedKey> Buffer<K> {
             // Mostly sorted already: the standard sort merges runs.
             order.sort_by(|a, b| self.key(*a).cmp(&self.key(*b)).then(b.cmp(a)));
             order.dedup_by(|later, first| self.key(*later) == self.key(*first));
-            *sorted = Sorted { upto: done, order: Arc::new(order) };
+            *sorted = SortedOrder { upto: done, order: Arc::new(order) };
         }
         let order = Arc::clone(&sorted.order);
         let upto = sorted.upto;
@@ -252,7 +252,7 @@ impl<K: FixedKey> Buffer<K> {
     }
 
     /// Returns all entries of a sealed buffer without writers, sorted, each key once.
-    pub(super) fn sorted_entries(&self) -> Vec<Entry<K>> {
+    pub(super) fn sorted_entries(&self) -> Vec<LsmEntry<K>> {
         let mut entries: Vec<(K, u32)> = (0..self.claimed())
             .filter(|place| self.is_there(*place))
             .map(|place| (self.key(place as u32), place as u32))

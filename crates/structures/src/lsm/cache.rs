@@ -14,20 +14,20 @@ pub(super) type Page = Arc<[u64]>;
 pub(super) type PageId = (u64, usize);
 
 #[derive(Default)]
-struct Shard {
+struct CacheShard {
     places: HashMap<PageId, usize>,
-    frames: Vec<Frame>,
+    frames: Vec<PageFrame>,
     hand: usize,
 }
 
-struct Frame {
+struct PageFrame {
     id: PageId,
     page: Page,
     is_used: bool,
 }
 
 pub(super) struct PageCache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<CacheShard>>,
     frames_max: usize,
 }
 
@@ -38,7 +38,7 @@ impl PageCache {
         PageCache { shards, frames_max: (bytes / PAGE_BYTES / SHARDS).max(1) }
     }
 
-    fn shard(&self, (run, page): PageId) -> &Mutex<Shard> {
+    fn shard(&self, (run, page): PageId) -> &Mutex<CacheShard> {
         let hash = (run << 32 ^ page as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.shards[(hash >> 60) as usize % SHARDS]
     }
@@ -58,7 +58,7 @@ impl PageCache {
     }
 }
 
-impl Shard {
+impl CacheShard {
     fn find(&mut self, id: PageId) -> Option<Page> {
         let frame = &mut self.frames[*self.places.get(&id)?];
         frame.is_used = true;
@@ -69,7 +69,7 @@ impl Shard {
         if self.places.contains_key(&id) {
             return;
         }
-        let frame = Frame { id, page: Arc::clone(page), is_used: false };
+        let frame = PageFrame { id, page: Arc::clone(page), is_used: false };
         if self.frames.len() < frames_max {
             self.places.insert(id, self.frames.len());
             return self.frames.push(frame);

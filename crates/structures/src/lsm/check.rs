@@ -70,7 +70,7 @@ impl<K: FixedKey> LsmTree<K> {
         let level = |(number, runs): (usize, &Vec<_>)| {
             let runs: &Vec<std::sync::Arc<super::run::Run<K>>> = runs;
             LevelStats {
-                is_in_pool: core.site.shape.is_in_pool(number),
+                is_in_pool: core.site.parameters.is_in_pool(number),
                 runs: runs.len(),
                 entries: runs.iter().map(|run| run.record.entries).sum(),
                 bytes: runs.iter().map(|run| run.record.blocks as u64 * 256).sum(),
@@ -113,8 +113,8 @@ impl<K: FixedKey> LsmTree<K> {
                 segments::for_each(pool, pool.word(chain).load(Acquire), &mut object)?;
             }
         }
-        let shape = &core.site.shape;
-        for slot in (0..SLOTS).filter(|slot| shape.is_in_pool(shape.slot_level(*slot))) {
+        let parameters = &core.site.parameters;
+        for slot in (0..SLOTS).filter(|slot| parameters.is_in_pool(parameters.slot_level(*slot))) {
             segments::for_each(pool, pool.word(manifest::building(header, slot)).load(Acquire), &mut object)?;
         }
         let version = core.versions.current();
@@ -126,14 +126,14 @@ impl<K: FixedKey> LsmTree<K> {
         }
         let (records, _) = manifest::read::<K>(pool, word(MANIFEST))?;
         if !records.iter().eq(version.runs().map(|run| &run.record)) {
-            let what = "its manifest differs from the runs in use".to_string();
-            return Err(Error::Corrupt { offset: word(MANIFEST), what });
+            let message = "its manifest differs from the runs in use".to_string();
+            return Err(Error::Corrupt { offset: word(MANIFEST), message });
         }
         for buffer in &version.buffers {
             let records = core.logs[buffer.log].replay::<K>(pool, buffer.generation)?;
             if records.iter().any(|(place, entry)| buffer.entry(*place) != *entry) {
-                let what = format!("log {} differs from its buffer", buffer.log);
-                return Err(Error::Corrupt { offset: core.logs[buffer.log].offset, what });
+                let message = format!("log {} differs from its buffer", buffer.log);
+                return Err(Error::Corrupt { offset: core.logs[buffer.log].offset, message });
             }
         }
         Ok(())

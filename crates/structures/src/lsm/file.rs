@@ -48,7 +48,7 @@ pub(super) struct RunFile {
 }
 
 /// Contents of a file, without its blocks.
-pub(super) struct Contents<K> {
+pub(super) struct RunContents<K> {
     pub(super) entries: u64,
     pub(super) blocks: usize,
     /// The smallest key of each page.
@@ -72,9 +72,9 @@ impl RunFile {
         path: &Path,
         tree: u64,
         run: u64,
-    ) -> Result<(RunFile, Contents<K>)> {
+    ) -> Result<(RunFile, RunContents<K>)> {
         let io = |action| move |error: std::io::Error| MemoryError::io(action, path, &error);
-        let corrupt = |offset: u64, what: &str| MemoryError::corrupt(path, offset, what);
+        let corrupt = |offset: u64, message: &str| MemoryError::corrupt(path, offset, message);
         let file = files.open(path, OpenMode::Open).map_err(io("open"))?;
         let length = file.len().map_err(io("get the length of"))?;
         if length < PAGE_BYTES as u64 || !length.is_multiple_of(PAGE_BYTES as u64) {
@@ -107,7 +107,7 @@ impl RunFile {
         let (index, filter) = rest.split_at(index_words);
         let mins = index.chunks_exact(K::WORDS).map(K::of_words).collect();
         let filter = Filter::of_words(filter, (words[3] >> 32) as u32);
-        Ok((RunFile { file, path: path.to_path_buf() }, Contents { entries, blocks, mins, filter }))
+        Ok((RunFile { file, path: path.to_path_buf() }, RunContents { entries, blocks, mins, filter }))
     }
 
     /// Reads `count` pages.

@@ -15,7 +15,7 @@ const FOLDS: usize = 4;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u64; LINE_WORDS]);
+struct FilterLine([u64; LINE_WORDS]);
 
 /// Hash of a key for all filters and buffers.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ impl KeyHash {
 
 /// Approximate set of keys with false positives.
 pub(super) struct Filter {
-    lines: Vec<Line>,
+    lines: Vec<FilterLine>,
     bits: u32,
     probes: u32,
 }
@@ -46,7 +46,7 @@ impl Filter {
     pub(super) fn new(entries: u64, bits: u32) -> Filter {
         let lines = (entries * u64::from(bits)).div_ceil(LINE_BITS).max(1) as usize;
         let probes = (bits * 7 / 10).clamp(1, PROBES_MAX);
-        Filter { lines: vec![Line([0; LINE_WORDS]); lines.next_multiple_of(1 << FOLDS)], bits, probes }
+        Filter { lines: vec![FilterLine([0; LINE_WORDS]); lines.next_multiple_of(1 << FOLDS)], bits, probes }
     }
 
     /// Returns the line of a hash: the upper half is its position among all lines. Half the lines: half the
@@ -86,7 +86,7 @@ impl Filter {
         while self.lines.len().is_multiple_of(2) && self.lines.len() / 2 >= needed {
             for line in 0..self.lines.len() / 2 {
                 let (left, right) = (self.lines[2 * line].0, self.lines[2 * line + 1].0);
-                self.lines[line] = Line(std::array::from_fn(|word| left[word] | right[word]));
+                self.lines[line] = FilterLine(std::array::from_fn(|word| left[word] | right[word]));
             }
             self.lines.truncate(self.lines.len() / 2);
         }
@@ -95,7 +95,7 @@ impl Filter {
 
     /// Bytes of DRAM.
     pub(super) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.lines.len() * size_of::<FilterLine>()
     }
 
     pub(super) fn bits(&self) -> u32 {
@@ -109,7 +109,7 @@ impl Filter {
     /// Restores the filter of [`Filter::words`]; none if these words are no filter.
     pub(super) fn of_words(words: &[u64], bits: u32) -> Option<Filter> {
         let is_whole = !words.is_empty() && words.len().is_multiple_of(LINE_WORDS);
-        let line = |words: &[u64]| Line(std::array::from_fn(|word| words[word]));
+        let line = |words: &[u64]| FilterLine(std::array::from_fn(|word| words[word]));
         is_whole.then(|| Filter {
             lines: words.chunks_exact(LINE_WORDS).map(line).collect(),
             bits,

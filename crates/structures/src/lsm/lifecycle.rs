@@ -4,16 +4,16 @@ use super::buffer::Buffer;
 use super::cache::PageCache;
 use super::file::{RunFile, path_of};
 use super::log::{Log, log_bytes};
-use super::maintain::Work;
+use super::maintain::MaintenanceState;
 use super::manifest::{
-    self, CHECK, DESTROYED, HEADER_BYTES, IDENTITY, LOGS, MANIFEST, OBSOLETE, SHAPE, SLOTS, header_check,
-    magic,
+    self, CHECK, DESTROYED, HEADER_BYTES, IDENTITY, LOGS, MANIFEST, OBSOLETE, PARAMETERS, SLOTS,
+    header_check, magic,
 };
-use super::options::{BUFFERS_MAX, LsmOptions, LsmShape, Maintenance};
-use super::run::{Place, Run, RunRecord};
+use super::options::{BUFFERS_MAX, LsmOptions, LsmParameters, Maintenance};
+use super::run::{Run, RunLocation, RunRecord};
 use super::version::{Version, Versions};
-use super::worker::Desk;
-use super::{Core, Counters, LsmTree, Site, obsolete, segments};
+use super::worker::MaintenanceMonitor;
+use super::{Core, Counters, LsmTree, TreeSite, obsolete, segments};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;
@@ -24,8 +24,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
-    Err(Error::Corrupt { offset, what: what.into() })
+fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+    Err(Error::Corrupt { offset, message: message.into() })
 }
 
 impl<K: FixedKey> LsmTree<K> {
@@ -33,21 +33,22 @@ impl<K: FixedKey> LsmTree<K> {
     /// offset. The logs must each fit an extent of the pool.
     pub fn create<'p>(
         pool: &'p Arc<Pool>,
-        shape: &LsmShape,
+        parameters: &LsmParameters,
         publication: &mut Publication<'p>,
     ) -> Result<u64> {
-        shape.validate()?;
+        parameters.validate()?;
         let header = pool.reserve(HEADER_BYTES)?;
         let words = pool.words(header.offset(), HEADER_BYTES / 8);
         words.iter().for_each(|word| word.store(0, Relaxed));
-        let [sizes, levels] = shape.to_words();
+        let [sizes, levels] = parameters.to_words();
         let manifest = manifest::lay_out::<K>(pool, &[], 1)?;
         let values = [magic(K::WORDS), sizes, levels, pool.env().random_u64(), 0, manifest.offset()];
         words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
         publication.allocate(manifest);
-        for number in 0..shape.buffers {
-            let log = pool.reserve(log_bytes(shape.buffer_entries) as usize)?;
-            Log { offset: log.offset(), capacity: shape.buffer_entries }.lay_out(pool, u64::from(number) + 1);
+        for number in 0..parameters.buffers {
+            let log = pool.reserve(log_bytes(parameters.buffer_entries) as usize)?;
+            Log { offset: log.offset(), capacity: parameters.buffer_entries }
+                .lay_out(pool, u64::from(number) + 1);
             pool.word(header.offset() + LOGS + u64::from(number) * 8).store(log.offset(), Relaxed);
             publication.allocate(log);
         }
@@ -57,7 +58,7 @@ impl<K: FixedKey> LsmTree<K> {
     }
 
     /// Returns the tree at an offset, if it is one of this kind.
-    fn site(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<Site> {
+    fn site(pool: &Arc<Pool>, header: u64, directory: Option<&Path>) -> Result<TreeSite> {
         if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_multiple_of(64) || header == 0 {
             return corrupt(header, "the offset cannot hold an LSM-tree");
         }
@@ -78,16 +79,16 @@ impl<K: FixedKey> LsmTree<K> {
         if !is_destroyed && word(CHECK) != header_check(pool, header) {
             return corrupt(header, "its header does not match its checksum");
         }
-        let shape = LsmShape::of_words([word(SHAPE), word(SHAPE + 8)]);
-        shape.validate().or_else(|error| corrupt(header, error.to_string()))?;
-        if shape.disk_levels > 0 && directory.is_none() {
+        let parameters = LsmParameters::of_words([word(PARAMETERS), word(PARAMETERS + 8)]);
+        parameters.validate().or_else(|error| corrupt(header, error.to_string()))?;
+        if parameters.disk_levels > 0 && directory.is_none() {
             return Err(Error::Invalid(format!(
                 "the LSM-tree at {header:#x} has {} levels in files; the options name no directory",
-                shape.disk_levels
+                parameters.disk_levels
             )));
         }
         let (pool, directory) = (Arc::clone(pool), directory.map(Path::to_path_buf));
-        Ok(Site { pool, header, identity: word(IDENTITY), shape, directory })
+        Ok(TreeSite { pool, header, identity: word(IDENTITY), parameters, directory })
     }
 
     /// Opens a tree: replays the logs, reads a line of each block in the pool and the keys and filters of
@@ -101,7 +102,10 @@ impl<K: FixedKey> LsmTree<K> {
         let (records, next_number) = manifest::read(pool, pool.word(header + MANIFEST).load(Acquire))?;
         let levels = load_runs::<K>(&site, &records, next_number)?;
         let recovered = load_logs::<K>(&site)?;
-        let work = Work { next_number: after_building(&site, next_number), next_generation: recovered.next };
+        let work = MaintenanceState {
+            next_number: after_building(&site, next_number),
+            next_generation: recovered.next,
+        };
         let core = Core {
             options: options.clone(),
             logs: recovered.logs,
@@ -109,7 +113,7 @@ impl<K: FixedKey> LsmTree<K> {
             latches: LatchStripes::new(),
             cache: PageCache::new(options.cache_bytes),
             work: Mutex::new(work),
-            desk: Desk::new(recovered.free),
+            monitor: MaintenanceMonitor::new(recovered.free),
             counters: Counters::default(),
             site,
         };
@@ -117,7 +121,7 @@ impl<K: FixedKey> LsmTree<K> {
         obsolete::check_apart(&core.site, &records)?;
         obsolete::sweep(&core.site)?;
         for slot in 0..SLOTS {
-            obsolete::clear_building(&core.site, core.site.shape.slot_level(slot), slot)?;
+            obsolete::clear_building(&core.site, core.site.parameters.slot_level(slot), slot)?;
         }
         let core = Arc::new(core);
         let mut tree = LsmTree { core, thread: None };
@@ -148,7 +152,7 @@ impl<K: FixedKey> LsmTree<K> {
         if manifest != 0 {
             let mut end = pool.publication();
             end.set(header + DESTROYED, 1);
-            let list = manifest::lay_out_obsolete(pool, &records)?;
+            let list = manifest::write_obsolete(pool, &records)?;
             let list = end.allocate(list);
             end.set(header + OBSOLETE, list);
             end.free(manifest);
@@ -157,7 +161,7 @@ impl<K: FixedKey> LsmTree<K> {
             obsolete::sweep(&site)?;
         }
         for slot in 0..SLOTS {
-            obsolete::clear_building(&site, site.shape.slot_level(slot), slot)?;
+            obsolete::clear_building(&site, site.parameters.slot_level(slot), slot)?;
         }
         for log in (0..u64::from(BUFFERS_MAX)).map(|log| LOGS + log * 8).filter(|log| word(*log) != 0) {
             let mut publication = pool.publication();
@@ -170,21 +174,21 @@ impl<K: FixedKey> LsmTree<K> {
 }
 
 /// Returns a number without file: files that were being built have numbers from the manifest's next on.
-fn after_building(site: &Site, next_number: u64) -> u64 {
-    let in_files = |slot: &usize| !site.shape.is_in_pool(site.shape.slot_level(*slot));
+fn after_building(site: &TreeSite, next_number: u64) -> u64 {
+    let in_files = |slot: &usize| !site.parameters.is_in_pool(site.parameters.slot_level(*slot));
     let building = (0..SLOTS).filter(in_files).map(|slot| manifest::building(site.header, slot));
     building.map(|word| site.pool.word(word).load(Acquire) + 1).fold(next_number, u64::max)
 }
 
 fn load_runs<K: FixedKey>(
-    site: &Site,
+    site: &TreeSite,
     records: &[RunRecord<K>],
     next_number: u64,
 ) -> Result<Vec<Vec<Arc<Run<K>>>>> {
-    let mut levels: Vec<Vec<Arc<Run<K>>>> = vec![Vec::new(); site.shape.levels() as usize];
+    let mut levels: Vec<Vec<Arc<Run<K>>>> = vec![Vec::new(); site.parameters.levels() as usize];
     for record in records {
         let known = record.level < levels.len() && record.number < next_number && record.blocks > 0;
-        if !known || site.shape.is_in_pool(record.level) != (record.last_segment != 0) {
+        if !known || site.parameters.is_in_pool(record.level) != (record.last_segment != 0) {
             return corrupt(site.header, format!("its manifest has an invalid run: {record:?}"));
         }
         if record.blocks as u64 > record.entries {
@@ -201,7 +205,7 @@ fn load_runs<K: FixedKey>(
                     format!("it is not the run in the manifest: {record:?}"),
                 ))?;
             }
-            Run::new(*record, Place::File(file), contents.mins, contents.filter)
+            Run::new(*record, RunLocation::File(file), contents.mins, contents.filter)
         } else {
             let segments = segments::chain(&site.pool, record.last_segment, record.blocks)?;
             Run::of_segments(&site.pool, *record, segments)?
@@ -221,12 +225,12 @@ struct Recovered<K> {
     next: u64,
 }
 
-fn load_logs<K: FixedKey>(site: &Site) -> Result<Recovered<K>> {
+fn load_logs<K: FixedKey>(site: &TreeSite) -> Result<Recovered<K>> {
     let pool = &*site.pool;
-    let capacity = site.shape.buffer_entries;
+    let capacity = site.parameters.buffer_entries;
     let words = log_bytes(capacity) as usize / 8;
     let mut logs = Vec::new();
-    for number in 0..u64::from(site.shape.buffers) {
+    for number in 0..u64::from(site.parameters.buffers) {
         let offset = pool.word(site.header + LOGS + number * 8).load(Acquire);
         if pool.try_words(offset, words).is_none() || offset == 0 {
             return corrupt(site.header, format!("{offset:#x} cannot hold a log"));

@@ -17,7 +17,7 @@
 //! A flipped bit is detected, in a record by its check. A flipped bit in the generation of a stamp could make
 //! it a record of another generation; it is detected if the check still fits the log's generation.
 
-use super::block::Entry;
+use super::block::LsmEntry;
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
 use entresol_memory::{Pool, Publication};
@@ -54,8 +54,8 @@ impl Log {
         let word = pool.word(self.offset).load(Acquire);
         let generation = word >> GENERATION_SHIFT;
         if word != generation_word(generation) {
-            let what = format!("the generation of the log, {word:#x}, does not match its checksum");
-            return Err(Error::Corrupt { offset: self.offset, what });
+            let message = format!("the generation of the log, {word:#x}, does not match its checksum");
+            return Err(Error::Corrupt { offset: self.offset, message });
         }
         Ok(generation)
     }
@@ -76,7 +76,7 @@ impl Log {
         &self,
         place: u32,
         generation: u64,
-        entry: &Entry<K>,
+        entry: &LsmEntry<K>,
         with: &mut Publication<'_>,
     ) {
         let record = self.record(place);
@@ -93,7 +93,7 @@ impl Log {
         pool: &Pool,
         place: u32,
         generation: u64,
-        entry: &Entry<K>,
+        entry: &LsmEntry<K>,
     ) {
         let mut early = pool.publication();
         early.set(self.record(place) + 8 * STAMP, stamp(place, generation, entry));
@@ -101,11 +101,15 @@ impl Log {
     }
 
     /// Returns the valid records, with their indexes, in order.
-    pub(super) fn replay<K: FixedKey>(&self, pool: &Pool, generation: u64) -> Result<Vec<(u32, Entry<K>)>> {
+    pub(super) fn replay<K: FixedKey>(
+        &self,
+        pool: &Pool,
+        generation: u64,
+    ) -> Result<Vec<(u32, LsmEntry<K>)>> {
         let mut entries = Vec::new();
         for place in 0..self.capacity {
             let record = self.record(place);
-            let corrupt = |what: String| Err(Error::Corrupt { offset: record, what });
+            let corrupt = |message: String| Err(Error::Corrupt { offset: record, message });
             let words = pool.words(record, RECORD_WORDS as usize);
             let found = words[STAMP as usize].load(Acquire);
             let written = found >> GENERATION_SHIFT;
@@ -114,7 +118,7 @@ impl Log {
                     "the log record is of generation {written}, its log of {generation}"
                 ));
             }
-            let entry = Entry {
+            let entry = LsmEntry {
                 key: K::load(&words[..K::WORDS]),
                 value: words[K::WORDS].load(Relaxed),
                 is_tombstone: found & 1 == 1,
@@ -143,7 +147,7 @@ fn generation_word(generation: u64) -> u64 {
 }
 
 #[inline]
-fn stamp<K: FixedKey>(place: u32, generation: u64, entry: &Entry<K>) -> u64 {
+fn stamp<K: FixedKey>(place: u32, generation: u64, entry: &LsmEntry<K>) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut check = mixed(generation ^ u64::from(place) << 41 ^ u64::from(entry.is_tombstone) << 40);
     for word in 0..K::WORDS {

@@ -13,7 +13,7 @@ use super::buffer::Buffer;
 use super::manifest::{self, MANIFEST, OBSOLETE};
 use super::merge::{Merger, Source};
 use super::mutants::{self, Mutant};
-use super::options::{Maintenance, MergeWay};
+use super::options::{Maintenance, MergeAlgorithm};
 use super::run::{Cursor, Media, Run, RunRecord};
 use super::version::Version;
 use super::writer::RunWriter;
@@ -27,13 +27,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 const RELIEF_ENTRIES: u64 = 4096;
 
 /// State of the holder of the mutex.
-pub(super) struct Work {
+pub(super) struct MaintenanceState {
     pub(super) next_number: u64,
     pub(super) next_generation: u64,
 }
 
 /// Change of the runs: the new run, the obsolete ones, and the moved buffer.
-struct Change<'c, K> {
+struct RunChange<'c, K> {
     slot: usize,
     level: usize,
     new: Option<Run<K>>,
@@ -45,11 +45,11 @@ impl<K: FixedKey> Core<K> {
     /// Moves all sealed buffers and merges all full levels.
     pub(super) fn maintain(&self) -> Result<()> {
         let mut work = self.work.lock();
-        self.settle(&mut work, self.site.shape.levels() as usize)
+        self.settle(&mut work, self.site.parameters.levels() as usize)
     }
 
     /// Maintains the levels above a level.
-    fn settle(&self, work: &mut Work, below: usize) -> Result<()> {
+    fn settle(&self, work: &mut MaintenanceState, below: usize) -> Result<()> {
         loop {
             if self.is_stopping() {
                 return Err(Error::Invalid("the tree is being closed".to_string()));
@@ -65,7 +65,7 @@ impl<K: FixedKey> Core<K> {
     fn due(&self, below: usize) -> Option<usize> {
         let version = self.versions.read();
         let last = version.levels.len() - 1;
-        let (full, most) = (self.site.shape.runs_per_level as usize, self.site.shape.runs_max());
+        let (full, most) = (self.site.parameters.runs_per_level as usize, self.site.parameters.runs_max());
         (0..below).find(|level| {
             let has_room = *level == last || version.levels[level + 1].len() < most;
             version.levels[*level].len() >= full && has_room
@@ -73,26 +73,31 @@ impl<K: FixedKey> Core<K> {
     }
 
     /// Moves the oldest sealed buffer to the first level; false if there is none, or no room for it.
-    fn move_oldest(&self, work: &mut Work) -> Result<bool> {
+    fn move_oldest(&self, work: &mut MaintenanceState) -> Result<bool> {
         let version = self.versions.current();
         let Some(buffer) = version.buffers[1..].last() else { return Ok(false) };
-        if version.levels[0].len() >= self.site.shape.runs_max() {
+        if version.levels[0].len() >= self.site.parameters.runs_max() {
             return Ok(false);
         }
-        self.move_buffer(work, &version, buffer).inspect_err(|_| self.give_up(0, 0))?;
+        self.move_buffer(work, &version, buffer).inspect_err(|_| self.discard_output(0, 0))?;
         self.log_is_free(buffer.log);
         Ok(true)
     }
 
     /// Frees the incomplete run after a failure, as far as that is possible. The rest is freed by the next
     /// attempt, or by opening.
-    fn give_up(&self, level: usize, slot: usize) {
+    fn discard_output(&self, level: usize, slot: usize) {
         if let Err(error) = obsolete::clear_building(&self.site, level, slot) {
             tracing::warn!(%error, "the output of a failed merge could not be removed yet");
         }
     }
 
-    fn move_buffer(&self, work: &mut Work, version: &Version<K>, buffer: &Buffer<K>) -> Result<()> {
+    fn move_buffer(
+        &self,
+        work: &mut MaintenanceState,
+        version: &Version<K>,
+        buffer: &Buffer<K>,
+    ) -> Result<()> {
         buffer.wait_for_writers();
         let entries = buffer.sorted_entries();
         // Without older entries to hide, a tombstone is not needed any more.
@@ -105,16 +110,16 @@ impl<K: FixedKey> Core<K> {
         let new = writer.finish()?;
         self.counters.moved_entries.fetch_add(new.as_ref().map_or(0, |run| run.record.entries), Relaxed);
         self.counters.moves.fetch_add(1, Relaxed);
-        self.change(work, Change { slot: 0, level: 0, new, merged: &[], moved: Some(buffer) })
+        self.change(work, RunChange { slot: 0, level: 0, new, merged: &[], moved: Some(buffer) })
     }
 
     /// Merges the runs of a level into one of the next; those of the last level into one of their own.
-    fn merge(&self, work: &mut Work, level: usize) -> Result<()> {
-        let target = (level + 1).min(self.site.shape.levels() as usize - 1);
-        self.merge_into(work, level, target).inspect_err(|_| self.give_up(target, level + 1))
+    fn merge(&self, work: &mut MaintenanceState, level: usize) -> Result<()> {
+        let target = (level + 1).min(self.site.parameters.levels() as usize - 1);
+        self.merge_into(work, level, target).inspect_err(|_| self.discard_output(target, level + 1))
     }
 
-    fn merge_into(&self, work: &mut Work, level: usize, target: usize) -> Result<()> {
+    fn merge_into(&self, work: &mut MaintenanceState, level: usize, target: usize) -> Result<()> {
         let version = self.versions.current();
         let runs = &version.levels[level];
         let is_oldest = target == level || version.levels[target..].iter().all(Vec::is_empty);
@@ -136,21 +141,21 @@ impl<K: FixedKey> Core<K> {
         let new = writer.finish()?;
         self.counters.merged_entries.fetch_add(new.as_ref().map_or(0, |run| run.record.entries), Relaxed);
         self.counters.merges.fetch_add(1, Relaxed);
-        self.change(work, Change { slot: level + 1, level: target, new, merged: runs, moved: None })
+        self.change(work, RunChange { slot: level + 1, level: target, new, merged: runs, moved: None })
     }
 
     /// Returns the merger of the last merge of these runs: over all of them, or over the results of merging
     /// two at a time.
     fn merger<'v>(
         &self,
-        work: &mut Work,
+        work: &mut MaintenanceState,
         media: &Media<'_>,
         level: usize,
         runs: &'v [Arc<Run<K>>],
     ) -> Result<Merger<'v, K, true>> {
         let cursor = |run: &'v Arc<Run<K>>| Source::Run(Cursor::first(run, true));
         let mut sources: Vec<Source<'v, K>> = runs.iter().map(cursor).collect();
-        while self.options.merge == MergeWay::TwoWay && sources.len() > 2 {
+        while self.options.merge == MergeAlgorithm::TwoWay && sources.len() > 2 {
             let mut merged = Vec::with_capacity(sources.len().div_ceil(2));
             let mut left = sources.into_iter();
             while let Some(newer) = left.next() {
@@ -175,7 +180,7 @@ impl<K: FixedKey> Core<K> {
 
     /// Makes a new run valid and old ones obsolete in one publication; then installs the next version; then
     /// frees the old runs.
-    fn change(&self, work: &mut Work, change: Change<'_, K>) -> Result<()> {
+    fn change(&self, work: &mut MaintenanceState, change: RunChange<'_, K>) -> Result<()> {
         // An earlier attempt may have failed.
         obsolete::sweep(&self.site)?;
         let pool = &*self.site.pool;
@@ -191,7 +196,7 @@ impl<K: FixedKey> Core<K> {
         with.set(manifest::building(self.site.header, change.slot), 0);
         let merged: Vec<RunRecord<K>> = change.merged.iter().map(|run| run.record).collect();
         if !merged.is_empty() && !mutants::is(Mutant::ObsoleteNotListed) {
-            let list = manifest::lay_out_obsolete(pool, &merged)?;
+            let list = manifest::write_obsolete(pool, &merged)?;
             let list = with.allocate(list);
             with.set(self.site.header + OBSOLETE, list);
         }
@@ -218,7 +223,7 @@ impl<K: FixedKey> Core<K> {
     fn empty_log(
         &self,
         buffer: &Buffer<K>,
-        work: &Work,
+        work: &MaintenanceState,
         with: &mut entresol_memory::Publication<'_>,
     ) -> Result<()> {
         let log = &self.logs[buffer.log];
@@ -257,7 +262,7 @@ impl<K: FixedKey> Core<K> {
     }
 }
 
-impl Work {
+impl MaintenanceState {
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1

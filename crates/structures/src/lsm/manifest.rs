@@ -36,7 +36,7 @@ use entresol_memory::{Pool, Reservation};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 pub(super) const HEADER_BYTES: usize = 256;
-pub(super) const SHAPE: u64 = 8;
+pub(super) const PARAMETERS: u64 = 8;
 pub(super) const IDENTITY: u64 = 3 * 8;
 pub(super) const CHECK: u64 = 4 * 8;
 pub(super) const MANIFEST: u64 = 5 * 8;
@@ -75,8 +75,8 @@ pub(super) fn building(header: u64, slot: usize) -> u64 {
     header + BUILDING + slot as u64 * 8
 }
 
-fn corrupt<T>(offset: u64, what: impl Into<String>) -> Result<T> {
-    Err(Error::Corrupt { offset, what: what.into() })
+fn corrupt<T>(offset: u64, message: impl Into<String>) -> Result<T> {
+    Err(Error::Corrupt { offset, message: message.into() })
 }
 
 /// Writes a manifest into new memory and flushes it.
@@ -142,7 +142,7 @@ pub(super) fn read<K: FixedKey>(pool: &Pool, offset: u64) -> Result<(Vec<RunReco
 }
 
 /// Writes a list of obsolete runs into new memory and flushes it.
-pub(super) fn lay_out_obsolete<'p, K: FixedKey>(
+pub(super) fn write_obsolete<'p, K: FixedKey>(
     pool: &'p Pool,
     records: &[RunRecord<K>],
 ) -> Result<Reservation<'p>> {

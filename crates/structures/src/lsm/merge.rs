@@ -1,7 +1,7 @@
 //! Merging of sorted sources, the newest entry of a key first: for scans in both directions, and for merges
 //! of runs.
 
-use super::block::Entry;
+use super::block::LsmEntry;
 use super::buffer::Buffer;
 use super::run::{Cursor, Media};
 use crate::error::Result;
@@ -20,12 +20,12 @@ pub(super) enum Source<'v, K> {
         next: usize,
     },
     /// Result of an earlier merge; ascending.
-    Entries(std::vec::IntoIter<Entry<K>>),
+    Entries(std::vec::IntoIter<LsmEntry<K>>),
 }
 
 impl<K: FixedKey> Source<'_, K> {
     #[inline]
-    fn next<const FORWARD: bool>(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
+    fn next<const FORWARD: bool>(&mut self, media: &Media<'_>) -> Result<Option<LsmEntry<K>>> {
         match self {
             Source::Run(cursor) => cursor.next(media),
             Source::Places { buffer, places, next } => {
@@ -43,7 +43,7 @@ impl<K: FixedKey> Source<'_, K> {
 pub(super) struct Merger<'v, K, const FORWARD: bool> {
     sources: Vec<Source<'v, K>>,
     /// The next entry of each source.
-    heads: Vec<Entry<K>>,
+    heads: Vec<LsmEntry<K>>,
 }
 
 impl<'v, K: FixedKey, const FORWARD: bool> Merger<'v, K, FORWARD> {
@@ -69,7 +69,7 @@ impl<'v, K: FixedKey, const FORWARD: bool> Merger<'v, K, FORWARD> {
 
     /// Returns the next entry; tombstones too.
     #[inline]
-    pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
+    pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<LsmEntry<K>>> {
         let Some(mut best) = self.heads.first().copied() else { return Ok(None) };
         let mut from = 0;
         for (index, head) in self.heads.iter().enumerate().skip(1) {

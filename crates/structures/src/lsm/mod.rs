@@ -37,11 +37,11 @@
 //!
 //! ```
 //! use entresol_memory::{Pool, PoolOptions};
-//! use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
+//! use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 //!
 //! let pool = Pool::volatile(&PoolOptions::default())?;
 //! let mut publication = pool.publication();
-//! let root = LsmTree::<u64>::create(&pool, &LsmShape::default(), &mut publication)?;
+//! let root = LsmTree::<u64>::create(&pool, &LsmParameters::default(), &mut publication)?;
 //! publication.set_root("measurements", root)?;
 //! publication.publish()?;
 //! let tree = LsmTree::<u64>::open(&pool, root, &LsmOptions::default())?;
@@ -82,18 +82,18 @@ mod worker;
 mod writer;
 
 pub use check::{LevelStats, LsmStats};
-pub use options::{LsmOptions, LsmShape, Maintenance, MergeWay, RunPath};
+pub use options::{LsmOptions, LsmParameters, Maintenance, MergeAlgorithm, RunWriting};
 
 use crate::Inserted;
 use crate::error::{Error, Result};
 use crate::latch::{self, LatchStripes};
 use crate::node::FixedKey;
-use block::Entry;
+use block::LsmEntry;
 use cache::PageCache;
 use entresol_memory::{Pool, Publication};
 use filter::KeyHash;
 use log::Log;
-use maintain::Work;
+use maintain::MaintenanceState;
 use mutants::Mutant;
 use parking_lot::Mutex;
 use run::Media;
@@ -102,7 +102,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use version::Versions;
-use worker::Desk;
+use worker::MaintenanceMonitor;
 
 /// A persistent ordered map from keys of 8 or 16 bytes to words, made for writes; see the [module](self).
 ///
@@ -115,15 +115,15 @@ pub struct LsmTree<K: FixedKey> {
 }
 
 /// Location of a tree.
-struct Site {
+struct TreeSite {
     pool: Arc<Pool>,
     header: u64,
     identity: u64,
-    shape: LsmShape,
+    parameters: LsmParameters,
     directory: Option<PathBuf>,
 }
 
-impl Site {
+impl TreeSite {
     /// Returns the directory of run files; a tree with disk levels is not opened without.
     fn directory(&self) -> &Path {
         self.directory.as_deref().expect("opening checks for a directory")
@@ -132,14 +132,14 @@ impl Site {
 
 /// State that the tree's thread shares with its users.
 struct Core<K: FixedKey> {
-    site: Site,
+    site: TreeSite,
     options: LsmOptions,
     logs: Vec<Log>,
     versions: Versions<K>,
     latches: LatchStripes,
     cache: PageCache,
-    work: Mutex<Work>,
-    desk: Desk,
+    work: Mutex<MaintenanceState>,
+    monitor: MaintenanceMonitor,
     counters: Counters,
 }
 
@@ -170,9 +170,9 @@ impl<K: FixedKey> Core<K> {
 
     /// Returns the newest entry of a key.
     #[inline]
-    fn find(&self, key: K, hash: KeyHash) -> Result<Option<Entry<K>>> {
+    fn find(&self, key: K, hash: KeyHash) -> Result<Option<LsmEntry<K>>> {
         let _pinned = self.site.pool.pin();
-        if self.site.shape.disk_levels == 0 {
+        if self.site.parameters.disk_levels == 0 {
             return self.versions.read().find(&self.media(), key, hash);
         }
         // Reading a file may take long: not under a lock that blocks the next version.
@@ -194,7 +194,7 @@ impl<K: FixedKey> Core<K> {
     #[inline]
     fn try_append<'p>(
         &'p self,
-        entry: &Entry<K>,
+        entry: &LsmEntry<K>,
         hash: KeyHash,
         with: &mut Option<Publication<'p>>,
     ) -> Result<bool> {
@@ -207,7 +207,7 @@ impl<K: FixedKey> Core<K> {
             self.logs[buffer.log].append_badly(&self.site.pool, place, buffer.generation, entry);
         }
         if let Err(error) = publication.publish() {
-            buffer.give_up(place);
+            buffer.void(place);
             return Err(error.into());
         }
         buffer.put(place, entry, hash);
@@ -220,7 +220,7 @@ impl<K: FixedKey> Core<K> {
         key: K,
         with: Publication<'p>,
         looks: bool,
-        decide: impl Fn(Option<u64>) -> (Option<Entry<K>>, T),
+        decide: impl Fn(Option<u64>) -> (Option<LsmEntry<K>>, T),
     ) -> Result<T> {
         let hash = KeyHash::of(key);
         let mut with = Some(with);
@@ -245,8 +245,8 @@ impl<K: FixedKey> LsmTree<K> {
     }
 
     /// Returns the parameters that the tree was created with.
-    pub fn shape(&self) -> LsmShape {
-        self.core.site.shape
+    pub fn parameters(&self) -> LsmParameters {
+        self.core.site.parameters
     }
 
     /// Returns the value of a key. Cost: a lookup in each buffer, a line of DRAM for each run whose key range
@@ -286,21 +286,21 @@ impl<K: FixedKey> LsmTree<K> {
     /// returns that error without effect.
     #[inline]
     pub fn upsert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<()> {
-        let entry = Entry { key, value, is_tombstone: false };
+        let entry = LsmEntry { key, value, is_tombstone: false };
         self.core.write(key, with, false, |_| (Some(entry), ()))
     }
 
     /// Removes a key, atomically with the changes in `with`, if it exists. Cost as [`LsmTree::upsert`].
     #[inline]
     pub fn delete<'p>(&'p self, key: K, with: Publication<'p>) -> Result<()> {
-        let entry = Entry { key, value: 0, is_tombstone: true };
+        let entry = LsmEntry { key, value: 0, is_tombstone: true };
         self.core.write(key, with, false, |_| (Some(entry), ()))
     }
 
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped. Cost: a
     /// lookup more than [`LsmTree::upsert`].
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
-        let entry = Entry { key, value, is_tombstone: false };
+        let entry = LsmEntry { key, value, is_tombstone: false };
         self.core.write(key, with, true, |before| match before {
             Some(before) => (None, Inserted::Exists(before)),
             None => (Some(entry), Inserted::New),
@@ -310,14 +310,14 @@ impl<K: FixedKey> LsmTree<K> {
     /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
     /// missing, `with` is dropped. Cost: a lookup more than [`LsmTree::upsert`].
     pub fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
-        let entry = Entry { key, value, is_tombstone: false };
+        let entry = LsmEntry { key, value, is_tombstone: false };
         self.core.write(key, with, true, |before| (before.map(|_| entry), before))
     }
 
     /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
     /// is dropped. Cost: a lookup more than [`LsmTree::delete`].
     pub fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
-        let entry = Entry { key, value: 0, is_tombstone: true };
+        let entry = LsmEntry { key, value: 0, is_tombstone: true };
         self.core.write(key, with, true, |before| (before.map(|_| entry), before))
     }
 
@@ -339,7 +339,7 @@ impl<K: FixedKey> LsmTree<K> {
 
 impl<K: FixedKey> Drop for LsmTree<K> {
     fn drop(&mut self) {
-        self.core.desk.stop();
+        self.core.monitor.stop();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported by its hook; nothing persistent depends on it.
             let _ = thread.join();

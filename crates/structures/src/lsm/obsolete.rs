@@ -4,13 +4,13 @@
 use super::file::path_of;
 use super::mutants::{self, Mutant};
 use super::run::RunRecord;
-use super::{Site, manifest, segments};
+use super::{TreeSite, manifest, segments};
 use crate::error::{Error, Result};
 use entresol_memory::Error as MemoryError;
 use std::sync::atomic::Ordering::Acquire;
 
 /// Removes files of runs, if they are there, and makes that durable.
-fn remove_files(site: &Site, numbers: &[u64]) -> Result<()> {
+fn remove_files(site: &TreeSite, numbers: &[u64]) -> Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
@@ -26,13 +26,13 @@ fn remove_files(site: &Site, numbers: &[u64]) -> Result<()> {
 }
 
 /// Frees the incomplete run in a slot for a level.
-pub(super) fn clear_building(site: &Site, level: usize, slot: usize) -> Result<()> {
+pub(super) fn clear_building(site: &TreeSite, level: usize, slot: usize) -> Result<()> {
     let word = manifest::building(site.header, slot);
     let found = site.pool.word(word).load(Acquire);
     if found == 0 {
         return Ok(());
     }
-    if site.shape.is_in_pool(level) {
+    if site.parameters.is_in_pool(level) {
         return segments::free_chain(&site.pool, word);
     }
     remove_files(site, &[found])?;
@@ -43,7 +43,7 @@ pub(super) fn clear_building(site: &Site, level: usize, slot: usize) -> Result<(
 
 /// Frees the runs on the list of obsolete ones, and the list. No file is removed before its removal from the
 /// manifest is durable.
-pub(super) fn sweep(site: &Site) -> Result<()> {
+pub(super) fn sweep(site: &TreeSite) -> Result<()> {
     let list = site.pool.word(site.header + manifest::OBSOLETE).load(Acquire);
     if list == 0 {
         return Ok(());
@@ -64,7 +64,7 @@ pub(super) fn sweep(site: &Site) -> Result<()> {
 
 /// Returns an error if an object to free belongs to a run of the manifest, or is not allocated: a damaged
 /// header. Cost: none after a close; else a walk over all objects of the pool.
-pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()> {
+pub(super) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Result<()> {
     let pool = &*site.pool;
     let word = |offset: u64| pool.word(offset).load(Acquire);
     let list = word(site.header + manifest::OBSOLETE);
@@ -72,7 +72,7 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
         if list == 0 { Default::default() } else { manifest::read_obsolete(pool, list)? };
     for slot in 0..manifest::SLOTS {
         let building = manifest::building(site.header, slot);
-        match (word(building), site.shape.is_in_pool(site.shape.slot_level(slot))) {
+        match (word(building), site.parameters.is_in_pool(site.parameters.slot_level(slot))) {
             (0, _) => {}
             (_, true) => chains.push(building),
             (number, false) => files.push(number),
@@ -81,7 +81,7 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
     if list == 0 && chains.is_empty() && files.is_empty() {
         return Ok(());
     }
-    let corrupt = |what: String| Error::Corrupt { offset: site.header, what };
+    let corrupt = |message: String| Error::Corrupt { offset: site.header, message };
     if let Some(run) = records.iter().find(|run| run.last_segment == 0 && files.contains(&run.number)) {
         return Err(corrupt(format!(
             "its header lists run {} as obsolete, but its manifest has it",
@@ -97,5 +97,5 @@ pub(super) fn check_apart<K>(site: &Site, records: &[RunRecord<K>]) -> Result<()
     for last in records.iter().map(|run| run.last_segment).chain(chains.into_iter().map(word)) {
         segments::for_each(pool, last, &mut claim)?;
     }
-    bad.map_or(Ok(()), |what| Err(corrupt(format!("its header or lists are invalid: {what}"))))
+    bad.map_or(Ok(()), |message| Err(corrupt(format!("its header or lists are invalid: {message}"))))
 }

@@ -14,7 +14,7 @@ const RUNS_MAX: u32 = 16;
 
 /// Parameters that are fixed when a tree is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LsmShape {
+pub struct LsmParameters {
     /// Writes per buffer before it is moved to the first level. Each has 32 bytes of log in the pool.
     pub buffer_entries: u32,
     /// Buffers: one takes writes while the others are moved.
@@ -27,13 +27,19 @@ pub struct LsmShape {
     pub disk_levels: u32,
 }
 
-impl Default for LsmShape {
-    fn default() -> LsmShape {
-        LsmShape { buffer_entries: 1 << 15, buffers: 3, runs_per_level: 4, pool_levels: 6, disk_levels: 0 }
+impl Default for LsmParameters {
+    fn default() -> LsmParameters {
+        LsmParameters {
+            buffer_entries: 1 << 15,
+            buffers: 3,
+            runs_per_level: 4,
+            pool_levels: 6,
+            disk_levels: 0,
+        }
     }
 }
 
-impl LsmShape {
+impl LsmParameters {
     pub(super) fn levels(&self) -> u32 {
         self.pool_levels + self.disk_levels
     }
@@ -80,8 +86,8 @@ impl LsmShape {
         ]
     }
 
-    pub(super) fn of_words([sizes, levels]: [u64; 2]) -> LsmShape {
-        LsmShape {
+    pub(super) fn of_words([sizes, levels]: [u64; 2]) -> LsmParameters {
+        LsmParameters {
             buffer_entries: sizes as u32,
             buffers: (sizes >> 32) as u32,
             runs_per_level: u32::from(levels as u16),
@@ -93,7 +99,7 @@ impl LsmShape {
 
 /// Algorithm that merges the runs of a level into one (dissertation 3.3.2, figure 3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MergeWay {
+pub enum MergeAlgorithm {
     /// All at once: no intermediate results.
     #[default]
     KWay,
@@ -104,7 +110,7 @@ pub enum MergeWay {
 
 /// Writing of runs to the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RunPath {
+pub enum RunWriting {
     /// Block by block, each written when it is full.
     Direct,
     /// Collected in DRAM and copied, a segment (64 KiB) at a time.
@@ -126,9 +132,9 @@ pub enum Maintenance {
 #[derive(Debug, Clone)]
 pub struct LsmOptions {
     /// Merge algorithm.
-    pub merge: MergeWay,
+    pub merge: MergeAlgorithm,
     /// Writing of runs to the pool.
-    pub path: RunPath,
+    pub path: RunWriting,
     /// Bits of a Bloom filter for each entry of a run, in DRAM; 0: none.
     pub filter_bits: u32,
     /// Executor of moves and merges.
@@ -143,8 +149,8 @@ pub struct LsmOptions {
 impl Default for LsmOptions {
     fn default() -> LsmOptions {
         LsmOptions {
-            merge: MergeWay::default(),
-            path: RunPath::default(),
+            merge: MergeAlgorithm::default(),
+            path: RunWriting::default(),
             filter_bits: 10,
             maintenance: Maintenance::default(),
             directory: None,

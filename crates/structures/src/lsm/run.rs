@@ -6,7 +6,7 @@
 //!
 //! Memory: the index, a key for each block (in a file: each page of 16 blocks); the filter.
 
-use super::block::{BLOCK_WORDS, Block, Entry, capacity};
+use super::block::{BLOCK_WORDS, Block, LsmEntry, capacity};
 use super::cache::{Page, PageCache};
 use super::file::{PAGE_BLOCKS, PAGE_WORDS, RunFile};
 use super::filter::{Filter, KeyHash};
@@ -35,31 +35,31 @@ pub(super) struct RunRecord<K> {
     pub(super) max: K,
 }
 
-pub(super) enum Place {
+pub(super) enum RunLocation {
     Pool(Box<[u64]>),
     File(RunFile),
 }
 
 pub(super) struct Run<K> {
     pub(super) record: RunRecord<K>,
-    place: Place,
-    index: Index<K>,
+    place: RunLocation,
+    index: BlockIndex<K>,
     /// Missing after a pool was opened: lookups do without until it is built.
     filter: OnceLock<Filter>,
 }
 
 /// The smallest key of each block or page; every 64th of them once more, so that a search stays in few lines.
-struct Index<K> {
+struct BlockIndex<K> {
     mins: Vec<K>,
     tops: Vec<K>,
 }
 
 const TOP_STRIDE: usize = 64;
 
-impl<K: FixedKey> Index<K> {
-    fn new(mins: Vec<K>) -> Index<K> {
+impl<K: FixedKey> BlockIndex<K> {
+    fn new(mins: Vec<K>) -> BlockIndex<K> {
         let tops = mins.iter().step_by(TOP_STRIDE).copied().collect();
-        Index { mins, tops }
+        BlockIndex { mins, tops }
     }
 
     /// Returns the last index whose smallest key is not above this one.
@@ -72,11 +72,16 @@ impl<K: FixedKey> Index<K> {
 }
 
 impl<K: FixedKey> Run<K> {
-    pub(super) fn new(record: RunRecord<K>, place: Place, mins: Vec<K>, filter: Option<Filter>) -> Run<K> {
+    pub(super) fn new(
+        record: RunRecord<K>,
+        place: RunLocation,
+        mins: Vec<K>,
+        filter: Option<Filter>,
+    ) -> Run<K> {
         Run {
             record,
             place,
-            index: Index::new(mins),
+            index: BlockIndex::new(mins),
             filter: filter.map_or_else(OnceLock::new, OnceLock::from),
         }
     }
@@ -88,27 +93,27 @@ impl<K: FixedKey> Run<K> {
             let offset = block_offset(segments[block / SEGMENT_BLOCKS], block % SEGMENT_BLOCKS);
             let min = K::load(&pool.words(offset, 1 + K::WORDS)[1..]);
             if mins.last().is_some_and(|before| *before >= min) {
-                let what =
+                let message =
                     "the first key of a block of a run is not above that of the block before".to_string();
-                return Err(Error::Corrupt { offset, what });
+                return Err(Error::Corrupt { offset, message });
             }
             mins.push(min);
         }
         if mins.first() != Some(&record.min) || mins.last().is_some_and(|last| *last > record.max) {
-            let what = format!("run {} does not have the range of keys in the manifest", record.number);
-            return Err(Error::Corrupt { offset: record.last_segment, what });
+            let message = format!("run {} does not have the range of keys in the manifest", record.number);
+            return Err(Error::Corrupt { offset: record.last_segment, message });
         }
-        Ok(Run::new(record, Place::Pool(segments.into()), mins, None))
+        Ok(Run::new(record, RunLocation::Pool(segments.into()), mins, None))
     }
 
     pub(super) fn is_in_pool(&self) -> bool {
-        matches!(self.place, Place::Pool(_))
+        matches!(self.place, RunLocation::Pool(_))
     }
 
     pub(super) fn file(&self) -> Option<&RunFile> {
         match &self.place {
-            Place::File(file) => Some(file),
-            Place::Pool(_) => None,
+            RunLocation::File(file) => Some(file),
+            RunLocation::Pool(_) => None,
         }
     }
 
@@ -140,14 +145,14 @@ impl<K: FixedKey> Run<K> {
     #[inline]
     fn block(&self, media: &Media<'_>, number: usize) -> Result<Block> {
         match &self.place {
-            Place::Pool(segments) => {
+            RunLocation::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
                 (0..4).for_each(|line| media.pool.prefetch(offset + line * 64));
                 let block = Block::load(media.pool, offset);
                 self.check(&block, number)?;
                 Ok(block)
             }
-            Place::File(file) => {
+            RunLocation::File(file) => {
                 let page = self.page(media, file, number / PAGE_BLOCKS)?;
                 let at = number % PAGE_BLOCKS * BLOCK_WORDS;
                 Ok(Block::of_words(&page[at..at + BLOCK_WORDS]))
@@ -180,13 +185,13 @@ impl<K: FixedKey> Run<K> {
 
     #[cold]
     fn damaged(&self, number: usize) -> Error {
-        let what = format!("block {number} of run {} does not match its checksum", self.record.number);
+        let message = format!("block {number} of run {} does not match its checksum", self.record.number);
         match &self.place {
-            Place::Pool(segments) => {
+            RunLocation::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
-                Error::Corrupt { offset, what }
+                Error::Corrupt { offset, message }
             }
-            Place::File(file) => MemoryError::corrupt(&file.path, number as u64 * 256, what).into(),
+            RunLocation::File(file) => MemoryError::corrupt(&file.path, number as u64 * 256, message).into(),
         }
     }
 
@@ -202,7 +207,7 @@ impl<K: FixedKey> Run<K> {
     #[inline]
     fn locate(&self, media: &Media<'_>, key: K) -> Result<Option<(usize, Block)>> {
         let Some(place) = self.index.floor(key) else { return Ok(None) };
-        let Place::File(file) = &self.place else {
+        let RunLocation::File(file) = &self.place else {
             let block = self.block(media, place)?;
             // The first line of the next block, read at open, has to be verified too.
             if block.key::<K>(block.len() - 1) < key && place + 1 < self.record.blocks {
@@ -224,14 +229,14 @@ impl<K: FixedKey> Run<K> {
 
     /// Returns the entry of a key for which [`Run::candidate`] was true.
     #[inline]
-    pub(super) fn find(&self, media: &Media<'_>, key: K) -> Result<Option<Entry<K>>> {
+    pub(super) fn find(&self, media: &Media<'_>, key: K) -> Result<Option<LsmEntry<K>>> {
         Ok(self.locate(media, key)?.and_then(|(_, block)| block.find(key)))
     }
 
     /// Prefetches the block of a key.
     #[inline]
     pub(super) fn prefetch(&self, pool: &Pool, key: K) {
-        if let Place::Pool(segments) = &self.place
+        if let RunLocation::Pool(segments) = &self.place
             && let Some(number) = self.index.floor(key)
         {
             let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
@@ -317,7 +322,7 @@ impl<'r, K: FixedKey> Cursor<'r, K> {
 
     /// Returns the next entry in the cursor's direction.
     #[inline]
-    pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<Entry<K>>> {
+    pub(super) fn next(&mut self, media: &Media<'_>) -> Result<Option<LsmEntry<K>>> {
         if self.left == 0 && !self.next_block(media)? {
             return Ok(None);
         }

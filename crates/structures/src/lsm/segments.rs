@@ -15,7 +15,7 @@
 
 use super::block::{BLOCK_BYTES, Block};
 use super::mutants::{self, Mutant};
-use super::options::RunPath;
+use super::options::RunWriting;
 use crate::error::{Error, Result};
 use entresol_memory::Pool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -41,7 +41,7 @@ pub(super) fn block_offset(segment: u64, place: usize) -> u64 {
 
 /// Returns the segment before one, and its capacity in blocks.
 fn head(pool: &Pool, segment: u64) -> Result<(u64, usize)> {
-    let corrupt = |what: &str| Err(Error::Corrupt { offset: segment, what: what.to_string() });
+    let corrupt = |message: &str| Err(Error::Corrupt { offset: segment, message: message.to_string() });
     let words = match pool.try_words(segment, HEAD_WORDS) {
         Some(words) if segment != 0 && segment.is_multiple_of(BLOCK_BYTES as u64) => words,
         _ => return corrupt("the offset cannot hold a segment of a run"),
@@ -65,16 +65,16 @@ pub(super) fn chain(pool: &Pool, last: u64, blocks: usize) -> Result<Vec<u64>> {
     while left > 0 {
         let (previous, room) = head(pool, at)?;
         if room < wanted {
-            let what = format!("a segment of a run has {room} blocks, not {wanted}");
-            return Err(Error::Corrupt { offset: at, what });
+            let message = format!("a segment of a run has {room} blocks, not {wanted}");
+            return Err(Error::Corrupt { offset: at, message });
         }
         segments.push(at);
         left -= wanted;
         (at, wanted) = (previous, SEGMENT_BLOCKS);
     }
     if at != 0 {
-        let what = format!("the chain of segments of a run does not end after its {blocks} blocks");
-        return Err(Error::Corrupt { offset: last, what });
+        let message = format!("the chain of segments of a run does not end after its {blocks} blocks");
+        return Err(Error::Corrupt { offset: last, message });
     }
     segments.reverse();
     Ok(segments)
@@ -115,7 +115,7 @@ pub(super) struct SegmentWriter<'p> {
     pool: &'p Pool,
     /// Offset of the word of the chain while it is built.
     building: u64,
-    path: RunPath,
+    path: RunWriting,
     /// Maximum of blocks.
     blocks_max: usize,
     segments: Vec<u64>,
@@ -128,7 +128,12 @@ pub(super) struct SegmentWriter<'p> {
 
 impl<'p> SegmentWriter<'p> {
     /// Creates a writer; the word must be 0.
-    pub(super) fn new(pool: &'p Pool, building: u64, path: RunPath, blocks_max: usize) -> SegmentWriter<'p> {
+    pub(super) fn new(
+        pool: &'p Pool,
+        building: u64,
+        path: RunWriting,
+        blocks_max: usize,
+    ) -> SegmentWriter<'p> {
         let (segments, collected) = (Vec::new(), Vec::new());
         SegmentWriter { pool, building, path, blocks_max, segments, room: 0, blocks: 0, collected }
     }
@@ -140,7 +145,7 @@ impl<'p> SegmentWriter<'p> {
         }
         let last = *self.segments.last().expect("a segment has begun");
         match self.path {
-            RunPath::Direct => {
+            RunWriting::Direct => {
                 let offset = block_offset(last, self.blocks);
                 for (to, from) in self.pool.words(offset, block.words().len()).iter().zip(block.words()) {
                     to.store(*from, Relaxed);
@@ -149,7 +154,7 @@ impl<'p> SegmentWriter<'p> {
                     self.pool.flush(offset, BLOCK_BYTES);
                 }
             }
-            RunPath::ThroughDram => {
+            RunWriting::ThroughDram => {
                 block.words().iter().for_each(|word| self.collected.extend_from_slice(&word.to_le_bytes()));
             }
         }

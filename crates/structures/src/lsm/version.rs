@@ -3,7 +3,7 @@
 //! A reader takes a lock of its own shard for a lookup in memory; installing the next version takes all
 //! shards, for the store of a pointer. A reader of files takes a reference and no lock.
 
-use super::block::Entry;
+use super::block::LsmEntry;
 use super::buffer::Buffer;
 use super::filter::KeyHash;
 use super::run::{Media, Run};
@@ -31,7 +31,7 @@ impl<K: FixedKey> Version<K> {
 
     /// Returns the newest entry of a key.
     #[inline]
-    pub(super) fn find(&self, media: &Media<'_>, key: K, hash: KeyHash) -> Result<Option<Entry<K>>> {
+    pub(super) fn find(&self, media: &Media<'_>, key: K, hash: KeyHash) -> Result<Option<LsmEntry<K>>> {
         if let Some(entry) = self.find_in_buffers(key, hash) {
             return Ok(Some(entry));
         }
@@ -46,7 +46,7 @@ impl<K: FixedKey> Version<K> {
     }
 
     #[inline]
-    pub(super) fn find_in_buffers(&self, key: K, hash: KeyHash) -> Option<Entry<K>> {
+    pub(super) fn find_in_buffers(&self, key: K, hash: KeyHash) -> Option<LsmEntry<K>> {
         self.buffers.iter().find_map(|buffer| buffer.find(key, hash))
     }
 }

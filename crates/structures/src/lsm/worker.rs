@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// State shared by writers and the thread.
-pub(super) struct Desk {
-    state: Mutex<State>,
+pub(super) struct MaintenanceMonitor {
+    state: Mutex<MonitorState>,
     /// Signals work for the thread.
     work: Condvar,
     /// Signals a free log, or a failed attempt to free one.
@@ -20,21 +20,22 @@ pub(super) struct Desk {
     stopping: AtomicBool,
 }
 
-struct State {
+struct MonitorState {
     /// Logs without a buffer, in the order of their generations.
     free: VecDeque<usize>,
     is_requested: bool,
     /// True after a panic of the thread.
-    is_gone: bool,
+    has_panicked: bool,
     /// Number of failed attempts so far, and the last failure, until an attempt succeeds.
     failures: u64,
     failure: Option<Error>,
 }
 
-impl Desk {
-    pub(super) fn new(free: VecDeque<usize>) -> Desk {
-        let state = State { free, is_requested: true, is_gone: false, failures: 0, failure: None };
-        Desk {
+impl MaintenanceMonitor {
+    pub(super) fn new(free: VecDeque<usize>) -> MaintenanceMonitor {
+        let state =
+            MonitorState { free, is_requested: true, has_panicked: false, failures: 0, failure: None };
+        MaintenanceMonitor {
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -42,7 +43,7 @@ impl Desk {
         }
     }
 
-    fn request(&self, state: &mut MutexGuard<'_, State>) {
+    fn request(&self, state: &mut MutexGuard<'_, MonitorState>) {
         state.is_requested = true;
         self.work.notify_one();
     }
@@ -57,26 +58,26 @@ impl Desk {
 
 impl<K: FixedKey> Core<K> {
     pub(super) fn is_stopping(&self) -> bool {
-        self.desk.stopping.load(Ordering::Acquire)
+        self.monitor.stopping.load(Ordering::Acquire)
     }
 
     pub(super) fn log_is_free(&self, log: usize) {
-        self.desk.state.lock().free.push_back(log);
-        self.desk.room.notify_all();
+        self.monitor.state.lock().free.push_back(log);
+        self.monitor.room.notify_all();
     }
 
     /// Returns the error of the last attempt to move and merge, if it failed.
     pub(super) fn failure(&self) -> Option<Error> {
-        self.desk.state.lock().failure.clone()
+        self.monitor.state.lock().failure.clone()
     }
 
     /// Records the result of an attempt to move and merge.
     fn note(&self, outcome: &Result<()>) {
-        let mut state = self.desk.state.lock();
+        let mut state = self.monitor.state.lock();
         state.failure = outcome.as_ref().err().cloned();
         if outcome.is_err() {
             state.failures += 1;
-            self.desk.room.notify_all();
+            self.monitor.room.notify_all();
         }
     }
 
@@ -88,7 +89,7 @@ impl<K: FixedKey> Core<K> {
                 let outcome = self.maintain();
                 self.note(&outcome);
                 // The failure of a merge is no failure of this call if there is room all the same.
-                if outcome.is_err() && self.desk.state.lock().free.is_empty() {
+                if outcome.is_err() && self.monitor.state.lock().free.is_empty() {
                     return outcome;
                 }
             } else {
@@ -107,46 +108,46 @@ impl<K: FixedKey> Core<K> {
 
     /// Adds an empty buffer in front if the active one satisfies `is_due`; false if there is no free log.
     pub(super) fn rotate(&self, is_due: impl Fn(&Buffer<K>) -> bool) -> Result<bool> {
-        let mut state = self.desk.state.lock();
+        let mut state = self.monitor.state.lock();
         if !is_due(self.versions.read().active()) {
             return Ok(true);
         }
         let Some(log) = state.free.front().copied() else { return Ok(false) };
         let generation = self.logs[log].generation(&self.site.pool)?;
         state.free.pop_front();
-        let buffer = Arc::new(Buffer::new(log, generation, self.site.shape.buffer_entries));
+        let buffer = Arc::new(Buffer::new(log, generation, self.site.parameters.buffer_entries));
         self.versions.change(|version| {
             version.active().seal();
             let buffers = std::iter::once(buffer).chain(version.buffers.iter().cloned()).collect();
             Version { buffers, levels: version.levels.clone() }
         });
-        self.desk.request(&mut state);
+        self.monitor.request(&mut state);
         Ok(true)
     }
 
     /// Waits until a log is free; an error if an attempt to free one failed meanwhile.
     fn wait_for_room(&self) -> Result<()> {
-        let mut state = self.desk.state.lock();
+        let mut state = self.monitor.state.lock();
         let failures = state.failures;
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         while state.free.is_empty() {
-            if state.is_gone {
+            if state.has_panicked {
                 return Err(Error::Invalid("the LSM-tree's thread panicked".to_string()));
             }
             if let Some(error) = state.failure.clone().filter(|_| state.failures != failures) {
                 return Err(error);
             }
-            self.desk.request(&mut state);
-            self.desk.room.wait(&mut state);
+            self.monitor.request(&mut state);
+            self.monitor.room.wait(&mut state);
         }
         Ok(())
     }
 
     /// Main loop of the tree's thread until it is stopped.
     pub(super) fn run_thread(&self) {
-        let _gone = Gone(self);
+        let _notice = PanicNotice(self);
         loop {
-            let mut state = self.desk.state.lock();
+            let mut state = self.monitor.state.lock();
             if self.is_stopping() {
                 return;
             }
@@ -167,22 +168,22 @@ impl<K: FixedKey> Core<K> {
             if matches!(built, Ok(true)) {
                 continue;
             }
-            let mut state = self.desk.state.lock();
+            let mut state = self.monitor.state.lock();
             if !state.is_requested && !self.is_stopping() {
-                self.desk.work.wait(&mut state);
+                self.monitor.work.wait(&mut state);
             }
         }
     }
 }
 
 /// Wakes waiting writers if the thread panics: otherwise they would wait for ever.
-struct Gone<'c, K: FixedKey>(&'c Core<K>);
+struct PanicNotice<'c, K: FixedKey>(&'c Core<K>);
 
-impl<K: FixedKey> Drop for Gone<'_, K> {
+impl<K: FixedKey> Drop for PanicNotice<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.desk.state.lock().is_gone = true;
-            self.0.desk.room.notify_all();
+            self.0.monitor.state.lock().has_panicked = true;
+            self.0.monitor.room.notify_all();
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Writer of a run: entries become blocks, blocks go to segments or a file; index and filter are built with
 //! them.
 
-use super::block::{Block, Entry, capacity};
+use super::block::{Block, LsmEntry, capacity};
 use super::file::{FileWriter, PAGE_BLOCKS, RunFile, path_of};
 use super::filter::{Filter, KeyHash};
 use super::manifest;
 use super::mutants::{self, Mutant};
-use super::run::{Place, Run, RunRecord};
+use super::run::{Run, RunLocation, RunRecord};
 use super::segments::SegmentWriter;
 use super::{Core, obsolete};
 use crate::error::Result;
 use crate::node::FixedKey;
 use entresol_memory::Error as MemoryError;
 
-enum Sink<'c> {
+enum RunSink<'c> {
     Pool(SegmentWriter<'c>),
     File(FileWriter),
 }
@@ -24,7 +24,7 @@ pub(super) struct RunWriter<'c, K: FixedKey> {
     level: usize,
     slot: usize,
     number: u64,
-    sink: Sink<'c>,
+    sink: RunSink<'c>,
     block: Block,
     blocks: usize,
     entries: u64,
@@ -46,10 +46,10 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         obsolete::clear_building(&core.site, level, slot)?;
         let building = manifest::building(core.site.header, slot);
         let blocks_max = entries_max.div_ceil(capacity::<K>() as u64) as usize;
-        let sink = if core.site.shape.is_in_pool(level) {
-            Sink::Pool(SegmentWriter::new(&core.site.pool, building, core.options.path, blocks_max))
+        let sink = if core.site.parameters.is_in_pool(level) {
+            RunSink::Pool(SegmentWriter::new(&core.site.pool, building, core.options.path, blocks_max))
         } else {
-            Sink::File(Self::create_file(core, building, number)?)
+            RunSink::File(Self::create_file(core, building, number)?)
         };
         let bits = core.options.filter_bits;
         Ok(RunWriter {
@@ -81,7 +81,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
 
     /// Adds the next entry; keys ascend.
     #[inline]
-    pub(super) fn push(&mut self, entry: &Entry<K>) -> Result<()> {
+    pub(super) fn push(&mut self, entry: &LsmEntry<K>) -> Result<()> {
         let min = self.ends.map_or(entry.key, |(min, _)| min);
         self.ends = Some((min, entry.key));
         self.entries += 1;
@@ -95,11 +95,11 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
         let mut block = std::mem::replace(&mut self.block, Block::empty());
         block.seal(self.number, self.blocks);
         match &mut self.sink {
-            Sink::Pool(segments) => {
+            RunSink::Pool(segments) => {
                 segments.push(&block)?;
                 self.mins.push(block.key(0));
             }
-            Sink::File(file) => {
+            RunSink::File(file) => {
                 file.push(&block)?;
                 if self.blocks.is_multiple_of(PAGE_BLOCKS) {
                     self.mins.push(block.key(0));
@@ -134,12 +134,12 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
             max,
         };
         match self.sink {
-            Sink::Pool(segments) => {
+            RunSink::Pool(segments) => {
                 let segments = segments.finish();
                 record.last_segment = *segments.last().expect("a run with entries has a segment");
-                Ok(Some(Run::new(record, Place::Pool(segments.into()), self.mins, self.filter)))
+                Ok(Some(Run::new(record, RunLocation::Pool(segments.into()), self.mins, self.filter)))
             }
-            Sink::File(file) => {
+            RunSink::File(file) => {
                 let core = self.core;
                 let path = file.path.clone();
                 let filter = self.filter.as_ref();
@@ -152,7 +152,7 @@ impl<'c, K: FixedKey> RunWriter<'c, K> {
                         .map_err(|error| MemoryError::io("sync directory", core.site.directory(), &error))?;
                 }
                 let (file, contents) = RunFile::open::<K>(files, &path, core.site.identity, self.number)?;
-                Ok(Some(Run::new(record, Place::File(file), contents.mins, self.filter)))
+                Ok(Some(Run::new(record, RunLocation::File(file), contents.mins, self.filter)))
             }
         }
     }

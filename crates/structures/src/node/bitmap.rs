@@ -9,8 +9,8 @@
 //! A crash leaves an entry complete or none.
 
 use super::bits::{self, Map};
-use super::shape::{Front, WORD_OF_STATE};
-use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use super::geometry::{Front, WORD_OF_STATE};
+use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
 use crate::simd::matching_bytes;
 
@@ -35,8 +35,8 @@ fn with_fingerprint(word: u64, slot: usize, fingerprint: u8) -> u64 {
 /// fingerprint names. An entry is written to the first free slot from there on, if there is one. A search
 /// prefetches the home's lines and mostly finds the entry there; this is only an optimisation.
 #[inline]
-fn home<K: FixedKey>(shape: &Shape, key: K) -> usize {
-    let slot = (usize::from(key.fingerprint()) * shape.capacity) >> 8;
+fn home<K: FixedKey>(geometry: &Geometry, key: K) -> usize {
+    let slot = (usize::from(key.fingerprint()) * geometry.capacity) >> 8;
     slot - slot % (8 / K::WORDS)
 }
 
@@ -45,77 +45,89 @@ struct Unordered<const HASHED: bool>;
 
 impl<const HASHED: bool> Unordered<HASHED> {
     /// Stores an entry into a free slot.
-    fn store<K: FixedKey>(node: Node<'_>, shape: &Shape, slot: usize, (key, value): (K, u64)) {
-        node.store_entry(shape, slot, key, value);
+    fn store<K: FixedKey>(node: Node<'_>, geometry: &Geometry, slot: usize, (key, value): (K, u64)) {
+        node.store_entry(geometry, slot, key, value);
         if HASHED {
-            let word = shape.bytes + slot / 8;
+            let word = geometry.bytes + slot / 8;
             node.store(word, with_fingerprint(node.load(word), slot, key.fingerprint()));
         }
     }
 
     /// Returns the preferred free slot of an entry.
-    fn free_slot<K: FixedKey>(map: &Map, shape: &Shape, key: K) -> usize {
-        let slot = if HASHED { map.free_slot_from(shape, home(shape, key)) } else { map.free_slot(shape) };
+    fn free_slot<K: FixedKey>(map: &Map, geometry: &Geometry, key: K) -> usize {
+        let slot =
+            if HASHED { map.free_slot_from(geometry, home(geometry, key)) } else { map.free_slot(geometry) };
         slot.expect("the caller has checked that there is room")
     }
 
-    fn fill<K: FixedKey>(node: Node<'_>, shape: &Shape, entries: &[(K, u64)]) {
-        (0..shape.next).for_each(|word| node.store(word, 0));
+    fn fill<K: FixedKey>(node: Node<'_>, geometry: &Geometry, entries: &[(K, u64)]) {
+        (0..geometry.next).for_each(|word| node.store(word, 0));
         let mut map = Map::empty();
         for entry in entries {
-            let slot = Self::free_slot(&map, shape, entry.0);
-            Self::store(node, shape, slot, *entry);
+            let slot = Self::free_slot(&map, geometry, entry.0);
+            Self::store(node, geometry, slot, *entry);
             map.insert(slot);
         }
-        map.store(node, shape);
+        map.store(node, geometry);
     }
 
-    fn insert<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K, value: u64, medium: &mut Medium<'_, '_>) {
-        let mut map = Map::load(node, shape);
-        let slot = Self::free_slot(&map, shape, key);
+    fn insert<K: FixedKey>(
+        node: Node<'_>,
+        geometry: &Geometry,
+        key: K,
+        value: u64,
+        medium: &mut Medium<'_, '_>,
+    ) {
+        let mut map = Map::load(node, geometry);
+        let slot = Self::free_slot(&map, geometry, key);
         for i in 0..K::WORDS {
-            medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+            medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
         }
-        medium.write(node, shape.values + slot, value);
+        medium.write(node, geometry.values + slot, value);
         if HASHED {
-            let word = shape.bytes + slot / 8;
+            let word = geometry.bytes + slot / 8;
             medium.write(node, word, with_fingerprint(node.load(word), slot, key.fingerprint()));
         }
         map.insert(slot);
-        map.commit(node, shape, medium);
+        map.commit(node, geometry, medium);
     }
 
     /// Keeps only the entries with these positions in key order.
     fn keep<K: FixedKey>(
         node: Node<'_>,
-        shape: &Shape,
+        geometry: &Geometry,
         kept: impl FnOnce(usize) -> std::ops::Range<usize>,
         medium: &mut Medium<'_, '_>,
     ) {
-        let sorted = bits::sorted_slots::<K>(node, shape);
+        let sorted = bits::sorted_slots::<K>(node, geometry);
         let kept = kept(sorted.len());
-        Map::of(sorted[kept].iter().map(|(_, slot)| *slot)).commit(node, shape, medium);
+        Map::of(sorted[kept].iter().map(|(_, slot)| *slot)).commit(node, geometry, medium);
     }
 
-    fn add<K: FixedKey>(node: Node<'_>, shape: &Shape, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) {
-        let mut map = Map::load(node, shape);
+    fn add<K: FixedKey>(
+        node: Node<'_>,
+        geometry: &Geometry,
+        entries: &[(K, u64)],
+        medium: &mut Medium<'_, '_>,
+    ) {
+        let mut map = Map::load(node, geometry);
         for entry in entries {
-            let slot = Self::free_slot(&map, shape, entry.0);
-            Self::store(node, shape, slot, *entry);
+            let slot = Self::free_slot(&map, geometry, entry.0);
+            Self::store(node, geometry, slot, *entry);
             map.insert(slot);
-            medium.flush(node, shape.keys + slot * K::WORDS, K::WORDS);
-            medium.flush(node, shape.values + slot, 1);
+            medium.flush(node, geometry.keys + slot * K::WORDS, K::WORDS);
+            medium.flush(node, geometry.values + slot, 1);
         }
         if HASHED && !entries.is_empty() {
-            medium.flush(node, shape.bytes, shape.byte_words);
+            medium.flush(node, geometry.bytes, geometry.byte_words);
         }
-        map.commit(node, shape, medium);
+        map.commit(node, geometry, medium);
     }
 
-    fn copy_upper<K: FixedKey>(from: Node<'_>, shape: &Shape, keep: usize, fresh: Node<'_>) {
-        (0..shape.words).for_each(|word| fresh.store(word, from.load(word)));
-        let sorted = bits::sorted_slots::<K>(from, shape);
-        Map::of(sorted[keep..].iter().map(|(_, slot)| *slot)).store(fresh, shape);
+    fn copy_upper<K: FixedKey>(from: Node<'_>, geometry: &Geometry, keep: usize, fresh: Node<'_>) {
+        (0..geometry.words).for_each(|word| fresh.store(word, from.load(word)));
+        let sorted = bits::sorted_slots::<K>(from, geometry);
+        Map::of(sorted[keep..].iter().map(|(_, slot)| *slot)).store(fresh, geometry);
     }
 }
 
@@ -128,43 +140,45 @@ macro_rules! unordered_layout {
             const FILLS_IN_ORDER: bool = !$hashed;
 
             #[inline]
-            fn shape<K: FixedKey>() -> &'static Shape {
-                const { &Shape::new(BYTES, K::WORDS, $front) }
+            fn geometry<K: FixedKey>() -> &'static Geometry {
+                const { &Geometry::new(BYTES, K::WORDS, $front) }
             }
 
             #[inline]
             fn prefetch<K: FixedKey>(node: Node<'_>, key: K) {
                 if !$hashed {
-                    return super::prefetch_keys(node, Self::shape::<K>());
+                    return super::prefetch_keys(node, Self::geometry::<K>());
                 }
-                let shape = Self::shape::<K>();
-                let home = home(shape, key);
+                let geometry = Self::geometry::<K>();
+                let home = home(geometry, key);
                 node.prefetch(0);
-                node.prefetch(shape.keys + home * K::WORDS);
-                node.prefetch(shape.values + home);
+                node.prefetch(geometry.keys + home * K::WORDS);
+                node.prefetch(geometry.values + home);
             }
 
             fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
-                Unordered::<$hashed>::fill(node, Self::shape::<K>(), entries);
+                Unordered::<$hashed>::fill(node, Self::geometry::<K>(), entries);
             }
 
             #[inline]
             fn count<K: FixedKey>(node: Node<'_>) -> usize {
-                bits::count(node, Self::shape::<K>())
+                bits::count(node, Self::geometry::<K>())
             }
 
             #[inline]
             fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-                $find(node, Self::shape::<K>(), key)
+                $find(node, Self::geometry::<K>(), key)
             }
 
             fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-                bits::floor(node, Self::shape::<K>(), key)
+                bits::floor(node, Self::geometry::<K>(), key)
             }
 
             fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
-                let shape = Self::shape::<K>();
-                bits::for_each(node, shape, |slot| visit(node.key(shape, slot), node.value(shape, slot)));
+                let geometry = Self::geometry::<K>();
+                bits::for_each(node, geometry, |slot| {
+                    visit(node.key(geometry, slot), node.value(geometry, slot))
+                });
             }
 
             fn insert<K: FixedKey>(
@@ -173,15 +187,15 @@ macro_rules! unordered_layout {
                 value: u64,
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
-                Unordered::<$hashed>::insert(node, Self::shape::<K>(), key, value, medium);
+                Unordered::<$hashed>::insert(node, Self::geometry::<K>(), key, value, medium);
                 Ok(())
             }
 
             fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-                let shape = Self::shape::<K>();
-                let mut map = Map::load(node, shape);
+                let geometry = Self::geometry::<K>();
+                let mut map = Map::load(node, geometry);
                 map.remove(slot);
-                map.commit(node, shape, medium);
+                map.commit(node, geometry, medium);
                 Ok(())
             }
 
@@ -191,20 +205,20 @@ macro_rules! unordered_layout {
                 (key, value): (K, u64),
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
-                let shape = Self::shape::<K>();
+                let geometry = Self::geometry::<K>();
                 for i in 0..K::WORDS {
-                    medium.set(node, shape.keys + slot * K::WORDS + i, key.word(i));
+                    medium.set(node, geometry.keys + slot * K::WORDS + i, key.word(i));
                 }
-                medium.set(node, shape.values + slot, value);
+                medium.set(node, geometry.values + slot, value);
                 if $hashed {
-                    let word = shape.bytes + slot / 8;
+                    let word = geometry.bytes + slot / 8;
                     medium.set(node, word, with_fingerprint(node.load(word), slot, key.fingerprint()));
                 }
                 Ok(())
             }
 
             fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-                Unordered::<$hashed>::keep::<K>(node, Self::shape::<K>(), |_| 0..keep, medium);
+                Unordered::<$hashed>::keep::<K>(node, Self::geometry::<K>(), |_| 0..keep, medium);
                 Ok(())
             }
 
@@ -213,7 +227,7 @@ macro_rules! unordered_layout {
                 entries: &[(K, u64)],
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
-                Unordered::<$hashed>::add(node, Self::shape::<K>(), entries, medium);
+                Unordered::<$hashed>::add(node, Self::geometry::<K>(), entries, medium);
                 Ok(())
             }
 
@@ -222,7 +236,7 @@ macro_rules! unordered_layout {
                 entries: &[(K, u64)],
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
-                Unordered::<$hashed>::add(node, Self::shape::<K>(), entries, medium);
+                Unordered::<$hashed>::add(node, Self::geometry::<K>(), entries, medium);
                 Ok(())
             }
 
@@ -231,17 +245,17 @@ macro_rules! unordered_layout {
                 count: usize,
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
-                Unordered::<$hashed>::keep::<K>(node, Self::shape::<K>(), |all| count..all, medium);
+                Unordered::<$hashed>::keep::<K>(node, Self::geometry::<K>(), |all| count..all, medium);
                 Ok(())
             }
 
             fn copy_upper<K: FixedKey>(from: Node<'_>, keep: usize, fresh: Node<'_>) -> bool {
-                Unordered::<$hashed>::copy_upper::<K>(from, Self::shape::<K>(), keep, fresh);
+                Unordered::<$hashed>::copy_upper::<K>(from, Self::geometry::<K>(), keep, fresh);
                 true
             }
 
             fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
-                $check(node, Self::shape::<K>())
+                $check(node, Self::geometry::<K>())
             }
         }
     };
@@ -252,34 +266,35 @@ unordered_layout!(Hashing, "hashing", 5, BITS_AND_BYTES, true, find_with_hash, c
 
 /// Linear search with bit check.
 #[inline]
-fn find_with_bits<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<usize> {
-    (0..shape.state_words)
-        .find_map(|word| search::find_valid(node, shape, word * 64, bits::map_word(node, shape, word), key))
+fn find_with_bits<K: FixedKey>(node: Node<'_>, geometry: &Geometry, key: K) -> Option<usize> {
+    (0..geometry.state_words).find_map(|word| {
+        search::find_valid(node, geometry, word * 64, bits::map_word(node, geometry, word), key)
+    })
 }
 
 /// Hash probe: compares the fingerprints of 64 entries at a time, then the keys of those that match.
 #[inline]
-fn find_with_hash<K: FixedKey>(node: Node<'_>, shape: &Shape, key: K) -> Option<usize> {
+fn find_with_hash<K: FixedKey>(node: Node<'_>, geometry: &Geometry, key: K) -> Option<usize> {
     let fingerprint = key.fingerprint();
-    (0..shape.state_words).find_map(|word| {
+    (0..geometry.state_words).find_map(|word| {
         // The last line of fingerprints may reach into the words after them; their bits are not in the map.
-        let line = node.words()[shape.bytes + word * 8..].first_chunk().expect("entries come behind");
-        let bits = matching_bytes(line, fingerprint) & bits::map_word(node, shape, word);
-        let place = search::linear_with_bits(bits, key, |i| node.key(shape, word * 64 + i));
+        let line = node.words()[geometry.bytes + word * 8..].first_chunk().expect("entries come behind");
+        let bits = matching_bytes(line, fingerprint) & bits::map_word(node, geometry, word);
+        let place = search::linear_with_bits(bits, key, |i| node.key(geometry, word * 64 + i));
         place.map(|place| word * 64 + place)
     })
 }
 
-fn check_bitmap<K: FixedKey>(node: Node<'_>, shape: &Shape) -> std::result::Result<(), String> {
-    bits::check::<K>(node, shape, 0)
+fn check_bitmap<K: FixedKey>(node: Node<'_>, geometry: &Geometry) -> std::result::Result<(), String> {
+    bits::check::<K>(node, geometry, 0)
 }
 
-fn check_hashing<K: FixedKey>(node: Node<'_>, shape: &Shape) -> std::result::Result<(), String> {
-    check_bitmap::<K>(node, shape)?;
+fn check_hashing<K: FixedKey>(node: Node<'_>, geometry: &Geometry) -> std::result::Result<(), String> {
+    check_bitmap::<K>(node, geometry)?;
     let mut wrong = None;
-    bits::for_each(node, shape, |slot| {
-        let stored = (node.load(shape.bytes + slot / 8) >> (slot % 8 * 8)) as u8;
-        if stored != node.key::<K>(shape, slot).fingerprint() {
+    bits::for_each(node, geometry, |slot| {
+        let stored = (node.load(geometry.bytes + slot / 8) >> (slot % 8 * 8)) as u8;
+        if stored != node.key::<K>(geometry, slot).fingerprint() {
             wrong = Some(slot);
         }
     });

@@ -1,6 +1,6 @@
 //! Bitmaps of valid entries, of up to four words.
 
-use super::{FixedKey, Medium, Node, Shape};
+use super::{FixedKey, Geometry, Medium, Node};
 
 /// Words of the largest node's bitmap.
 const MAP_WORDS: usize = 4;
@@ -11,28 +11,28 @@ pub(super) struct Map([u64; MAP_WORDS]);
 
 /// Returns the mask of existing slots in a word of the bitmap.
 #[inline]
-pub(super) const fn mask(shape: &Shape, word: usize) -> u64 {
-    let slots = shape.capacity.saturating_sub(word * 64);
+pub(super) const fn mask(geometry: &Geometry, word: usize) -> u64 {
+    let slots = geometry.capacity.saturating_sub(word * 64);
     if slots >= 64 { u64::MAX } else { (1 << slots) - 1 }
 }
 
 /// Returns one word of the bitmap.
 #[inline]
-pub(super) fn map_word(node: Node<'_>, shape: &Shape, word: usize) -> u64 {
-    node.load(word) & mask(shape, word)
+pub(super) fn map_word(node: Node<'_>, geometry: &Geometry, word: usize) -> u64 {
+    node.load(word) & mask(geometry, word)
 }
 
 /// Returns the number of valid entries.
 #[inline]
-pub(super) fn count(node: Node<'_>, shape: &Shape) -> usize {
-    (0..shape.state_words).map(|word| map_word(node, shape, word).count_ones() as usize).sum()
+pub(super) fn count(node: Node<'_>, geometry: &Geometry) -> usize {
+    (0..geometry.state_words).map(|word| map_word(node, geometry, word).count_ones() as usize).sum()
 }
 
 /// Visits the slots whose bits are set.
 #[inline]
-pub(super) fn for_each(node: Node<'_>, shape: &Shape, mut visit: impl FnMut(usize)) {
-    for word in 0..shape.state_words {
-        let mut bits = map_word(node, shape, word);
+pub(super) fn for_each(node: Node<'_>, geometry: &Geometry, mut visit: impl FnMut(usize)) {
+    for word in 0..geometry.state_words {
+        let mut bits = map_word(node, geometry, word);
         while bits != 0 {
             visit(word * 64 + bits.trailing_zeros() as usize);
             bits &= bits - 1;
@@ -41,10 +41,10 @@ pub(super) fn for_each(node: Node<'_>, shape: &Shape, mut visit: impl FnMut(usiz
 }
 
 /// Returns the slot of the greatest key that is not greater.
-pub(super) fn floor<K: FixedKey>(node: Node<'_>, shape: &Shape, wanted: K) -> Option<usize> {
+pub(super) fn floor<K: FixedKey>(node: Node<'_>, geometry: &Geometry, wanted: K) -> Option<usize> {
     let mut best: Option<(K, usize)> = None;
-    for_each(node, shape, |slot| {
-        let key = node.key::<K>(shape, slot);
+    for_each(node, geometry, |slot| {
+        let key = node.key::<K>(geometry, slot);
         if key <= wanted && best.is_none_or(|(greatest, _)| greatest < key) {
             best = Some((key, slot));
         }
@@ -53,9 +53,9 @@ pub(super) fn floor<K: FixedKey>(node: Node<'_>, shape: &Shape, wanted: K) -> Op
 }
 
 /// Returns entries with their slots, sorted.
-pub(super) fn sorted_slots<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Vec<(K, usize)> {
-    let mut slots = Vec::with_capacity(shape.capacity);
-    for_each(node, shape, |slot| slots.push((node.key::<K>(shape, slot), slot)));
+pub(super) fn sorted_slots<K: FixedKey>(node: Node<'_>, geometry: &Geometry) -> Vec<(K, usize)> {
+    let mut slots = Vec::with_capacity(geometry.capacity);
+    for_each(node, geometry, |slot| slots.push((node.key::<K>(geometry, slot), slot)));
     slots.sort_unstable_by_key(|(key, _)| *key);
     slots
 }
@@ -65,10 +65,10 @@ impl Map {
         Map([0; MAP_WORDS])
     }
 
-    pub(super) fn load(node: Node<'_>, shape: &Shape) -> Map {
+    pub(super) fn load(node: Node<'_>, geometry: &Geometry) -> Map {
         let mut map = Map::empty();
-        for word in 0..shape.state_words.min(MAP_WORDS) {
-            map.0[word] = map_word(node, shape, word);
+        for word in 0..geometry.state_words.min(MAP_WORDS) {
+            map.0[word] = map_word(node, geometry, word);
         }
         map
     }
@@ -93,26 +93,26 @@ impl Map {
     }
 
     /// Returns the first free slot.
-    pub(super) fn free_slot(&self, shape: &Shape) -> Option<usize> {
-        (0..shape.state_words).find_map(|word| {
-            let free = !self.0[word] & mask(shape, word);
+    pub(super) fn free_slot(&self, geometry: &Geometry) -> Option<usize> {
+        (0..geometry.state_words).find_map(|word| {
+            let free = !self.0[word] & mask(geometry, word);
             (free != 0).then(|| word * 64 + free.trailing_zeros() as usize)
         })
     }
 
     /// Returns the first free slot from one on, or else the first of all.
-    pub(super) fn free_slot_from(&self, shape: &Shape, from: usize) -> Option<usize> {
-        let behind = (from / 64..shape.state_words).find_map(|word| {
+    pub(super) fn free_slot_from(&self, geometry: &Geometry, from: usize) -> Option<usize> {
+        let behind = (from / 64..geometry.state_words).find_map(|word| {
             let before = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
-            let free = !self.0[word] & mask(shape, word) & !before;
+            let free = !self.0[word] & mask(geometry, word) & !before;
             (free != 0).then(|| word * 64 + free.trailing_zeros() as usize)
         });
-        behind.or_else(|| self.free_slot(shape))
+        behind.or_else(|| self.free_slot(geometry))
     }
 
     /// Commits the differences to the node's map.
-    pub(super) fn commit(&self, node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
-        for word in 0..shape.state_words {
+    pub(super) fn commit(&self, node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) {
+        for word in 0..geometry.state_words {
             if self.0[word] != node.load(word) {
                 medium.set(node, word, self.0[word]);
             }
@@ -120,22 +120,22 @@ impl Map {
     }
 
     /// Stores the map into an unreachable node.
-    pub(super) fn store(&self, node: Node<'_>, shape: &Shape) {
-        (0..shape.state_words).for_each(|word| node.store(word, self.0[word]));
+    pub(super) fn store(&self, node: Node<'_>, geometry: &Geometry) {
+        (0..geometry.state_words).for_each(|word| node.store(word, self.0[word]));
     }
 }
 
 /// Verifies the bitmap: an error for bits of slots that do not exist, beside `further`, and for duplicate
 /// keys.
-pub(super) fn check<K: FixedKey>(node: Node<'_>, shape: &Shape, further: u64) -> Result<(), String> {
-    for word in 0..shape.state_words {
-        let last = word + 1 == shape.state_words;
-        let allowed = mask(shape, word) | if last { further } else { 0 };
+pub(super) fn check<K: FixedKey>(node: Node<'_>, geometry: &Geometry, further: u64) -> Result<(), String> {
+    for word in 0..geometry.state_words {
+        let last = word + 1 == geometry.state_words;
+        let allowed = mask(geometry, word) | if last { further } else { 0 };
         if node.load(word) & !allowed != 0 {
             return Err(format!("its bitmap {:#x} has bits of slots that do not exist", node.load(word)));
         }
     }
-    let sorted = sorted_slots::<K>(node, shape);
+    let sorted = sorted_slots::<K>(node, geometry);
     match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(format!("slots {} and {} hold the same key", pair[0].1, pair[1].1)),
         None => Ok(()),

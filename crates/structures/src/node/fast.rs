@@ -23,8 +23,8 @@
 //! A crash leaves at most one duplicated entry. The flush after an erase is the publication's, and so is its
 //! order before all later stores: omitting it is a published bug of the original.
 
-use super::shape::WORD_OF_STATE;
-use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use super::geometry::WORD_OF_STATE;
+use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
 use entresol_memory::PUBLICATION_WORDS_MAX;
 use entresol_memory::mutants::active;
@@ -38,26 +38,32 @@ const STATE: usize = 0;
 
 /// Returns the number of used slots, clamped to the capacity.
 #[inline]
-fn slots(node: Node<'_>, shape: &Shape) -> usize {
-    (node.load(STATE) as usize).min(shape.capacity)
+fn slots(node: Node<'_>, geometry: &Geometry) -> usize {
+    (node.load(STATE) as usize).min(geometry.capacity)
 }
 
 /// Returns the first of two slots with the same key.
-fn twin<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Option<usize> {
-    (1..slots(node, shape)).find(|i| node.key::<K>(shape, i - 1) == node.key::<K>(shape, *i)).map(|i| i - 1)
+fn duplicate<K: FixedKey>(node: Node<'_>, geometry: &Geometry) -> Option<usize> {
+    (1..slots(node, geometry))
+        .find(|i| node.key::<K>(geometry, i - 1) == node.key::<K>(geometry, *i))
+        .map(|i| i - 1)
 }
 
 /// Removes a duplicated entry. Readers see no change.
-fn tidy<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) -> Result<()> {
-    let Some(first) = twin::<K>(node, shape) else { return Ok(()) };
-    let last = slots(node, shape) - 1;
+fn remove_duplicate<K: FixedKey>(
+    node: Node<'_>,
+    geometry: &Geometry,
+    medium: &mut Medium<'_, '_>,
+) -> Result<()> {
+    let Some(first) = duplicate::<K>(node, geometry) else { return Ok(()) };
+    let last = slots(node, geometry) - 1;
     let mut from = first;
     loop {
         // Afterwards the entry at the end of the moved ones is duplicated, or the node is shorter.
         let to = last.min(from + (PUBLICATION_WORDS_MAX - 1) / 2);
         let moved = (from..to).flat_map(|slot| {
-            let (key, value) = node.entry::<K>(shape, slot + 1);
-            [(shape.keys + slot, key.word(0)), (shape.values + slot, value)]
+            let (key, value) = node.entry::<K>(geometry, slot + 1);
+            [(geometry.keys + slot, key.word(0)), (geometry.values + slot, value)]
         });
         let shorter = (to == last).then_some((STATE, last as u64));
         let words: SmallVec<[(usize, u64); PUBLICATION_WORDS_MAX]> = moved.chain(shorter).collect();
@@ -72,35 +78,35 @@ fn tidy<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>)
 /// Moves an entry to a neighbouring slot with the commit.
 fn shift<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     (from, to): (usize, usize),
     medium: &mut Medium<'_, '_>,
 ) {
     if active("fast-shift-before-commit") {
-        node.copy_entry::<K>(shape, from, to);
-        return medium.flush_both(node, (shape.keys + to, 1), (shape.values + to, 1));
+        node.copy_entry::<K>(geometry, from, to);
+        return medium.flush_both(node, (geometry.keys + to, 1), (geometry.values + to, 1));
     }
-    medium.set(node, shape.values + to, node.value(shape, from));
-    medium.set(node, shape.keys + to, node.key::<K>(shape, from).word(0));
+    medium.set(node, geometry.values + to, node.value(geometry, from));
+    medium.set(node, geometry.keys + to, node.key::<K>(geometry, from).word(0));
 }
 
 /// Adds an entry with the commit.
 fn set_entry<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     slot: usize,
     (key, value): (K, u64),
     medium: &mut Medium<'_, '_>,
 ) {
-    medium.set(node, shape.values + slot, value);
-    medium.set(node, shape.keys + slot, key.word(0));
+    medium.set(node, geometry.values + slot, value);
+    medium.set(node, geometry.keys + slot, key.word(0));
 }
 
 /// Inserts into a node in which the entry at `free` is duplicated. False if the commit has no room for the
 /// moved entries.
-fn insert_at_twin<K: FixedKey>(
+fn insert_at_duplicate<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     free: usize,
     (place, entry): (usize, (K, u64)),
     medium: &mut Medium<'_, '_>,
@@ -110,11 +116,11 @@ fn insert_at_twin<K: FixedKey>(
         return false;
     }
     if place <= free {
-        (place..free).rev().for_each(|slot| shift::<K>(node, shape, (slot, slot + 1), medium));
-        set_entry(node, shape, place, entry, medium);
+        (place..free).rev().for_each(|slot| shift::<K>(node, geometry, (slot, slot + 1), medium));
+        set_entry(node, geometry, place, entry, medium);
     } else {
-        (free + 1..place).for_each(|slot| shift::<K>(node, shape, (slot, slot - 1), medium));
-        set_entry(node, shape, place - 1, entry, medium);
+        (free + 1..place).for_each(|slot| shift::<K>(node, geometry, (slot, slot - 1), medium));
+        set_entry(node, geometry, place - 1, entry, medium);
     }
     true
 }
@@ -127,61 +133,61 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     const SHIFTS_BLOCKS: bool = false;
 
     #[inline]
-    fn shape<K: FixedKey>() -> &'static Shape {
+    fn geometry<K: FixedKey>() -> &'static Geometry {
         const {
             assert!(K::WORDS == 1, "a key of several words could be read half shifted");
-            &Shape::new(BYTES, K::WORDS, WORD_OF_STATE)
+            &Geometry::new(BYTES, K::WORDS, WORD_OF_STATE)
         }
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
-        let shape = Self::shape::<K>();
-        (0..shape.next).for_each(|word| node.store(word, 0));
+        let geometry = Self::geometry::<K>();
+        (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, slot, *key, *value);
+            node.store_entry(geometry, slot, *key, *value);
         }
         node.store(STATE, entries.len() as u64);
     }
 
     fn count<K: FixedKey>(node: Node<'_>) -> usize {
-        let shape = Self::shape::<K>();
-        let twins =
-            (1..slots(node, shape)).filter(|i| node.key::<K>(shape, i - 1) == node.key::<K>(shape, *i));
-        slots(node, shape) - twins.count()
+        let geometry = Self::geometry::<K>();
+        let twins = (1..slots(node, geometry))
+            .filter(|i| node.key::<K>(geometry, i - 1) == node.key::<K>(geometry, *i));
+        slots(node, geometry) - twins.count()
     }
 
     fn has_fewer<K: FixedKey>(node: Node<'_>, than: usize) -> bool {
         // At most one entry is duplicated.
-        slots(node, Self::shape::<K>()) <= than && Self::count::<K>(node) < than
+        slots(node, Self::geometry::<K>()) <= than && Self::count::<K>(node) < than
     }
 
     /// Counts a duplicated entry twice: there may be room for one more after all.
     #[inline]
     fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
-        let shape = Self::shape::<K>();
-        slots(node, shape) == shape.capacity
+        let geometry = Self::geometry::<K>();
+        slots(node, geometry) == geometry.capacity
     }
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let slot = Self::floor(node, key)?;
-        (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
+        (node.key::<K>(Self::geometry::<K>(), slot) == key).then_some(slot)
     }
 
     /// Binary search ends at the right one of equal keys, the valid one.
     #[inline]
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
-        search::rank(node, shape, 0, slots(node, shape), key).checked_sub(1)
+        let geometry = Self::geometry::<K>();
+        search::rank(node, geometry, 0, slots(node, geometry), key).checked_sub(1)
     }
 
     fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
-        let shape = Self::shape::<K>();
-        let count = slots(node, shape);
+        let geometry = Self::geometry::<K>();
+        let count = slots(node, geometry);
         for slot in 0..count {
-            let key = node.key::<K>(shape, slot);
-            if slot + 1 == count || node.key::<K>(shape, slot + 1) != key {
-                visit(key, node.value(shape, slot));
+            let key = node.key::<K>(geometry, slot);
+            if slot + 1 == count || node.key::<K>(geometry, slot + 1) != key {
+                visit(key, node.value(geometry, slot));
             }
         }
     }
@@ -191,19 +197,19 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        if let Some(free) = twin::<K>(node, shape) {
-            let place = search::rank(node, shape, 0, slots(node, shape), key);
-            if insert_at_twin(node, shape, free, (place, (key, value)), medium) {
+        let geometry = Self::geometry::<K>();
+        if let Some(free) = duplicate::<K>(node, geometry) {
+            let place = search::rank(node, geometry, 0, slots(node, geometry), key);
+            if insert_at_duplicate(node, geometry, free, (place, (key, value)), medium) {
                 return Ok(());
             }
-            tidy::<K>(node, shape, medium)?;
+            remove_duplicate::<K>(node, geometry, medium)?;
         }
-        let count = slots(node, shape);
-        let place = search::rank(node, shape, 0, count, key);
+        let count = slots(node, geometry);
+        let place = search::rank(node, geometry, 0, count, key);
         if place == count {
-            medium.write(node, shape.keys + place, key.word(0));
-            medium.write(node, shape.values + place, value);
+            medium.write(node, geometry.keys + place, key.word(0));
+            medium.write(node, geometry.values + place, value);
             medium.set(node, STATE, count as u64 + 1);
             return Ok(());
         }
@@ -211,18 +217,18 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         let together = medium.room().saturating_sub(3) / 2;
         let mut end = count;
         if count - place > together {
-            node.copy_entry::<K>(shape, count - 1, count);
-            medium.flush_both(node, (shape.keys + count, 1), (shape.values + count, 1));
+            node.copy_entry::<K>(geometry, count - 1, count);
+            medium.flush_both(node, (geometry.keys + count, 1), (geometry.values + count, 1));
             medium.fence();
             medium.step(node, STATE, count as u64 + 1);
             end = place + together;
             for slot in (end..count - 1).rev() {
-                medium.step(node, shape.values + slot + 1, node.value(shape, slot));
-                medium.step(node, shape.keys + slot + 1, node.load(shape.keys + slot));
+                medium.step(node, geometry.values + slot + 1, node.value(geometry, slot));
+                medium.step(node, geometry.keys + slot + 1, node.load(geometry.keys + slot));
             }
         }
-        (place..end).rev().for_each(|slot| shift::<K>(node, shape, (slot, slot + 1), medium));
-        set_entry(node, shape, place, (key, value), medium);
+        (place..end).rev().for_each(|slot| shift::<K>(node, geometry, (slot, slot + 1), medium));
+        set_entry(node, geometry, place, (key, value), medium);
         if end == count {
             medium.set(node, STATE, count as u64 + 1);
         }
@@ -230,17 +236,17 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let key = node.key::<K>(shape, slot);
-        tidy::<K>(node, shape, medium)?;
+        let geometry = Self::geometry::<K>();
+        let key = node.key::<K>(geometry, slot);
+        remove_duplicate::<K>(node, geometry, medium)?;
         let slot = Self::find(node, key).expect("removing a duplicate loses no key");
-        let count = slots(node, shape);
+        let count = slots(node, geometry);
         if active("fast-erase-not-flushed") && slot + 1 < count {
-            node.store(shape.keys + slot, node.load(shape.keys + slot + 1));
+            node.store(geometry.keys + slot, node.load(geometry.keys + slot + 1));
         } else if slot + 1 == count {
             medium.set(node, STATE, count as u64 - 1);
         } else {
-            medium.set(node, shape.keys + slot, node.load(shape.keys + slot + 1));
+            medium.set(node, geometry.keys + slot, node.load(geometry.keys + slot + 1));
         }
         Ok(())
     }
@@ -251,30 +257,30 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         (key, value): (K, u64),
         medium: &mut Medium<'_, '_>,
     ) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let before = node.key::<K>(shape, slot);
-        tidy::<K>(node, shape, medium)?;
+        let geometry = Self::geometry::<K>();
+        let before = node.key::<K>(geometry, slot);
+        remove_duplicate::<K>(node, geometry, medium)?;
         let slot = Self::find(node, before).expect("removing a duplicate loses no key");
-        medium.set(node, shape.keys + slot, key.word(0));
-        medium.set(node, shape.values + slot, value);
+        medium.set(node, geometry.keys + slot, key.word(0));
+        medium.set(node, geometry.values + slot, value);
         Ok(())
     }
 
     fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        tidy::<K>(node, Self::shape::<K>(), medium)?;
+        remove_duplicate::<K>(node, Self::geometry::<K>(), medium)?;
         medium.set(node, STATE, keep as u64);
         Ok(())
     }
 
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        tidy::<K>(node, shape, medium)?;
-        let count = slots(node, shape);
+        let geometry = Self::geometry::<K>();
+        remove_duplicate::<K>(node, geometry, medium)?;
+        let count = slots(node, geometry);
         for (i, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, count + i, *key, *value);
+            node.store_entry(geometry, count + i, *key, *value);
         }
-        medium.flush(node, shape.keys + count, entries.len());
-        medium.flush(node, shape.values + count, entries.len());
+        medium.flush(node, geometry.keys + count, entries.len());
+        medium.flush(node, geometry.values + count, entries.len());
         medium.set(node, STATE, (count + entries.len()) as u64);
         Ok(())
     }
@@ -288,11 +294,11 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
-        let shape = Self::shape::<K>();
-        if node.load(STATE) > shape.capacity as u64 {
+        let geometry = Self::geometry::<K>();
+        if node.load(STATE) > geometry.capacity as u64 {
             return Err(format!("its number of entries, {}, exceeds its capacity", node.load(STATE)));
         }
-        let keys: Vec<K> = (0..slots(node, shape)).map(|slot| node.key(shape, slot)).collect();
+        let keys: Vec<K> = (0..slots(node, geometry)).map(|slot| node.key(geometry, slot)).collect();
         if let Some(slot) = keys.windows(2).position(|pair| pair[0] > pair[1]) {
             return Err(format!("the keys in slots {slot} and {} are not in order", slot + 1));
         }

@@ -13,8 +13,8 @@
 //! A crash leaves the entries before or after the commit, perhaps without the validity bit.
 
 use super::bits::{self, Map};
-use super::shape::Front;
-use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use super::geometry::Front;
+use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
 use entresol_memory::mutants::intact;
 
@@ -26,32 +26,32 @@ pub struct Indirection<const BYTES: usize>;
 const FRONT: Front = Front { bit_per_entry: true, further_bits: 1, byte_per_entry: true, further_bytes: 1 };
 
 /// Returns the word with the validity bit, and the bit: after those of the slots.
-const fn validity(shape: &Shape) -> (usize, u64) {
-    (shape.capacity / 64, 1 << (shape.capacity % 64))
+const fn validity(geometry: &Geometry) -> (usize, u64) {
+    (geometry.capacity / 64, 1 << (geometry.capacity % 64))
 }
 
 #[inline]
-fn is_valid(node: Node<'_>, shape: &Shape) -> bool {
-    let (word, bit) = validity(shape);
+fn is_valid(node: Node<'_>, geometry: &Geometry) -> bool {
+    let (word, bit) = validity(geometry);
     node.load(word) & bit != 0
 }
 
 /// Returns a byte of the slot array.
 #[inline]
-fn array_byte(node: Node<'_>, shape: &Shape, index: usize) -> usize {
-    (node.load(shape.bytes + index / 8) >> (index % 8 * 8) & 0xFF) as usize
+fn array_byte(node: Node<'_>, geometry: &Geometry, index: usize) -> usize {
+    (node.load(geometry.bytes + index / 8) >> (index % 8 * 8) & 0xFF) as usize
 }
 
 /// Returns the number of entries, by the slot array.
 #[inline]
-fn array_count(node: Node<'_>, shape: &Shape) -> usize {
-    array_byte(node, shape, 0).min(shape.capacity)
+fn array_count(node: Node<'_>, geometry: &Geometry) -> usize {
+    array_byte(node, geometry, 0).min(geometry.capacity)
 }
 
 /// Returns the slot of the entry with this position in key order, by the slot array.
 #[inline]
-fn array_slot(node: Node<'_>, shape: &Shape, place: usize) -> usize {
-    array_byte(node, shape, place + 1).min(shape.capacity - 1)
+fn array_slot(node: Node<'_>, geometry: &Geometry, place: usize) -> usize {
+    array_byte(node, geometry, place + 1).min(geometry.capacity - 1)
 }
 
 /// Bytes of the largest node's slot array.
@@ -69,18 +69,18 @@ impl Slots {
     }
 
     /// Loads the slots of a node's entries, by its array if that is valid, else by its bits and keys.
-    fn load<K: FixedKey>(node: Node<'_>, shape: &Shape) -> Slots {
+    fn load<K: FixedKey>(node: Node<'_>, geometry: &Geometry) -> Slots {
         let mut slots = Slots::empty();
-        if is_valid(node, shape) {
-            for (i, bytes) in slots.bytes.chunks_exact_mut(8).take(shape.byte_words).enumerate() {
-                bytes.copy_from_slice(&node.load(shape.bytes + i).to_le_bytes());
+        if is_valid(node, geometry) {
+            for (i, bytes) in slots.bytes.chunks_exact_mut(8).take(geometry.byte_words).enumerate() {
+                bytes.copy_from_slice(&node.load(geometry.bytes + i).to_le_bytes());
             }
-            slots.bytes[0] = slots.bytes[0].min(shape.capacity as u8);
+            slots.bytes[0] = slots.bytes[0].min(geometry.capacity as u8);
             // Damage must not lead outside of the node.
-            let last = shape.capacity as u8 - 1;
+            let last = geometry.capacity as u8 - 1;
             slots.bytes[1..].iter_mut().for_each(|slot| *slot = (*slot).min(last));
         } else {
-            bits::sorted_slots::<K>(node, shape).iter().for_each(|(_, slot)| slots.push(*slot));
+            bits::sorted_slots::<K>(node, geometry).iter().for_each(|(_, slot)| slots.push(*slot));
         }
         slots
     }
@@ -115,8 +115,8 @@ impl Slots {
     }
 
     /// Returns its words; the bytes after the last slot number are undefined.
-    fn words(&self, shape: &Shape) -> impl Iterator<Item = u64> {
-        self.bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).take(shape.byte_words)
+    fn words(&self, geometry: &Geometry) -> impl Iterator<Item = u64> {
+        self.bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).take(geometry.byte_words)
     }
 }
 
@@ -125,34 +125,35 @@ impl Slots {
 #[inline]
 fn place_of<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     key: K,
     count: impl Fn() -> usize,
     slot_at: impl Fn(usize) -> usize,
 ) -> usize {
-    let ranks = (0..shape.state_words)
-        .map(|word| search::rank_unordered(node, shape, word * 64, bits::map_word(node, shape, word), key));
+    let ranks = (0..geometry.state_words).map(|word| {
+        search::rank_unordered(node, geometry, word * 64, bits::map_word(node, geometry, word), key)
+    });
     let counted: Option<usize> = ranks.sum();
-    counted.unwrap_or_else(|| search::binary(count(), key, |place| node.key::<K>(shape, slot_at(place))))
+    counted.unwrap_or_else(|| search::binary(count(), key, |place| node.key::<K>(geometry, slot_at(place))))
 }
 
 /// Clears the validity bit, before the slot array or an entry changes.
-fn invalidate(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) {
-    let (word, bit) = validity(shape);
+fn invalidate(node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) {
+    let (word, bit) = validity(geometry);
     if node.load(word) & bit != 0 && intact("slot-array-changes-while-valid") {
         medium.step(node, word, node.load(word) & !bit);
     }
 }
 
 /// Writes the slot array and commits the bitmap that belongs to it.
-fn commit(node: Node<'_>, shape: &Shape, slots: &Slots, map: &Map, medium: &mut Medium<'_, '_>) {
-    for (i, word) in slots.words(shape).enumerate() {
-        if node.load(shape.bytes + i) != word {
-            medium.write(node, shape.bytes + i, word);
+fn commit(node: Node<'_>, geometry: &Geometry, slots: &Slots, map: &Map, medium: &mut Medium<'_, '_>) {
+    for (i, word) in slots.words(geometry).enumerate() {
+        if node.load(geometry.bytes + i) != word {
+            medium.write(node, geometry.bytes + i, word);
         }
     }
-    let (validity_word, bit) = validity(shape);
-    for word in 0..shape.state_words {
+    let (validity_word, bit) = validity(geometry);
+    for word in 0..geometry.state_words {
         let after = map.word(word) | if word == validity_word { bit } else { 0 };
         if node.load(word) != after {
             medium.set(node, word, after);
@@ -169,29 +170,29 @@ impl<const BYTES: usize> Indirection<BYTES> {
         entries: &[(K, u64)],
         medium: &mut Medium<'_, '_>,
     ) {
-        let shape = Self::shape::<K>();
-        let mut map = Map::load(node, shape);
-        invalidate(node, shape, medium);
+        let geometry = Self::geometry::<K>();
+        let mut map = Map::load(node, geometry);
+        invalidate(node, geometry, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
-            let slot = map.free_slot(shape).expect("the caller has checked that there is room");
+            let slot = map.free_slot(geometry).expect("the caller has checked that there is room");
             map.insert(slot);
             slots.insert(place + i, slot);
             for i in 0..K::WORDS {
-                medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+                medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
             }
-            medium.write(node, shape.values + slot, *value);
+            medium.write(node, geometry.values + slot, *value);
         }
-        commit(node, shape, &slots, &map, medium);
+        commit(node, geometry, &slots, &map, medium);
     }
 
     /// Keeps only the entries with these positions in key order.
     fn keep<K: FixedKey>(node: Node<'_>, kept: impl Fn(usize) -> bool, medium: &mut Medium<'_, '_>) {
-        let shape = Self::shape::<K>();
+        let geometry = Self::geometry::<K>();
         let mut slots = Slots::empty();
-        let before = Slots::load::<K>(node, shape);
+        let before = Slots::load::<K>(node, geometry);
         before.iter().enumerate().filter(|(i, _)| kept(*i)).for_each(|(_, slot)| slots.push(slot));
-        invalidate(node, shape, medium);
-        commit(node, shape, &slots, &Map::of(slots.iter()), medium);
+        invalidate(node, geometry, medium);
+        commit(node, geometry, &slots, &Map::of(slots.iter()), medium);
     }
 }
 
@@ -201,79 +202,79 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
     const BYTES: usize = BYTES;
 
     #[inline]
-    fn shape<K: FixedKey>() -> &'static Shape {
-        const { &Shape::new(BYTES, K::WORDS, FRONT) }
+    fn geometry<K: FixedKey>() -> &'static Geometry {
+        const { &Geometry::new(BYTES, K::WORDS, FRONT) }
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
-        let shape = Self::shape::<K>();
-        (0..shape.next).for_each(|word| node.store(word, 0));
+        let geometry = Self::geometry::<K>();
+        (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, slot, *key, *value);
+            node.store_entry(geometry, slot, *key, *value);
         }
         let mut slots = Slots::empty();
         (0..entries.len()).for_each(|slot| slots.push(slot));
-        commit(node, shape, &slots, &Map::of(0..entries.len()), &mut Medium::Dram);
+        commit(node, geometry, &slots, &Map::of(0..entries.len()), &mut Medium::Dram);
     }
 
     #[inline]
     fn count<K: FixedKey>(node: Node<'_>) -> usize {
-        bits::count(node, Self::shape::<K>())
+        bits::count(node, Self::geometry::<K>())
     }
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
+        let geometry = Self::geometry::<K>();
         if search::compares_lines::<K>() {
-            return (0..shape.state_words).find_map(|word| {
-                search::find_valid(node, shape, word * 64, bits::map_word(node, shape, word), key)
+            return (0..geometry.state_words).find_map(|word| {
+                search::find_valid(node, geometry, word * 64, bits::map_word(node, geometry, word), key)
             });
         }
         let slot = Self::floor(node, key)?;
-        (node.key::<K>(shape, slot) == key).then_some(slot)
+        (node.key::<K>(geometry, slot) == key).then_some(slot)
     }
 
     #[inline]
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
-        if !is_valid(node, shape) {
-            return bits::floor(node, shape, key);
+        let geometry = Self::geometry::<K>();
+        if !is_valid(node, geometry) {
+            return bits::floor(node, geometry, key);
         }
-        let slot_at = |place| array_slot(node, shape, place);
-        let place = place_of(node, shape, key, || array_count(node, shape), slot_at);
-        place.checked_sub(1).map(|before| array_slot(node, shape, before))
+        let slot_at = |place| array_slot(node, geometry, place);
+        let place = place_of(node, geometry, key, || array_count(node, geometry), slot_at);
+        place.checked_sub(1).map(|before| array_slot(node, geometry, before))
     }
 
     /// By the bitmap: faster than by the slot array (dissertation E3).
     fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
-        let shape = Self::shape::<K>();
-        bits::for_each(node, shape, |slot| visit(node.key(shape, slot), node.value(shape, slot)));
+        let geometry = Self::geometry::<K>();
+        bits::for_each(node, geometry, |slot| visit(node.key(geometry, slot), node.value(geometry, slot)));
     }
 
     fn append_sorted<K: FixedKey>(node: Node<'_>, entries: &mut super::Entries<K>) {
-        let shape = Self::shape::<K>();
-        entries.extend(Slots::load::<K>(node, shape).iter().map(|slot| node.entry(shape, slot)));
+        let geometry = Self::geometry::<K>();
+        entries.extend(Slots::load::<K>(node, geometry).iter().map(|slot| node.entry(geometry, slot)));
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let slots = Slots::load::<K>(node, shape);
-        let place = place_of(node, shape, key, || slots.len(), |place| slots.get(place));
+        let geometry = Self::geometry::<K>();
+        let slots = Slots::load::<K>(node, geometry);
+        let place = place_of(node, geometry, key, || slots.len(), |place| slots.get(place));
         Self::add(node, slots, place, &[(key, value)], medium);
         Ok(())
     }
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let mut slots = Slots::load::<K>(node, shape);
+        let geometry = Self::geometry::<K>();
+        let mut slots = Slots::load::<K>(node, geometry);
         let place = slots.iter().position(|other| other == slot);
         if let Some(place) = place {
             slots.remove(place);
         }
-        let mut map = Map::load(node, shape);
+        let mut map = Map::load(node, geometry);
         map.remove(slot);
-        invalidate(node, shape, medium);
-        commit(node, shape, &slots, &map, medium);
+        invalidate(node, geometry, medium);
+        commit(node, geometry, &slots, &map, medium);
         Ok(())
     }
 
@@ -283,14 +284,14 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
     }
 
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let slots = Slots::load::<K>(node, Self::shape::<K>());
+        let slots = Slots::load::<K>(node, Self::geometry::<K>());
         let end = slots.len();
         Self::add(node, slots, end, entries, medium);
         Ok(())
     }
 
     fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let slots = Slots::load::<K>(node, Self::shape::<K>());
+        let slots = Slots::load::<K>(node, Self::geometry::<K>());
         Self::add(node, slots, 0, entries, medium);
         Ok(())
     }
@@ -301,22 +302,22 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
     }
 
     fn copy_upper<K: FixedKey>(from: Node<'_>, keep: usize, fresh: Node<'_>) -> bool {
-        let shape = Self::shape::<K>();
-        (0..shape.words).for_each(|word| fresh.store(word, from.load(word)));
+        let geometry = Self::geometry::<K>();
+        (0..geometry.words).for_each(|word| fresh.store(word, from.load(word)));
         Self::keep::<K>(fresh, |place| place >= keep, &mut Medium::Dram);
         true
     }
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
-        let shape = Self::shape::<K>();
-        let (word, bit) = validity(shape);
-        bits::check::<K>(node, shape, if word + 1 == shape.state_words { bit } else { 0 })?;
-        if !is_valid(node, shape) {
+        let geometry = Self::geometry::<K>();
+        let (word, bit) = validity(geometry);
+        bits::check::<K>(node, geometry, if word + 1 == geometry.state_words { bit } else { 0 })?;
+        if !is_valid(node, geometry) {
             return Ok(());
         }
-        let by_array: Vec<usize> = Slots::load::<K>(node, shape).iter().collect();
+        let by_array: Vec<usize> = Slots::load::<K>(node, geometry).iter().collect();
         let by_bits: Vec<usize> =
-            bits::sorted_slots::<K>(node, shape).into_iter().map(|(_, slot)| slot).collect();
+            bits::sorted_slots::<K>(node, geometry).into_iter().map(|(_, slot)| slot).collect();
         if by_array != by_bits {
             return Err(format!("its slot array {by_array:?} differs from its bits and keys {by_bits:?}"));
         }

@@ -37,20 +37,20 @@
 mod bitmap;
 mod bits;
 mod fast;
+mod geometry;
 mod indirection;
 mod key;
 mod medium;
 pub mod search;
-mod shape;
 mod sorted;
 mod unsorted;
 
 pub use bitmap::{Bitmap, Hashing};
 pub use fast::Fast;
+pub use geometry::{Geometry, NODE_BYTES_MAX, NODE_BYTES_MIN};
 pub use indirection::Indirection;
 pub use key::FixedKey;
 pub use medium::Medium;
-pub use shape::{NODE_BYTES_MAX, NODE_BYTES_MIN, Shape};
 pub use sorted::Sorted;
 pub use unsorted::Unsorted;
 
@@ -125,28 +125,28 @@ impl<'a> Node<'a> {
 
     /// Returns the key in a slot.
     #[inline]
-    pub fn key<K: FixedKey>(&self, shape: &Shape, slot: usize) -> K {
-        self.load_key(shape.keys + slot * K::WORDS)
+    pub fn key<K: FixedKey>(&self, geometry: &Geometry, slot: usize) -> K {
+        self.load_key(geometry.keys + slot * K::WORDS)
     }
 
     /// Returns the value in a slot.
     #[inline]
-    pub fn value(&self, shape: &Shape, slot: usize) -> u64 {
-        self.load(shape.values + slot)
+    pub fn value(&self, geometry: &Geometry, slot: usize) -> u64 {
+        self.load(geometry.values + slot)
     }
 
-    fn store_entry<K: FixedKey>(&self, shape: &Shape, slot: usize, key: K, value: u64) {
-        self.store_key(shape.keys + slot * K::WORDS, key);
-        self.store(shape.values + slot, value);
+    fn store_entry<K: FixedKey>(&self, geometry: &Geometry, slot: usize, key: K, value: u64) {
+        self.store_key(geometry.keys + slot * K::WORDS, key);
+        self.store(geometry.values + slot, value);
     }
 
     /// Copies an entry to another slot.
-    fn copy_entry<K: FixedKey>(&self, shape: &Shape, from: usize, to: usize) {
-        self.store_entry(shape, to, self.key::<K>(shape, from), self.value(shape, from));
+    fn copy_entry<K: FixedKey>(&self, geometry: &Geometry, from: usize, to: usize) {
+        self.store_entry(geometry, to, self.key::<K>(geometry, from), self.value(geometry, from));
     }
 
-    fn entry<K: FixedKey>(&self, shape: &Shape, slot: usize) -> (K, u64) {
-        (self.key(shape, slot), self.value(shape, slot))
+    fn entry<K: FixedKey>(&self, geometry: &Geometry, slot: usize) -> (K, u64) {
+        (self.key(geometry, slot), self.value(geometry, slot))
     }
 }
 
@@ -172,7 +172,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
     const FILLS_IN_ORDER: bool = true;
 
     /// Returns the positions of the parts of a node.
-    fn shape<K: FixedKey>() -> &'static Shape;
+    fn geometry<K: FixedKey>() -> &'static Geometry;
 
     /// Fills an unreachable node with these entries (sorted, at most as many as fit), from slot 0 on if it
     /// [fills in order](Layout::FILLS_IN_ORDER). The caller flushes it and sets the words of its links.
@@ -188,7 +188,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// Returns true if another entry may not fit.
     fn is_full<K: FixedKey>(node: Node<'_>) -> bool {
-        Self::count::<K>(node) >= Self::shape::<K>().capacity
+        Self::count::<K>(node) >= Self::geometry::<K>().capacity
     }
 
     /// Search: returns the slot of a key.
@@ -197,7 +197,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// Prefetches the lines that a search for a key reads, before any line of the node was read.
     #[inline]
     fn prefetch<K: FixedKey>(node: Node<'_>, _key: K) {
-        prefetch_keys(node, Self::shape::<K>());
+        prefetch_keys(node, Self::geometry::<K>());
     }
 
     /// Returns the slot of the greatest key that is not greater than `key`: search in inner nodes.
@@ -215,7 +215,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// Returns all entries in key order.
     fn sorted<K: FixedKey>(node: Node<'_>) -> Entries<K> {
-        let mut entries = Entries::with_capacity(Self::shape::<K>().capacity);
+        let mut entries = Entries::with_capacity(Self::geometry::<K>().capacity);
         Self::append_sorted(node, &mut entries);
         entries
     }
@@ -228,7 +228,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// Changes the value in a slot: one word.
     fn update<K: FixedKey>(node: Node<'_>, slot: usize, value: u64, medium: &mut Medium<'_, '_>) {
-        medium.set(node, Self::shape::<K>().values + slot, value);
+        medium.set(node, Self::geometry::<K>().values + slot, value);
     }
 
     /// Replaces the key in a slot by one between its neighbours, and its value.
@@ -238,9 +238,9 @@ pub trait Layout: Sized + Send + Sync + 'static {
         (key, value): (K, u64),
         medium: &mut Medium<'_, '_>,
     ) -> Result<()> {
-        let shape = Self::shape::<K>();
-        (0..K::WORDS).for_each(|i| medium.set(node, shape.keys + slot * K::WORDS + i, key.word(i)));
-        medium.set(node, shape.values + slot, value);
+        let geometry = Self::geometry::<K>();
+        (0..K::WORDS).for_each(|i| medium.set(node, geometry.keys + slot * K::WORDS + i, key.word(i)));
+        medium.set(node, geometry.values + slot, value);
         Ok(())
     }
 
@@ -269,10 +269,10 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
 /// Prefetches the first line and those of the keys.
 #[inline]
-fn prefetch_keys(node: Node<'_>, shape: &Shape) {
+fn prefetch_keys(node: Node<'_>, geometry: &Geometry) {
     node.prefetch(0);
-    if shape.values - shape.keys <= PREFETCHED_WORDS_MAX {
-        (shape.keys..shape.values).step_by(LINE_WORDS).for_each(|word| node.prefetch(word));
+    if geometry.values - geometry.keys <= PREFETCHED_WORDS_MAX {
+        (geometry.keys..geometry.values).step_by(LINE_WORDS).for_each(|word| node.prefetch(word));
     }
 }
 

@@ -4,7 +4,7 @@
 //! keys that are not greater than the wanted one, so the greatest such key is the one before. Whatever
 //! `key_at` returns, they end and stay in range.
 
-use super::{FixedKey, Node, Shape};
+use super::{FixedKey, Geometry, Node};
 use crate::simd::{self, Line};
 use std::sync::atomic::AtomicU64;
 
@@ -106,8 +106,14 @@ const LINE_WORDS: usize = 8;
 /// compares a line at a time, binary search continues until 64 keys are left, and these are compared all at
 /// once: their lines are loaded in parallel, and no step waits for the one before. Else binary search.
 #[inline]
-pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, count: usize, key: K) -> usize {
-    let key_at = |i: usize| node.key::<K>(shape, first + i);
+pub(super) fn rank<K: FixedKey>(
+    node: Node<'_>,
+    geometry: &Geometry,
+    first: usize,
+    count: usize,
+    key: K,
+) -> usize {
+    let key_at = |i: usize| node.key::<K>(geometry, first + i);
     if !compares_lines::<K>() {
         return binary(count, key, key_at);
     }
@@ -118,7 +124,7 @@ pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, cou
         size -= half;
     }
     // Node and count come from an optimistic reader: the slice must be checked, not trusted.
-    let words = &node.words()[shape.keys + first + base..];
+    let words = &node.words()[geometry.keys + first + base..];
     let bits = lines(words, size, |line| simd::not_greater(line, key.word(0)));
     base + bits.trailing_ones() as usize
 }
@@ -129,13 +135,13 @@ pub(super) fn rank<K: FixedKey>(node: Node<'_>, shape: &Shape, first: usize, cou
 #[inline]
 pub(super) fn rank_unordered<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     first: usize,
     valid: u64,
     key: K,
 ) -> Option<usize> {
     compares_lines::<K>().then(|| {
-        let words = &node.words()[shape.keys + first..];
+        let words = &node.words()[geometry.keys + first..];
         let count = 64 - valid.leading_zeros() as usize;
         let bits = lines(words, count, |line| simd::not_greater(line, key.word(0)));
         (bits & valid).count_ones() as usize
@@ -146,15 +152,15 @@ pub(super) fn rank_unordered<K: FixedKey>(
 #[inline]
 pub(super) fn find_valid<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     first: usize,
     valid: u64,
     key: K,
 ) -> Option<usize> {
     if !compares_lines::<K>() {
-        return linear_with_bits(valid, key, |i| node.key(shape, first + i)).map(|i| first + i);
+        return linear_with_bits(valid, key, |i| node.key(geometry, first + i)).map(|i| first + i);
     }
-    let words = &node.words()[shape.keys + first..];
+    let words = &node.words()[geometry.keys + first..];
     let count = 64 - valid.leading_zeros() as usize;
     let found = lines(words, count, |line| simd::equal(line, key.word(0))) & valid;
     (found != 0).then(|| first + found.trailing_zeros() as usize)

@@ -21,8 +21,8 @@
 //!
 //! A crash in between leaves the gap somewhere else.
 
-use super::shape::WORD_OF_STATE;
-use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use super::geometry::WORD_OF_STATE;
+use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
 use entresol_memory::mutants::intact;
 
@@ -42,10 +42,10 @@ struct Gap {
 impl Gap {
     /// Loads the gap from the node, clamped to valid slots.
     #[inline]
-    fn load(node: Node<'_>, shape: &Shape) -> Gap {
+    fn load(node: Node<'_>, geometry: &Geometry) -> Gap {
         let word = node.load(STATE);
         let end = (word >> 16 & 0xFFFF) as usize;
-        let end = end.min(shape.capacity);
+        let end = end.min(geometry.capacity);
         Gap { start: ((word & 0xFFFF) as usize).min(end), end }
     }
 
@@ -59,8 +59,8 @@ impl Gap {
     }
 
     #[inline]
-    fn count(self, shape: &Shape) -> usize {
-        shape.capacity - self.width()
+    fn count(self, geometry: &Geometry) -> usize {
+        geometry.capacity - self.width()
     }
 
     /// Returns the slot of the entry with this position in key order.
@@ -77,17 +77,17 @@ impl Gap {
 
 /// Counts the keys that are not greater: the position of a key, after those that equal it.
 #[inline]
-fn place_of<K: FixedKey>(node: Node<'_>, shape: &Shape, gap: Gap, key: K) -> usize {
-    if gap.end < shape.capacity && node.key::<K>(shape, gap.end) <= key {
-        gap.start + search::rank(node, shape, gap.end, shape.capacity - gap.end, key)
+fn place_of<K: FixedKey>(node: Node<'_>, geometry: &Geometry, gap: Gap, key: K) -> usize {
+    if gap.end < geometry.capacity && node.key::<K>(geometry, gap.end) <= key {
+        gap.start + search::rank(node, geometry, gap.end, geometry.capacity - gap.end, key)
     } else {
-        search::rank(node, shape, 0, gap.start, key)
+        search::rank(node, geometry, 0, gap.start, key)
     }
 }
 
 fn flush_slots<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     first: usize,
     count: usize,
     medium: &mut Medium<'_, '_>,
@@ -95,8 +95,8 @@ fn flush_slots<K: FixedKey>(
     if count > 0 && intact("gap-copies-not-flushed") {
         medium.flush_both(
             node,
-            (shape.keys + first * K::WORDS, count * K::WORDS),
-            (shape.values + first, count),
+            (geometry.keys + first * K::WORDS, count * K::WORDS),
+            (geometry.values + first, count),
         );
     }
 }
@@ -105,7 +105,7 @@ fn flush_slots<K: FixedKey>(
 /// the new gap.
 fn copy_across<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     gap: Gap,
     place: usize,
     count: usize,
@@ -114,15 +114,15 @@ fn copy_across<K: FixedKey>(
     if place < gap.start {
         let after = Gap { start: gap.start - count, end: gap.end - count };
         for i in 0..count {
-            node.copy_entry::<K>(shape, after.start + i, after.end + i);
+            node.copy_entry::<K>(geometry, after.start + i, after.end + i);
         }
-        flush_slots::<K>(node, shape, after.end, count, medium);
+        flush_slots::<K>(node, geometry, after.end, count, medium);
         after
     } else {
         for i in 0..count {
-            node.copy_entry::<K>(shape, gap.end + i, gap.start + i);
+            node.copy_entry::<K>(geometry, gap.end + i, gap.start + i);
         }
-        flush_slots::<K>(node, shape, gap.start, count, medium);
+        flush_slots::<K>(node, geometry, gap.start, count, medium);
         Gap { start: gap.start + count, end: gap.end + count }
     }
 }
@@ -130,19 +130,19 @@ fn copy_across<K: FixedKey>(
 /// Moves the gap until it is at most `distance_max` entries away from `place`.
 fn approach<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     place: usize,
     distance_max: usize,
     medium: &mut Medium<'_, '_>,
 ) -> Gap {
-    let mut gap = Gap::load(node, shape);
+    let mut gap = Gap::load(node, geometry);
     if gap.width() == 0 {
         // An empty gap may be anywhere.
         return Gap { start: place, end: place };
     }
     while gap.start.abs_diff(place) > distance_max {
         let count = (gap.start.abs_diff(place) - distance_max).min(gap.width());
-        let after = copy_across::<K>(node, shape, gap, place, count, medium);
+        let after = copy_across::<K>(node, geometry, gap, place, count, medium);
         medium.fence();
         medium.step(node, STATE, after.encode());
         gap = after;
@@ -156,44 +156,44 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     const BYTES: usize = BYTES;
 
     #[inline]
-    fn shape<K: FixedKey>() -> &'static Shape {
-        const { &Shape::new(BYTES, K::WORDS, WORD_OF_STATE) }
+    fn geometry<K: FixedKey>() -> &'static Geometry {
+        const { &Geometry::new(BYTES, K::WORDS, WORD_OF_STATE) }
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
-        let shape = Self::shape::<K>();
-        (0..shape.next).for_each(|word| node.store(word, 0));
+        let geometry = Self::geometry::<K>();
+        (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, slot, *key, *value);
+            node.store_entry(geometry, slot, *key, *value);
         }
-        node.store(STATE, Gap { start: entries.len(), end: shape.capacity }.encode());
+        node.store(STATE, Gap { start: entries.len(), end: geometry.capacity }.encode());
     }
 
     #[inline]
     fn count<K: FixedKey>(node: Node<'_>) -> usize {
-        let shape = Self::shape::<K>();
-        Gap::load(node, shape).count(shape)
+        let geometry = Self::geometry::<K>();
+        Gap::load(node, geometry).count(geometry)
     }
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let slot = Self::floor(node, key)?;
-        (node.key::<K>(Self::shape::<K>(), slot) == key).then_some(slot)
+        (node.key::<K>(Self::geometry::<K>(), slot) == key).then_some(slot)
     }
 
     #[inline]
     fn floor<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
-        let gap = Gap::load(node, shape);
-        let place = place_of(node, shape, gap, key);
+        let geometry = Self::geometry::<K>();
+        let gap = Gap::load(node, geometry);
+        let place = place_of(node, geometry, gap, key);
         place.checked_sub(1).map(|before| gap.slot(before))
     }
 
     fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
-        let shape = Self::shape::<K>();
-        let gap = Gap::load(node, shape);
-        for slot in (0..gap.start).chain(gap.end..shape.capacity) {
-            visit(node.key(shape, slot), node.value(shape, slot));
+        let geometry = Self::geometry::<K>();
+        let gap = Gap::load(node, geometry);
+        for slot in (0..gap.start).chain(gap.end..geometry.capacity) {
+            visit(node.key(geometry, slot), node.value(geometry, slot));
         }
     }
 
@@ -202,13 +202,13 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let gap = Gap::load(node, shape);
-        let place = place_of(node, shape, gap, key);
+        let geometry = Self::geometry::<K>();
+        let gap = Gap::load(node, geometry);
+        let place = place_of(node, geometry, gap, key);
         // The entries that move last and the entry itself use the gap together.
-        let gap = approach::<K>(node, shape, place, gap.width() - 1, medium);
+        let gap = approach::<K>(node, geometry, place, gap.width() - 1, medium);
         let moved = gap.start.abs_diff(place);
-        let after = copy_across::<K>(node, shape, gap, place, moved, medium);
+        let after = copy_across::<K>(node, geometry, gap, place, moved, medium);
         // The entry is written to the side where the gap has been free all along.
         let (slot, after) = if place < gap.start {
             (after.end - 1, Gap { start: after.start, end: after.end - 1 })
@@ -216,28 +216,28 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
             (after.start, Gap { start: after.start + 1, end: after.end })
         };
         for i in 0..K::WORDS {
-            medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+            medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
         }
-        medium.write(node, shape.values + slot, value);
+        medium.write(node, geometry.values + slot, value);
         medium.set(node, STATE, after.encode());
         Ok(())
     }
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let gap = Gap::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let gap = Gap::load(node, geometry);
         let place = gap.place(slot);
         let after = if gap.width() == 0 {
             Gap { start: place, end: place + 1 }
         } else if place < gap.start {
             // The gap moves next to the entry, whose slot is then added to it.
-            let gap = approach::<K>(node, shape, place + 1, gap.width(), medium);
+            let gap = approach::<K>(node, geometry, place + 1, gap.width(), medium);
             let moved = gap.start - (place + 1);
-            let after = copy_across::<K>(node, shape, gap, place + 1, moved, medium);
+            let after = copy_across::<K>(node, geometry, gap, place + 1, moved, medium);
             Gap { start: after.start - 1, end: after.end }
         } else {
-            let gap = approach::<K>(node, shape, place, gap.width(), medium);
-            let after = copy_across::<K>(node, shape, gap, place, place - gap.start, medium);
+            let gap = approach::<K>(node, geometry, place, gap.width(), medium);
+            let after = copy_across::<K>(node, geometry, gap, place, place - gap.start, medium);
             Gap { start: after.start, end: after.end + 1 }
         };
         medium.set(node, STATE, after.encode());
@@ -245,45 +245,45 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     }
 
     fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        approach::<K>(node, shape, keep, 0, medium);
-        medium.set(node, STATE, Gap { start: keep, end: shape.capacity }.encode());
+        let geometry = Self::geometry::<K>();
+        approach::<K>(node, geometry, keep, 0, medium);
+        medium.set(node, STATE, Gap { start: keep, end: geometry.capacity }.encode());
         Ok(())
     }
 
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let gap = approach::<K>(node, shape, Self::count::<K>(node), 0, medium);
+        let geometry = Self::geometry::<K>();
+        let gap = approach::<K>(node, geometry, Self::count::<K>(node), 0, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, gap.start + i, *key, *value);
+            node.store_entry(geometry, gap.start + i, *key, *value);
         }
-        flush_slots::<K>(node, shape, gap.start, entries.len(), medium);
+        flush_slots::<K>(node, geometry, gap.start, entries.len(), medium);
         medium.set(node, STATE, Gap { start: gap.start + entries.len(), end: gap.end }.encode());
         Ok(())
     }
 
     fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let gap = approach::<K>(node, shape, 0, 0, medium);
+        let geometry = Self::geometry::<K>();
+        let gap = approach::<K>(node, geometry, 0, 0, medium);
         let first = gap.end - entries.len();
         for (i, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, first + i, *key, *value);
+            node.store_entry(geometry, first + i, *key, *value);
         }
-        flush_slots::<K>(node, shape, first, entries.len(), medium);
+        flush_slots::<K>(node, geometry, first, entries.len(), medium);
         medium.set(node, STATE, Gap { start: 0, end: first }.encode());
         Ok(())
     }
 
     fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let gap = approach::<K>(node, shape, count, 0, medium);
+        let geometry = Self::geometry::<K>();
+        let gap = approach::<K>(node, geometry, count, 0, medium);
         medium.set(node, STATE, Gap { start: 0, end: gap.end }.encode());
         Ok(())
     }
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
-        let shape = Self::shape::<K>();
-        let gap = Gap::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let gap = Gap::load(node, geometry);
         if node.load(STATE) != gap.encode() {
             return Err(format!("its state {:#x} has an invalid gap", node.load(STATE)));
         }

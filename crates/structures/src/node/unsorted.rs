@@ -15,8 +15,8 @@
 //!
 //! A crash leaves entries in other places.
 
-use super::shape::WORD_OF_STATE;
-use super::{FixedKey, Layout, Medium, Node, Shape, search};
+use super::geometry::WORD_OF_STATE;
+use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
 use entresol_memory::PUBLICATION_WORDS_MAX;
 
@@ -36,9 +36,9 @@ struct Used {
 impl Used {
     /// Loads it from the node, clamped to the capacity.
     #[inline]
-    fn load(node: Node<'_>, shape: &Shape) -> Used {
+    fn load(node: Node<'_>, geometry: &Geometry) -> Used {
         let word = node.load(STATE);
-        let slots = ((word & 0xFFFF) as usize).min(shape.capacity);
+        let slots = ((word & 0xFFFF) as usize).min(geometry.capacity);
         let hole = ((word >> 16 & 0xFFFF) as usize).checked_sub(1).filter(|hole| *hole < slots);
         Used { slots, hole }
     }
@@ -70,26 +70,26 @@ impl Used {
 
 fn write_entry<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     slot: usize,
     (key, value): (K, u64),
     medium: &mut Medium<'_, '_>,
 ) {
     for i in 0..K::WORDS {
-        medium.write(node, shape.keys + slot * K::WORDS + i, key.word(i));
+        medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
     }
-    medium.write(node, shape.values + slot, value);
+    medium.write(node, geometry.values + slot, value);
 }
 
 /// Moves the last entry into the hole, if there is one.
-fn fill_hole<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_, '_>) -> usize {
-    let used = Used::load(node, shape);
+fn fill_hole<K: FixedKey>(node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) -> usize {
+    let used = Used::load(node, geometry);
     let Some(hole) = used.hole else { return used.slots };
     let last = used.slots - 1;
     if hole != last {
-        node.copy_entry::<K>(shape, last, hole);
-        medium.flush(node, shape.keys + hole * K::WORDS, K::WORDS);
-        medium.flush(node, shape.values + hole, 1);
+        node.copy_entry::<K>(geometry, last, hole);
+        medium.flush(node, geometry.keys + hole * K::WORDS, K::WORDS);
+        medium.flush(node, geometry.values + hole, 1);
         medium.fence();
     }
     medium.step(node, STATE, Used { slots: last, hole: None }.encode());
@@ -99,13 +99,13 @@ fn fill_hole<K: FixedKey>(node: Node<'_>, shape: &Shape, medium: &mut Medium<'_,
 /// Moves the entries with these positions in key order to the front, and keeps only those.
 fn keep<K: FixedKey>(
     node: Node<'_>,
-    shape: &Shape,
+    geometry: &Geometry,
     kept: impl FnOnce(usize) -> std::ops::Range<usize>,
     medium: &mut Medium<'_, '_>,
 ) -> Result<()> {
-    let count = fill_hole::<K>(node, shape, medium);
+    let count = fill_hole::<K>(node, geometry, medium);
     let mut order: Vec<usize> = (0..count).collect();
-    order.sort_unstable_by_key(|slot| node.key::<K>(shape, *slot));
+    order.sort_unstable_by_key(|slot| node.key::<K>(geometry, *slot));
     let kept = kept(count);
     let mut stays = vec![false; count];
     order[kept.clone()].iter().for_each(|slot| stays[*slot] = true);
@@ -116,9 +116,9 @@ fn keep<K: FixedKey>(
         let mut words = Vec::with_capacity(PUBLICATION_WORDS_MAX);
         for &(a, b) in pairs {
             for (to, from) in [(a, b), (b, a)] {
-                let key = node.key::<K>(shape, from);
-                words.extend((0..K::WORDS).map(|i| (shape.keys + to * K::WORDS + i, key.word(i))));
-                words.push((shape.values + to, node.value(shape, from)));
+                let key = node.key::<K>(geometry, from);
+                words.extend((0..K::WORDS).map(|i| (geometry.keys + to * K::WORDS + i, key.word(i))));
+                words.push((geometry.values + to, node.value(geometry, from)));
             }
         }
         medium.exchange(node, &words)?;
@@ -133,71 +133,71 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     const BYTES: usize = BYTES;
 
     #[inline]
-    fn shape<K: FixedKey>() -> &'static Shape {
-        const { &Shape::new(BYTES, K::WORDS, WORD_OF_STATE) }
+    fn geometry<K: FixedKey>() -> &'static Geometry {
+        const { &Geometry::new(BYTES, K::WORDS, WORD_OF_STATE) }
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
-        let shape = Self::shape::<K>();
-        (0..shape.next).for_each(|word| node.store(word, 0));
+        let geometry = Self::geometry::<K>();
+        (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, slot, *key, *value);
+            node.store_entry(geometry, slot, *key, *value);
         }
         node.store(STATE, Used { slots: entries.len(), hole: None }.encode());
     }
 
     #[inline]
     fn count<K: FixedKey>(node: Node<'_>) -> usize {
-        Used::load(node, Self::shape::<K>()).entries()
+        Used::load(node, Self::geometry::<K>()).entries()
     }
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
-        let used = Used::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let used = Used::load(node, geometry);
         (0..used.slots).step_by(64).find_map(|first| {
             let in_use = (used.slots - first).min(64);
             let bits = if in_use == 64 { u64::MAX } else { (1 << in_use) - 1 };
             let hole = used.hole.and_then(|hole| hole.checked_sub(first)).filter(|hole| *hole < 64);
-            search::find_valid(node, shape, first, bits & !hole.map_or(0, |hole| 1 << hole), key)
+            search::find_valid(node, geometry, first, bits & !hole.map_or(0, |hole| 1 << hole), key)
         })
     }
 
     fn floor<K: FixedKey>(node: Node<'_>, wanted: K) -> Option<usize> {
-        let shape = Self::shape::<K>();
-        let keys = Used::load(node, shape).valid().map(|slot| (node.key::<K>(shape, slot), slot));
+        let geometry = Self::geometry::<K>();
+        let keys = Used::load(node, geometry).valid().map(|slot| (node.key::<K>(geometry, slot), slot));
         keys.filter(|(key, _)| *key <= wanted).max_by_key(|(key, _)| *key).map(|(_, slot)| slot)
     }
 
     fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
-        let shape = Self::shape::<K>();
-        Used::load(node, shape)
+        let geometry = Self::geometry::<K>();
+        Used::load(node, geometry)
             .valid()
-            .for_each(|slot| visit(node.key(shape, slot), node.value(shape, slot)));
+            .for_each(|slot| visit(node.key(geometry, slot), node.value(geometry, slot)));
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let used = Used::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let used = Used::load(node, geometry);
         let (slot, after) = match used.hole {
             Some(hole) => (hole, Used { hole: None, ..used }),
             None => (used.slots, Used { slots: used.slots + 1, hole: None }),
         };
-        write_entry(node, shape, slot, (key, value), medium);
+        write_entry(node, geometry, slot, (key, value), medium);
         medium.set(node, STATE, after.encode());
         Ok(())
     }
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let used = Used::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let used = Used::load(node, geometry);
         let last = used.slots.saturating_sub(1);
         let after = match used.hole {
             None => Used { slots: used.slots, hole: Some(slot) }.trimmed(),
             // The hole is the new last slot, or not the last: dropping the last leaves it as it is.
             Some(hole) if slot == last => Used { slots: last, hole: Some(hole) }.trimmed(),
             Some(hole) => {
-                write_entry::<K>(node, shape, hole, node.entry(shape, last), medium);
+                write_entry::<K>(node, geometry, hole, node.entry(geometry, last), medium);
                 Used { slots: last, hole: Some(slot) }.trimmed()
             }
         };
@@ -206,17 +206,17 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     }
 
     fn truncate<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        keep::<K>(node, Self::shape::<K>(), |_| 0..count, medium)
+        keep::<K>(node, Self::geometry::<K>(), |_| 0..count, medium)
     }
 
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
-        let shape = Self::shape::<K>();
-        let count = fill_hole::<K>(node, shape, medium);
+        let geometry = Self::geometry::<K>();
+        let count = fill_hole::<K>(node, geometry, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
-            node.store_entry(shape, count + i, *key, *value);
+            node.store_entry(geometry, count + i, *key, *value);
         }
-        medium.flush(node, shape.keys + count * K::WORDS, entries.len() * K::WORDS);
-        medium.flush(node, shape.values + count, entries.len());
+        medium.flush(node, geometry.keys + count * K::WORDS, entries.len() * K::WORDS);
+        medium.flush(node, geometry.values + count, entries.len());
         medium.set(node, STATE, Used { slots: count + entries.len(), hole: None }.encode());
         Ok(())
     }
@@ -226,12 +226,12 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     }
 
     fn drop_first<K: FixedKey>(node: Node<'_>, count: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        keep::<K>(node, Self::shape::<K>(), |all| count..all, medium)
+        keep::<K>(node, Self::geometry::<K>(), |all| count..all, medium)
     }
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
-        let shape = Self::shape::<K>();
-        let used = Used::load(node, shape);
+        let geometry = Self::geometry::<K>();
+        let used = Used::load(node, geometry);
         if node.load(STATE) != used.encode() {
             return Err(format!("its state {:#x} has slots beyond its capacity", node.load(STATE)));
         }

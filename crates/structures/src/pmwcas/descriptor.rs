@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub(super) const DIRTY: u64 = 1 << 63;
-const IN_WORK: u64 = 1 << 62;
+const IN_FLIGHT: u64 = 1 << 62;
 const TRIAL: u64 = 1 << 61;
 
 pub(super) const UNDECIDED: u64 = 1;
@@ -21,27 +21,27 @@ const _: () = assert!((ENTRIES + ENTRY_WORDS * WORDS_MAX) * 8 <= DESCRIPTOR_BYTE
 
 /// Decoded state of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum WordState {
     Value,
     /// In flight for the operation of this descriptor.
-    InWork(u64),
+    InFlight(u64),
     /// A trial for an entry of this descriptor.
     Trial(u64, usize),
 }
 
 /// Decodes a word, dirty or not.
-pub(super) fn seen(word: u64) -> Seen {
-    if word & IN_WORK != 0 {
-        Seen::InWork(word & !(DIRTY | IN_WORK))
+pub(super) fn decode(word: u64) -> WordState {
+    if word & IN_FLIGHT != 0 {
+        WordState::InFlight(word & !(DIRTY | IN_FLIGHT))
     } else if word & TRIAL != 0 {
-        Seen::Trial(word >> 3 & 0x3FF, (word & 7) as usize)
+        WordState::Trial(word >> 3 & 0x3FF, (word & 7) as usize)
     } else {
-        Seen::Value
+        WordState::Value
     }
 }
 
-pub(super) fn in_work(descriptor: u64) -> u64 {
-    IN_WORK | descriptor
+pub(super) fn in_flight(descriptor: u64) -> u64 {
+    IN_FLIGHT | descriptor
 }
 
 /// Returns a trial's word. Its number repeats after 2^48 trials: no thread is delayed that long.
@@ -108,11 +108,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_say_what_they_are() {
-        assert_eq!(seen(super::super::VALUE_MAX | DIRTY), Seen::Value);
-        assert_eq!(seen(in_work(1023) | DIRTY), Seen::InWork(1023));
-        assert_eq!(seen(trial(u64::MAX, 1023, 7)), Seen::Trial(1023, 7));
-        assert_eq!(seen(trial(1, 0, 3)), Seen::Trial(0, 3));
+    fn words_decode_to_their_state() {
+        assert_eq!(decode(super::super::VALUE_MAX | DIRTY), WordState::Value);
+        assert_eq!(decode(in_flight(1023) | DIRTY), WordState::InFlight(1023));
+        assert_eq!(decode(trial(u64::MAX, 1023, 7)), WordState::Trial(1023, 7));
+        assert_eq!(decode(trial(1, 0, 3)), WordState::Trial(0, 3));
         assert_ne!(trial(1, 0, 3), trial(2, 0, 3));
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Descriptors follow the header, in the same object: freeing the header frees all.
 
-use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, Seen, seen};
+use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, WordState, decode};
 use super::mutants::{Mutant, is};
 use super::{DESCRIPTORS_MAX, PmwCas, VALUE_MAX, WORDS_MAX};
 use crate::error::{Error, Result};
@@ -51,17 +51,17 @@ impl PmwCas {
     /// Opens the descriptors, and finishes or rolls back the operations that a crash interrupted. Cost: a
     /// read of each descriptor.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<PmwCas> {
-        let corrupt = |offset: u64, what: String| Error::Corrupt { offset, what };
+        let corrupt = |offset: u64, message: String| Error::Corrupt { offset, message };
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, 3).filter(|_| fits) else {
-            let what = "the offset cannot hold descriptors, but a reference leads to it";
-            return Err(corrupt(header, what.to_string()));
+            let message = "the offset cannot hold descriptors, but a reference leads to it";
+            return Err(corrupt(header, message.to_string()));
         };
         let word = |i: usize| words[i].load(Acquire);
         let descriptors = word(1);
         if word(0) != MAGIC {
-            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
-            return Err(corrupt(header, what));
+            let message = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(corrupt(header, message));
         }
         let words = (HEADER_BYTES + descriptors.min(DESCRIPTORS_MAX as u64) * DESCRIPTOR_BYTES) as usize / 8;
         if word(2) != seal(descriptors, header) || pool.try_words(header, words).is_none() {
@@ -92,9 +92,9 @@ impl PmwCas {
                 continue;
             };
             let found = words[0].load(Acquire);
-            let named = match seen(found) {
-                Seen::Value => None,
-                Seen::InWork(number) | Seen::Trial(number, _) => Some(number),
+            let named = match decode(found) {
+                WordState::Value => None,
+                WordState::InFlight(number) | WordState::Trial(number, _) => Some(number),
             };
             let value = match named {
                 Some(number) if number == descriptor.number => {
@@ -111,8 +111,8 @@ impl PmwCas {
                 None => continue,
             };
             if value > VALUE_MAX {
-                let what = format!("its value {value:#x} has more than 61 bits");
-                return Err(Error::Corrupt { offset: descriptor.at, what });
+                let message = format!("its value {value:#x} has more than 61 bits");
+                return Err(Error::Corrupt { offset: descriptor.at, message });
             }
             words[0].store(value, Release);
             self.pool.flush(entry.at, 8);
@@ -125,9 +125,9 @@ impl PmwCas {
     pub fn unfinished(&self) -> usize {
         let descriptors = self.pool.word(self.header + 8).load(Acquire);
         let names = |number: u64, at: u64| {
-            self.pool.try_words(at, 1).is_some_and(|words| match seen(words[0].load(Acquire)) {
-                Seen::Value => false,
-                Seen::InWork(named) | Seen::Trial(named, _) => named == number,
+            self.pool.try_words(at, 1).is_some_and(|words| match decode(words[0].load(Acquire)) {
+                WordState::Value => false,
+                WordState::InFlight(named) | WordState::Trial(named, _) => named == number,
             })
         };
         let is_named = |number: &u64| {

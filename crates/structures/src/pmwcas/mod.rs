@@ -126,7 +126,7 @@ impl PmwCas {
         let descriptor = self.claim();
         let _pinned = self.pool.pin();
         self.prepare(descriptor, &swaps);
-        let succeeded = self.carry_out(descriptor);
+        let succeeded = self.execute(descriptor);
         self.leave(descriptor.number);
         succeeded
     }

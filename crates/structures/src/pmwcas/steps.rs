@@ -1,6 +1,8 @@
 //! The phases of an operation, for its owner and for all helpers.
 
-use super::descriptor::{DIRTY, Descriptor, FAILED, SUCCEEDED, Seen, UNDECIDED, in_work, seen, trial};
+use super::descriptor::{
+    DIRTY, Descriptor, FAILED, SUCCEEDED, UNDECIDED, WordState, decode, in_flight, trial,
+};
 use super::mutants::{Mutant, is};
 use super::{PmwCas, Swap};
 use crate::error::{Error, Result};
@@ -24,7 +26,7 @@ impl PmwCas {
 
     /// Executes the rest of an operation; returns true if it succeeded. The caller is pinned, and a
     /// participant.
-    pub(super) fn carry_out(&self, descriptor: Descriptor<'_>) -> Result<bool> {
+    pub(super) fn execute(&self, descriptor: Descriptor<'_>) -> Result<bool> {
         let mut installed = Ok(true);
         if descriptor.status().load(Acquire) == UNDECIDED {
             installed = self.install(descriptor);
@@ -71,9 +73,9 @@ impl PmwCas {
             let mine = trial(self.trials.fetch_add(1, Relaxed), descriptor.number, index);
             match swap(word, entry.old, mine) {
                 Ok(_) => self.decide_trial(entry, mine, descriptor),
-                Err(found) => match seen(found) {
-                    Seen::InWork(number) if number == descriptor.number => return Ok(true),
-                    Seen::Value if found & DIRTY == 0 => return Ok(false),
+                Err(found) => match decode(found) {
+                    WordState::InFlight(number) if number == descriptor.number => return Ok(true),
+                    WordState::Value if found & DIRTY == 0 => return Ok(false),
                     _ => {
                         self.help(entry.at, found)?;
                         if spins > 0 {
@@ -90,7 +92,7 @@ impl PmwCas {
     fn decide_trial(&self, entry: Swap, trial: u64, descriptor: Descriptor<'_>) {
         let word = self.pool.word(entry.at);
         if descriptor.status().load(Acquire) == UNDECIDED {
-            let _ = swap(word, trial, in_work(descriptor.number) | DIRTY);
+            let _ = swap(word, trial, in_flight(descriptor.number) | DIRTY);
         } else if swap(word, trial, entry.old | DIRTY).is_ok() {
             // The trial may have reached the medium, where it would stay unnoticed.
             self.make_durable(entry.at, entry.old | DIRTY);
@@ -100,7 +102,7 @@ impl PmwCas {
     /// Sets all words to the decided values.
     fn finish(&self, descriptor: Descriptor<'_>, succeeded: bool) {
         let value = |entry: Swap| if succeeded { entry.new } else { entry.old };
-        let named = in_work(descriptor.number);
+        let named = in_flight(descriptor.number);
         for entry in descriptor.entries() {
             let word = self.pool.word(entry.at);
             // Dirty or not.
@@ -128,12 +130,12 @@ impl PmwCas {
     /// Resolves a word that is not a plain value. The caller is pinned. An error if that is impossible: the
     /// word refers to a descriptor without participants.
     fn help(&self, at: u64, found: u64) -> Result<()> {
-        let number = match seen(found) {
-            Seen::Value => {
+        let number = match decode(found) {
+            WordState::Value => {
                 self.make_durable(at, found);
                 return Ok(());
             }
-            Seen::Trial(number, _) | Seen::InWork(number) => number,
+            WordState::Trial(number, _) | WordState::InFlight(number) => number,
         };
         let is_over = match self.participants.get(number as usize) {
             None => true,
@@ -141,19 +143,16 @@ impl PmwCas {
         };
         if is_over {
             // Then no word refers to it any more: this one has changed, or it is damaged.
-            return match self.pool.word(at).load(Acquire) == found {
-                true => Err(Error::Corrupt {
-                    offset: at,
-                    what: format!(
-                        "the word {found:#018x} refers to descriptor {number}, which has no operation"
-                    ),
-                }),
-                false => Ok(()),
-            };
+            if self.pool.word(at).load(Acquire) != found {
+                return Ok(());
+            }
+            let message =
+                format!("the word {found:#018x} refers to descriptor {number}, which has no operation");
+            return Err(Error::Corrupt { offset: at, message });
         }
-        match seen(found) {
+        match decode(found) {
             // Its maker is a participant, and finishes; other threads that end it need not.
-            Seen::Trial(number, index) => {
+            WordState::Trial(number, index) => {
                 let descriptor = self.descriptor(number);
                 self.decide_trial(descriptor.entry(index), found, descriptor);
             }
@@ -162,7 +161,7 @@ impl PmwCas {
                     self.make_durable(at, found);
                 }
                 if self.enter(number) {
-                    let helped = self.carry_out(self.descriptor(number));
+                    let helped = self.execute(self.descriptor(number));
                     self.leave(number);
                     helped?;
                 }
@@ -175,7 +174,7 @@ impl PmwCas {
     pub(super) fn settled(&self, at: u64) -> Result<u64> {
         loop {
             let found = self.pool.word(at).load(Acquire);
-            if seen(found) == Seen::Value && found & DIRTY == 0 {
+            if decode(found) == WordState::Value && found & DIRTY == 0 {
                 return Ok(found);
             }
             self.help(at, found)?;

@@ -65,18 +65,18 @@ fn calls_that_make_no_sense_are_refused() {
     let (pmwcas, at) = set_up(&pool, 4);
     let swap = |at, old, new| Swap { at, old, new };
     let many: Vec<Swap> = (0..9).map(|word| swap(at + word * 8, 0, 1)).collect();
-    for (swaps, what) in [
+    for (swaps, message) in [
         (vec![], "0 words"),
         (many, "9 words"),
         (vec![swap(at, 0, 1), swap(at + 8, 0, 1), swap(at, 0, 2)], "twice"),
         (vec![swap(at, 0, VALUE_MAX + 1)], "61 bits"),
         (vec![swap(at, 1 << 63, 1)], "61 bits"),
-        (vec![swap(at + 4, 0, 1)], "no word"),
-        (vec![swap(1 << 40, 0, 1)], "no word"),
-        (vec![swap(0, 0, 1)], "no word"),
+        (vec![swap(at + 4, 0, 1)], "not the offset of a word"),
+        (vec![swap(1 << 40, 0, 1)], "not the offset of a word"),
+        (vec![swap(0, 0, 1)], "not the offset of a word"),
     ] {
         let error = pmwcas.compare_and_swap(&swaps).unwrap_err();
-        assert!(error.to_string().contains(what), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
     assert!(pmwcas.compare_and_swap(&[swap(at, 0, VALUE_MAX)]).unwrap());
     assert!(PmwCas::create(&pool, 0, &mut pool.publication()).is_err());

@@ -32,8 +32,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             let next = self.next_of(node);
             let below = if next == 0 { None } else { Some(self.sound_low(next)?) };
             if below.is_some_and(|below| below < low || (below == low && node != self.head)) {
-                let what = format!("its low key {below:?} is not above that of the node before, {low:?}");
-                return Err(Error::Corrupt { offset: next, what });
+                let message = format!("its low key {below:?} is not above that of the node before, {low:?}");
+                return Err(Error::Corrupt { offset: next, message });
             }
             self.walk_entries(node, (low, below), &mut stats)?;
             if node != self.head {
@@ -46,8 +46,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             }
         }
         if let Some(level) = (1..LEVELS_MAX).find(|level| expected[*level] != 0) {
-            let what = format!("level {level} leads to {:#x}, which is not on level 0", expected[level]);
-            return Err(Error::Corrupt { offset: self.head, what });
+            let message = format!("level {level} leads to {:#x}, which is not on level 0", expected[level]);
+            return Err(Error::Corrupt { offset: self.head, message });
         }
         stats.levels = self.levels_in_use()? as u32;
         stats.dram_bytes = if T::PERSISTENT { 0 } else { self.arena.bytes() };
@@ -61,32 +61,32 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let height = (found & 0xFF) as usize;
         let most = if T::PERSISTENT { LEVELS_MAX } else { 1 };
         if found != meta(low, height) || !(1..=most).contains(&height) {
-            let what = format!("its first word {found:#018x} does not match its low key {low:?}");
-            return Err(Error::Corrupt { offset: node, what });
+            let message = format!("its first word {found:#018x} does not match its low key {low:?}");
+            return Err(Error::Corrupt { offset: node, message });
         }
         if self.pool.try_words(node, (C::head_bytes(height) + C::BYTES) / 8).is_none() {
-            let what = "the offset cannot hold a node of its height".to_string();
-            return Err(Error::Corrupt { offset: node, what });
+            let message = "the offset cannot hold a node of its height".to_string();
+            return Err(Error::Corrupt { offset: node, message });
         }
         Ok(low)
     }
 
     fn walk_entries(&self, node: u64, (low, below): (K, Option<K>), stats: &mut SkipListStats) -> Result<()> {
         let parts = self.parts(node);
-        C::check::<K>(parts).map_err(|what| Error::Corrupt { offset: node, what })?;
+        C::check::<K>(parts).map_err(|message| Error::Corrupt { offset: node, message })?;
         let mut entries = Entries::<K>::new();
         C::append_sorted(parts, &mut entries);
         if entries.is_empty() && node != self.head {
-            return Err(Error::Corrupt { offset: node, what: "it is empty".to_string() });
+            return Err(Error::Corrupt { offset: node, message: "it is empty".to_string() });
         }
         for (key, _) in &entries {
             if *key < low || below.is_some_and(|below| *key >= below) {
-                let what = format!("its key {key:?} is out of its range");
-                return Err(Error::Corrupt { offset: node, what });
+                let message = format!("its key {key:?} is out of its range");
+                return Err(Error::Corrupt { offset: node, message });
             }
             if C::find(parts, *key).is_none() {
-                let what = format!("a search does not find its key {key:?}");
-                return Err(Error::Corrupt { offset: node, what });
+                let message = format!("a search does not find its key {key:?}");
+                return Err(Error::Corrupt { offset: node, message });
             }
         }
         stats.keys += entries.len() as u64;
@@ -103,12 +103,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let height = 1 + (1..LEVELS_MAX).take_while(|level| leads_there(expected[*level])).count();
         let stored = self.pool.word(node + META as u64 * 8).load(Acquire) & 0xFF;
         if T::PERSISTENT && stored != height as u64 {
-            let what = format!("it has {stored} levels, but is linked on {height}");
-            return Err(Error::Corrupt { offset: node, what });
+            let message = format!("it has {stored} levels, but is linked on {height}");
+            return Err(Error::Corrupt { offset: node, message });
         }
         if !T::PERSISTENT && height > 1 && self.arena.low::<K>(tower) != low {
-            let what = "its tower has another low key".to_string();
-            return Err(Error::Corrupt { offset: node, what });
+            let message = "its tower has another low key".to_string();
+            return Err(Error::Corrupt { offset: node, message });
         }
         for (level, expected) in expected.iter_mut().enumerate().take(height).skip(1) {
             *expected = self.forward(tower, level)?;

@@ -134,7 +134,7 @@ impl<L: Layout> Content for Bucket<L> {
     }
 
     fn capacity<K: FixedKey>() -> usize {
-        L::shape::<K>().capacity
+        L::geometry::<K>().capacity
     }
 
     #[inline]
@@ -142,7 +142,7 @@ impl<L: Layout> Content for Bucket<L> {
         if key.word(0) > parts.head.load(AUX) {
             return None;
         }
-        let values = L::shape::<K>().values;
+        let values = L::geometry::<K>().values;
         L::find(parts.body, key).map(|slot| {
             let word = values + slot;
             (parts.body.word_offset(word), parts.body.load(word))
@@ -163,9 +163,9 @@ impl<L: Layout> Content for Bucket<L> {
 
     fn fill<K: FixedKey>(parts: Parts<'_>, entries: &[(K, u64)]) {
         parts.head.store(AUX, entries.last().map_or(0, |(key, _)| key.word(0)));
-        let shape = L::shape::<K>();
+        let geometry = L::geometry::<K>();
         // Links that a list has elsewhere.
-        (shape.next..shape.keys).for_each(|word| parts.body.store(word, 0));
+        (geometry.next..geometry.keys).for_each(|word| parts.body.store(word, 0));
         L::fill(parts.body, entries);
     }
 

@@ -4,32 +4,19 @@
 //! reaches greater keys; but it may miss nodes linked since, so the final node is validated.
 
 use super::{Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, Towers};
-use crate::error::{Error, Result};
+use crate::error::{DescentError, Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Node};
 use std::sync::atomic::Ordering::Acquire;
 
 /// Last tower before a key on each level, its successor, and the node of level 0 with its version.
-pub(super) struct Path {
+pub(super) struct TowerPath {
     /// From level 1 on: towers.
     pub(super) before: [u64; LEVELS_MAX],
     /// From level 1 on: towers; on level 0 a node.
     pub(super) after: [u64; LEVELS_MAX],
     pub(super) node: u64,
     pub(super) version: u64,
-}
-
-/// Reason of an incomplete descent.
-pub(super) enum Trouble {
-    /// A node on the path was removed: retry.
-    Overtaken,
-    Damage(Error),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Damage(error)
-    }
 }
 
 /// Returns word 0 of a node's head: never 0.
@@ -59,15 +46,15 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     pub(super) fn head_words(&self, node: u64) -> Result<Node<'_>> {
         let end = node.checked_add((C::head_bytes(1) + C::BYTES) as u64);
         if node == 0 || !node.is_multiple_of(64) || end.is_none_or(|end| end > self.pool.bytes()) {
-            let what = "the offset cannot hold a node, but a reference leads to it".to_string();
-            return Err(Error::Corrupt { offset: node, what });
+            let message = "the offset cannot hold a node, but a reference leads to it".to_string();
+            return Err(Error::Corrupt { offset: node, message });
         }
         Ok(Node::new(self.pool.words(node, 8), node))
     }
 
     /// Returns the low key of a node. `since`: number of nodes unlinked when the descent began.
     #[inline]
-    pub(super) fn low_of(&self, node: u64, since: u64) -> std::result::Result<K, Trouble> {
+    pub(super) fn low_of(&self, node: u64, since: u64) -> std::result::Result<K, DescentError> {
         let head = self.head_words(node)?;
         let (found, low) = (head.words()[META].load(Acquire), head.load_key::<K>(LOW));
         if found == meta(low, (found & 0xFF) as usize) {
@@ -75,10 +62,10 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         // Only descents that began before the removal can find a removed node.
         if self.unlinked.load(Acquire) != since {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
-        let what = format!("its first word {found:#018x} does not match its low key {low:?}");
-        Err(Trouble::Damage(Error::Corrupt { offset: node, what }))
+        let message = format!("its first word {found:#018x} does not match its low key {low:?}");
+        Err(DescentError::Damage(Error::Corrupt { offset: node, message }))
     }
 
     /// Returns the pointer of a tower at a level above 0.
@@ -90,7 +77,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let at = tower + (FORWARD + level) as u64 * 8;
         match self.pool.try_words(at, 1) {
             Some(words) => Ok(words[0].load(Acquire)),
-            None => Err(Error::Corrupt { offset: tower, what: "the offset cannot hold a node".to_string() }),
+            None => {
+                Err(Error::Corrupt { offset: tower, message: "the offset cannot hold a node".to_string() })
+            }
         }
     }
 
@@ -102,43 +91,43 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Returns the low key of the node of a tower that was just read.
     #[inline]
-    fn tower_low(&self, tower: u64, level: usize, since: u64) -> std::result::Result<K, Trouble> {
+    fn tower_low(&self, tower: u64, level: usize, since: u64) -> std::result::Result<K, DescentError> {
         if !T::PERSISTENT {
             return Ok(self.arena.low(tower));
         }
         let low = self.low_of(tower, since)?;
         let height = self.pool.word(tower).load(Acquire) & 0xFF;
         if height <= level as u64 && self.unlinked.load(Acquire) == since {
-            let what = format!("it is linked at level {level}, but has {height} levels");
-            return Err(Trouble::Damage(Error::Corrupt { offset: tower, what }));
+            let message = format!("it is linked at level {level}, but has {height} levels");
+            return Err(DescentError::Damage(Error::Corrupt { offset: tower, message }));
         }
         Ok(low)
     }
 
     /// Returns the path to the last node whose low key is not greater.
     #[inline]
-    pub(super) fn descend(&self, key: K) -> Result<Path> {
+    pub(super) fn descend(&self, key: K) -> Result<TowerPath> {
         self.descend_to(key, false)
     }
 
     /// Returns the path to the last node whose low key is smaller, or, unless `strictly`, not greater.
-    pub(super) fn descend_to(&self, key: K, strictly: bool) -> Result<Path> {
+    pub(super) fn descend_to(&self, key: K, strictly: bool) -> Result<TowerPath> {
         let mut spins = 0;
         loop {
             match self.try_descend(key, strictly) {
                 Ok(path) => return Ok(path),
-                Err(Trouble::Overtaken) => latch::pause(&mut spins),
-                Err(Trouble::Damage(error)) => return Err(error),
+                Err(DescentError::Conflict) => latch::pause(&mut spins),
+                Err(DescentError::Damage(error)) => return Err(error),
             }
         }
     }
 
-    fn try_descend(&self, key: K, strictly: bool) -> std::result::Result<Path, Trouble> {
+    fn try_descend(&self, key: K, strictly: bool) -> std::result::Result<TowerPath, DescentError> {
         let since = self.unlinked.load(Acquire);
         let is_before = |low: K| low < key || (!strictly && low == key);
         let head = self.head_tower();
         let mut path =
-            Path { before: [head; LEVELS_MAX], after: [0; LEVELS_MAX], node: self.head, version: 0 };
+            TowerPath { before: [head; LEVELS_MAX], after: [0; LEVELS_MAX], node: self.head, version: 0 };
         let mut tower = head;
         let mut last: Option<K> = None;
         for level in (1..self.levels.load(Acquire)).rev() {
@@ -184,8 +173,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     #[inline]
     fn check_ascends(&self, node: u64, last: Option<K>, low: K) -> Result<()> {
         if last.is_some_and(|last| last >= low) {
-            let what = format!("its low key {low:?} is not above that of a node before it");
-            return Err(Error::Corrupt { offset: self.node_of(node), what });
+            let message = format!("its low key {low:?} is not above that of a node before it");
+            return Err(Error::Corrupt { offset: self.node_of(node), message });
         }
         Ok(())
     }

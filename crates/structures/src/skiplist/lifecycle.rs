@@ -10,7 +10,7 @@
 //! ```
 
 use super::descent::meta;
-use super::{Arena, CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, Towers};
+use super::{CARRIED_WORDS_MAX, Content, FORWARD, LEVELS_MAX, LOW, META, SkipList, TowerArena, Towers};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;
@@ -72,7 +72,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             pool: pool.clone(),
             header,
             head,
-            arena: Arc::new(Arena::new(head)),
+            arena: Arc::new(TowerArena::new(head)),
             latches: LatchStripes::new(),
             levels: AtomicUsize::new(1),
             seed: AtomicU64::new(pool.env().random_u64()),
@@ -90,8 +90,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         }
         let head = list.head_words(list.head)?;
         if head.load(META) != meta(K::MIN, LEVELS_MAX) || head.load_key::<K>(LOW) != K::MIN {
-            let what = "the head in the header is not a valid head".to_string();
-            return Err(Error::Corrupt { offset: list.head, what });
+            let message = "the head in the header is not a valid head".to_string();
+            return Err(Error::Corrupt { offset: list.head, message });
         }
         if !T::PERSISTENT {
             list.rebuild()?;
@@ -104,13 +104,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     fn attach(pool: &Arc<Pool>, header: u64) -> Result<Self> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
-            let what = "the offset cannot hold a skip-list, but a reference leads to it".to_string();
-            return Err(Error::Corrupt { offset: header, what });
+            let message = "the offset cannot hold a skip-list, but a reference leads to it".to_string();
+            return Err(Error::Corrupt { offset: header, message });
         };
         let word = |i: usize| words[i].load(Acquire);
         if word(0) != MAGIC {
-            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
-            return Err(Error::Corrupt { offset: header, what });
+            let message = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, message });
         }
         if word(1) != Self::kind() {
             return Err(Error::Invalid(format!(
@@ -123,8 +123,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let head = word(HEAD as usize / 8);
         let is_gone = head == 0 && word(DESTROYING as usize / 8) != 0;
         if word(SEAL as usize / 8) != Self::seal(head) && !is_gone {
-            let what = "its header does not match its checksum".to_string();
-            return Err(Error::Corrupt { offset: header, what });
+            let message = "its header does not match its checksum".to_string();
+            return Err(Error::Corrupt { offset: header, message });
         }
         Ok(Self::unopened(pool, header, head))
     }
@@ -138,12 +138,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             let head = self.head_words(node)?;
             let low = head.load_key::<K>(LOW);
             if head.load(META) != meta(low, 1) || low_before.is_some_and(|before| before >= low) {
-                let what =
+                let message =
                     format!("its low key {low:?} is not above that of the node before, {low_before:?}");
-                return Err(Error::Corrupt { offset: node, what });
+                return Err(Error::Corrupt { offset: node, message });
             }
             low_before = Some(low);
-            let height = self.draw_height();
+            let height = self.random_height();
             if height > 1 {
                 let tower = self.arena.allocate(node, low, height);
                 for (level, last) in last.iter_mut().enumerate().take(height).skip(1) {

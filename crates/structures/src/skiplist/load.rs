@@ -38,19 +38,21 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     fn append_node(&self, entries: &[(K, u64)]) -> Result<()> {
         let Some(&(first, _)) = entries.first() else { return Ok(()) };
         let _pinned = self.pool.pin();
-        let height = self.draw_height();
+        let height = self.random_height();
         let mut spins = 0;
         loop {
             let path = self.descend(first)?;
-            if let Some(mut held) = self.hold(path.node, path.version) {
+            if let Some(mut held) = self.latch_node(path.node, path.version) {
                 let mut there = Entries::<K>::new();
                 C::append_sorted(self.parts(path.node), &mut there);
                 if path.after[0] != 0 || there.last().is_some_and(|(greatest, _)| *greatest >= first) {
-                    let what = format!("the key {first:?} is not above the existing keys");
-                    return Err(Error::Invalid(what));
+                    let message = format!("the key {first:?} is not above the existing keys");
+                    return Err(Error::Invalid(message));
                 }
                 let fresh = self.pool.reserve(Self::node_bytes(height))?;
-                if self.hold_above(&mut held, &path, height) && held.try_add(self.latch(fresh.offset())) {
+                if self.latch_predecessors(&mut held, &path, height)
+                    && held.try_add(self.latch(fresh.offset()))
+                {
                     return self.link(&path, height, fresh, entries, self.pool.publication());
                 }
             }

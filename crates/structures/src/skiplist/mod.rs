@@ -79,7 +79,7 @@ use entresol_memory::{Pool, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use towers::Arena;
+use towers::TowerArena;
 
 /// Maximum of levels; every fourth node of one is in the next, so this suffices for sixteen million nodes and
 /// more.
@@ -111,7 +111,7 @@ pub type HybridBucketSkipList<K, const BUCKET: usize = 768> =
     SkipList<K, Bucket<Hashing<BUCKET>>, DramTowers>;
 
 /// Type parameters of a list, without values of them.
-type Kinds<K, C, T> = PhantomData<fn() -> (K, C, T)>;
+type ListTypes<K, C, T> = PhantomData<fn() -> (K, C, T)>;
 
 /// A persistent ordered map from keys to words; see the [module](self). `C` is the content of nodes, `T` the
 /// placement of towers.
@@ -121,14 +121,14 @@ pub struct SkipList<K: FixedKey, C: Content, T: Towers> {
     /// The head's offset.
     head: u64,
     /// Towers, if they are in DRAM.
-    arena: Arc<Arena>,
+    arena: Arc<TowerArena>,
     latches: LatchStripes,
     /// Levels that nodes have had.
     levels: AtomicUsize,
     seed: AtomicU64,
     /// Number of unlinked nodes. A reader that finds a removed node must see this change.
     unlinked: AtomicU64,
-    kinds: Kinds<K, C, T>,
+    kinds: ListTypes<K, C, T>,
 }
 
 /// Sizes of a [`SkipList`].
@@ -193,12 +193,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
         check_carried(&with)?;
         let _pinned = self.pool.pin();
-        let height = self.draw_height();
+        let height = self.random_height();
         let mut with = Some(with);
         let mut spins = 0;
         loop {
             let path = self.descend(key)?;
-            if let Some(mut held) = self.hold(path.node, path.version) {
+            if let Some(mut held) = self.latch_node(path.node, path.version) {
                 let parts = self.parts(path.node);
                 if let Some((_, value)) = C::find(parts, key) {
                     return Ok(Inserted::Exists(value));
@@ -210,7 +210,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
                     C::inserted(&self.pool, parts, key);
                     return Ok(Inserted::New);
                 }
-                if self.hold_above(&mut held, &path, height)
+                if self.latch_predecessors(&mut held, &path, height)
                     && self.grow(&mut held, &path, height, (key, value), &mut with)?
                 {
                     return Ok(Inserted::New);
@@ -224,7 +224,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: K, value: u64, mut with: Publication<'p>) -> Result<Option<u64>> {
         let _pinned = self.pool.pin();
-        let (_held, parts) = self.hold_for(key)?;
+        let (_held, parts) = self.latch_node_of(key)?;
         let Some((at, old)) = C::find(parts, key) else { return Ok(None) };
         with.set(at, value);
         with.publish()?;
@@ -242,7 +242,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             let low = if C::BYTES == 0 {
                 key
             } else {
-                let (_held, parts) = self.hold_for(key)?;
+                let (_held, parts) = self.latch_node_of(key)?;
                 let Some((_, old)) = C::find(parts, key) else { return Ok(None) };
                 if C::count::<K>(parts) > 1 || parts.head.word_offset(0) == self.head {
                     let mut with = with.take().expect("it is published once");
@@ -260,11 +260,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Latches the node of a key.
-    fn hold_for(&self, key: K) -> Result<(latch::Held<'_>, Parts<'_>)> {
+    fn latch_node_of(&self, key: K) -> Result<(latch::LatchSet<'_>, Parts<'_>)> {
         let mut spins = 0;
         loop {
             let path = self.descend(key)?;
-            if let Some(held) = self.hold(path.node, path.version) {
+            if let Some(held) = self.latch_node(path.node, path.version) {
                 return Ok((held, self.parts(path.node)));
             }
             latch::pause(&mut spins);
@@ -272,7 +272,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Chooses the height of a new node: a level more with a probability of a quarter each.
-    fn draw_height(&self) -> usize {
+    fn random_height(&self) -> usize {
         let drawn = self.seed.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let mixed = (drawn ^ drawn >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -7,7 +7,7 @@ use super::{Content, LOW, SkipList, Towers};
 use crate::error::Result;
 use crate::latch;
 use crate::node::{Entries, FixedKey};
-use crate::range::{Range, Scan, cut};
+use crate::range::{Range, Scan, truncate_to_range};
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 
@@ -38,7 +38,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
                     latch::pause(&mut spins);
                     continue 'descend;
                 }
-                let is_last = cut(entries, before, &from, &to);
+                let is_last = truncate_to_range(entries, before, &from, &to);
                 if let Some((greatest, _)) = entries[before..].last() {
                     match greatest.next() {
                         Some(next) => from = next,
@@ -95,7 +95,7 @@ impl<K: FixedKey, C: Content, T: Towers> Scan for SkipList<K, C, T> {
                 latch::pause(&mut spins);
                 continue;
             }
-            cut(entries, before, &from, &to);
+            truncate_to_range(entries, before, &from, &to);
             entries[before..].reverse();
             match (path.node != self.head).then(|| low.previous()).flatten() {
                 Some(below) => to = below,

@@ -1,10 +1,10 @@
 //! Insertion and removal of nodes, and their latches.
 
-use super::descent::{Path, meta};
+use super::descent::{TowerPath, meta};
 use super::mutants::{Mutant, is};
 use super::{Content, FORWARD, LEVELS_MAX, LOW, META, Parts, SkipList, Towers};
 use crate::error::{Error, Result};
-use crate::latch::Held;
+use crate::latch::LatchSet;
 use crate::node::{Entries, FixedKey, Medium, Node};
 use entresol_memory::Publication;
 use std::sync::atomic::AtomicU64;
@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Latches a node, if it is unchanged.
-    pub(super) fn hold(&self, node: u64, version: u64) -> Option<Held<'_>> {
-        Held::at(self.latch(node), version)
+    pub(super) fn latch_node(&self, node: u64, version: u64) -> Option<LatchSet<'_>> {
+        LatchSet::at(self.latch(node), version)
     }
 
     /// Returns true if a node is linked. The caller holds its latch.
@@ -23,7 +23,12 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Latches the predecessors on the levels above 0 of a node of this height, if they still lead where the
     /// path says.
-    pub(super) fn hold_above<'t>(&'t self, held: &mut Held<'t>, path: &Path, height: usize) -> bool {
+    pub(super) fn latch_predecessors<'t>(
+        &'t self,
+        held: &mut LatchSet<'t>,
+        path: &TowerPath,
+        height: usize,
+    ) -> bool {
         (1..height).all(|level| {
             let (before, after) = (path.before[level], path.after[level]);
             let node = self.node_of(before);
@@ -53,8 +58,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// writer.
     pub(super) fn grow<'p>(
         &'p self,
-        held: &mut Held<'p>,
-        path: &Path,
+        held: &mut LatchSet<'p>,
+        path: &TowerPath,
         height: usize,
         (key, value): (K, u64),
         with: &mut Option<Publication<'p>>,
@@ -74,8 +79,8 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             return Ok(true);
         }
         if entries.len() < 2 {
-            let what = "it is full, but has fewer than two entries".to_string();
-            return Err(Error::Corrupt { offset: path.node, what });
+            let message = "it is full, but has fewer than two entries".to_string();
+            return Err(Error::Corrupt { offset: path.node, message });
         }
         let keep = entries.len() / 2;
         let mut split = self.pool.publication();
@@ -91,7 +96,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Fills a fresh node and publishes it after the path. All changed nodes are latched.
     pub(super) fn link<'p>(
         &'p self,
-        path: &Path,
+        path: &TowerPath,
         height: usize,
         fresh: entresol_memory::Reservation<'p>,
         entries: &[(K, u64)],
@@ -156,22 +161,23 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         with: &mut Option<Publication<'p>>,
     ) -> Result<Option<Option<u64>>> {
         let path = self.descend_to(low, true)?;
-        let gone = path.after[0];
-        if gone == 0 || self.head_words(gone)?.load_key::<K>(LOW) != low {
+        let removed = path.after[0];
+        if removed == 0 || self.head_words(removed)?.load_key::<K>(LOW) != low {
             return Ok((C::BYTES == 0).then_some(None));
         }
-        let leads_there = |level: &usize| path.after[*level] != 0 && self.node_of(path.after[*level]) == gone;
+        let leads_there =
+            |level: &usize| path.after[*level] != 0 && self.node_of(path.after[*level]) == removed;
         let height = 1 + (1..LEVELS_MAX).take_while(leads_there).count();
-        let Some(mut held) = self.hold(path.node, path.version) else { return Ok(None) };
-        if !held.try_add(self.latch(gone)) || !self.hold_above(&mut held, &path, height) {
+        let Some(mut held) = self.latch_node(path.node, path.version) else { return Ok(None) };
+        if !held.try_add(self.latch(removed)) || !self.latch_predecessors(&mut held, &path, height) {
             return Ok(None);
         }
-        let parts = self.parts(gone);
+        let parts = self.parts(removed);
         // Its tower may have been incomplete when the path was read; now that it is latched, it is complete.
         // And other threads write to buckets.
-        let is_whole = height == self.height_of(gone, low)?;
+        let is_complete = height == self.height_of(removed, low)?;
         let Some((_, old)) = C::find(parts, key) else { return Ok(None) };
-        if !is_whole || C::count::<K>(parts) != 1 {
+        if !is_complete || C::count::<K>(parts) != 1 {
             return Ok(None);
         }
         let tower = path.after[1];
@@ -182,10 +188,10 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             }
         }
         let with = with.take().expect("it is published once");
-        self.publish_unlinked(&path, gone, Self::levels_in_pool(height), with)?;
+        self.publish_unlinked(&path, removed, Self::levels_in_pool(height), with)?;
         // First the count, then the mark: a reader of the mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
-        self.pool.word(gone + META as u64 * 8).store(0, Release);
+        self.pool.word(removed + META as u64 * 8).store(0, Release);
         if !T::PERSISTENT && height > 1 {
             self.arena.release(tower, height, &self.pool.pin());
         }
@@ -213,22 +219,22 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     fn publish_unlinked<'p>(
         &'p self,
-        path: &Path,
-        gone: u64,
+        path: &TowerPath,
+        removed: u64,
         in_pool: usize,
         mut with: Publication<'p>,
     ) -> Result<()> {
         let mut later = self.pool.publication();
         if is(Mutant::FreedBeforeUnlinked) {
             let mut freed = self.pool.publication();
-            freed.free(gone);
+            freed.free(removed);
             freed.publish()?;
         } else if !is(Mutant::UnlinkNotFlushed) {
-            with.free(gone);
+            with.free(removed);
         }
         for level in 0..in_pool {
             let before = if level == 0 { path.node } else { path.before[level] };
-            let behind = self.pool.word(Self::forward_word(gone, level)).load(Acquire);
+            let behind = self.pool.word(Self::forward_word(removed, level)).load(Acquire);
             if is(Mutant::UnlinkNotFlushed) {
                 self.pool.word(Self::forward_word(before, level)).store(behind, Release);
                 continue;

@@ -145,9 +145,9 @@ fn damage_is_an_error() {
 }
 
 #[test]
-fn full_pools_journals_and_what_callers_carry() {
+fn full_pools_journals_and_carried_changes() {
     all_forms!(a_full_pool_changes_nothing());
-    all_forms!(carries_what_it_is_given());
+    all_forms!(carries_the_changes_of_the_caller());
     map_tests::the_journal_brings_it_back::<PairSkipList<u64>>();
     map_tests::the_journal_brings_it_back::<SmallHybridBuckets<u128>>();
 }

@@ -57,13 +57,13 @@ const SEGMENTS: usize = 27;
 
 /// Records of towers. A record's number is the index of its first word; 0 is the list's head, to which no
 /// pointer leads.
-pub(super) struct Arena {
+pub(super) struct TowerArena {
     segments: [OnceLock<Box<[AtomicU64]>>; SEGMENTS],
-    room: Mutex<Room>,
+    room: Mutex<FreeSpace>,
 }
 
 #[derive(Default)]
-struct Room {
+struct FreeSpace {
     /// The first word that was never used.
     next: u64,
     /// Free records, by height.
@@ -79,10 +79,10 @@ fn locate(word: u64) -> (usize, usize) {
     (segment as usize, (shifted - (FIRST_WORDS << segment)) as usize)
 }
 
-impl Arena {
+impl TowerArena {
     /// Creates an arena with the head's tower.
-    pub(super) fn new(head: u64) -> Arena {
-        let arena = Arena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
+    pub(super) fn new(head: u64) -> TowerArena {
+        let arena = TowerArena { segments: [const { OnceLock::new() }; SEGMENTS], room: Mutex::default() };
         let tower = arena.allocate(head, 0u64, LEVELS_MAX);
         assert_eq!(tower, 0, "the head's tower is the first");
         arena
@@ -144,7 +144,7 @@ impl Arena {
     }
 
     /// Releases a record without references, once all present readers have left.
-    pub(super) fn release(self: &Arc<Arena>, tower: u64, height: usize, pinned: &Guard) {
+    pub(super) fn release(self: &Arc<TowerArena>, tower: u64, height: usize, pinned: &Guard) {
         let arena = Arc::downgrade(self);
         pinned.defer(move || {
             if let Some(arena) = arena.upgrade() {
@@ -166,8 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_do_not_overlap_and_keep_what_they_hold() {
-        let arena = Arena::new(64);
+    fn records_do_not_overlap_and_stay_unchanged() {
+        let arena = TowerArena::new(64);
         let made: Vec<(u64, usize)> = (0..5000u64)
             .map(|i| {
                 let height = 2 + (i % 11) as usize;

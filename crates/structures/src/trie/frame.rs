@@ -10,7 +10,7 @@
 //! ```
 
 use super::{CARRIED_WORDS_MAX, seal};
-use crate::error::{Error, Result};
+use crate::error::{DescentError, Error, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::latch::{self, LatchStripes};
 use entresol_memory::{Pool, Publication};
@@ -24,7 +24,7 @@ const ROOT: u64 = 2 * 8;
 const DESTROYING: u64 = 3 * 8;
 
 /// A trie without its nodes.
-pub(super) struct Frame {
+pub(super) struct TrieFrame {
     pub(super) pool: Arc<Pool>,
     pub(super) header: u64,
     latches: LatchStripes,
@@ -32,22 +32,9 @@ pub(super) struct Frame {
     unlinked: AtomicU64,
 }
 
-/// Reason of an incomplete descent.
-pub(super) enum Trouble {
-    /// A node on the path was removed: retry.
-    Overtaken,
-    Damage(Error),
-}
+pub(super) type Attempt<T> = std::result::Result<T, DescentError>;
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Damage(error)
-    }
-}
-
-pub(super) type Way<T> = std::result::Result<T, Trouble>;
-
-impl Frame {
+impl TrieFrame {
     /// Creates a header; it is valid with the publication.
     pub(super) fn create<'p>(
         pool: &'p Arc<Pool>,
@@ -66,20 +53,20 @@ impl Frame {
     }
 
     /// Returns the frame of a header, if it is a trie's of this kind.
-    pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
+    pub(super) fn attach(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<TrieFrame> {
         let fits = header != 0 && header.is_multiple_of(64);
         let Some(words) = pool.try_words(header, HEADER_BYTES / 8).filter(|_| fits) else {
-            let what = "the offset cannot hold a trie, but a reference leads to it".to_string();
-            return Err(Error::Corrupt { offset: header, what });
+            let message = "the offset cannot hold a trie, but a reference leads to it".to_string();
+            return Err(Error::Corrupt { offset: header, message });
         };
         let word = |i: usize| words[i].load(Acquire);
         if word(0) != MAGIC {
-            let what = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
-            return Err(Error::Corrupt { offset: header, what });
+            let message = format!("its header starts with {:#018x}, not {MAGIC:#018x}", word(0));
+            return Err(Error::Corrupt { offset: header, message });
         }
         if word(4) != seal([MAGIC, word(1), header]) || word(3) > 1 {
-            let what = "its header does not match its checksum".to_string();
-            return Err(Error::Corrupt { offset: header, what });
+            let message = "its header does not match its checksum".to_string();
+            return Err(Error::Corrupt { offset: header, message });
         }
         if word(1) != kind {
             return Err(Error::Invalid(format!(
@@ -88,12 +75,12 @@ impl Frame {
             )));
         }
         let (latches, unlinked) = (LatchStripes::new(), AtomicU64::new(0));
-        Ok(Frame { pool: pool.clone(), header, latches, unlinked })
+        Ok(TrieFrame { pool: pool.clone(), header, latches, unlinked })
     }
 
-    /// Same as [`Frame::attach`], for a trie that is to be used.
-    pub(super) fn open(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<Frame> {
-        let frame = Frame::attach(pool, header, kind, name)?;
+    /// Same as [`TrieFrame::attach`], for a trie that is to be used.
+    pub(super) fn open(pool: &Arc<Pool>, header: u64, kind: u64, name: &str) -> Result<TrieFrame> {
+        let frame = TrieFrame::attach(pool, header, kind, name)?;
         if pool.word(header + DESTROYING).load(Acquire) != 0 {
             return Err(Error::Invalid(format!("the trie at {header:#x} is being destroyed")));
         }
@@ -142,29 +129,29 @@ impl Frame {
     pub(super) fn check_place(&self, node: u64, bytes: u64) -> Result<()> {
         let fits = node.checked_add(bytes).is_some_and(|end| end <= self.pool.bytes());
         if node == 0 || !node.is_multiple_of(64) || !fits {
-            let what = "the offset cannot hold a node, but a reference leads to it".to_string();
-            return Err(Error::Corrupt { offset: node, what });
+            let message = "the offset cannot hold a node, but a reference leads to it".to_string();
+            return Err(Error::Corrupt { offset: node, message });
         }
         Ok(())
     }
 
-    /// Returns the number of unlinked nodes, for [`Frame::is_gone`].
+    /// Returns the number of unlinked nodes, for [`TrieFrame::removed_or_damaged`].
     pub(super) fn since(&self) -> u64 {
         self.unlinked.load(Acquire)
     }
 
     /// Returns the meaning of an invalid first word of a node: removed, or damaged.
     #[cold]
-    pub(super) fn is_gone(&self, node: u64, found: u64, since: u64) -> Trouble {
+    pub(super) fn removed_or_damaged(&self, node: u64, found: u64, since: u64) -> DescentError {
         if found == 0 && self.unlinked.load(Acquire) != since {
-            return Trouble::Overtaken;
+            return DescentError::Conflict;
         }
-        let what = format!("its first word {found:#018x} is not that of the expected node");
-        Trouble::Damage(Error::Corrupt { offset: node, what })
+        let message = format!("its first word {found:#018x} is not that of the expected node");
+        DescentError::Damage(Error::Corrupt { offset: node, message })
     }
 
     /// Marks nodes that were unlinked and freed. The caller holds their latches.
-    pub(super) fn mark_gone(&self, nodes: &[u64]) {
+    pub(super) fn mark_removed(&self, nodes: &[u64]) {
         // First the count, then the marks: a reader of a mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
         nodes.iter().for_each(|node| self.pool.word(*node).store(0, Release));
@@ -176,13 +163,13 @@ impl Frame {
     }
 
     /// Retries until there is no conflict.
-    pub(super) fn undisturbed<R>(&self, mut attempt: impl FnMut() -> Way<R>) -> Result<R> {
+    pub(super) fn retry_conflicts<R>(&self, mut attempt: impl FnMut() -> Attempt<R>) -> Result<R> {
         let mut spins = 0;
         loop {
             match attempt() {
                 Ok(outcome) => return Ok(outcome),
-                Err(Trouble::Overtaken) => latch::pause(&mut spins),
-                Err(Trouble::Damage(error)) => return Err(error),
+                Err(DescentError::Conflict) => latch::pause(&mut spins),
+                Err(DescentError::Damage(error)) => return Err(error),
             }
         }
     }

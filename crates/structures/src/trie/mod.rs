@@ -54,7 +54,7 @@ mod tests;
 
 pub use patricia::{Patricia, PatriciaStats};
 pub use plain::{PIECE_NODES, Trie, TrieStats};
-pub use range::{Entry, Range, Scan};
+pub use range::{TrieEntry, TrieRange, TrieScan};
 
 /// Maximum of changes that a caller's publication may carry into an operation of a trie.
 pub const CARRIED_WORDS_MAX: usize = 24;

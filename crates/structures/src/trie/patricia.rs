@@ -14,14 +14,14 @@
 //! Invariants: numbers grow on the way down; all keys below an inner node agree in the bits before its
 //! number, and their bit of that number is their side. Both hold for ever for a node, linked or not.
 
-use super::frame::{Frame, Trouble, Way, check_call, check_key};
+use super::frame::{Attempt, TrieFrame, check_call, check_key};
 use super::mutants::{Mutant, is};
-use super::range::{Next, Range, Scan, Taken};
+use super::range::{ScanBatch, ScanStep, TrieRange, TrieScan};
 use super::seal;
 use crate::Inserted;
-use crate::error::{Error, Result};
+use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
-use crate::latch::Held;
+use crate::latch::LatchSet;
 use entresol_memory::{Pool, Publication};
 use smallvec::SmallVec;
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ const NUMBER_MASK: u64 = PRESENT - 1;
 
 /// A persistent ordered map from byte strings to words; see the [module](super).
 pub struct Patricia {
-    frame: Frame,
+    frame: TrieFrame,
 }
 
 /// Sizes of a [`Patricia`].
@@ -61,7 +61,7 @@ pub struct PatriciaStats {
 
 /// Pointer on the path to a key: its node, its offset, its target; and the other one of the same node.
 #[derive(Clone, Copy)]
-struct Step {
+struct PathStep {
     owner: u64,
     slot: u64,
     word: u64,
@@ -69,7 +69,7 @@ struct Step {
     right: u64,
 }
 
-type Steps = SmallVec<[Step; 24]>;
+type Path = SmallVec<[PathStep; 24]>;
 
 /// Returns a bit of a key by its number.
 #[inline]
@@ -119,12 +119,12 @@ impl Patricia {
     /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
     /// offset.
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<u64> {
-        Frame::create(pool, KIND, 0, publication)
+        TrieFrame::create(pool, KIND, 0, publication)
     }
 
     /// Opens a trie. Cost: constant. A trie of another kind is an error.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Patricia> {
-        let trie = Patricia { frame: Frame::open(pool, header, KIND, NAME)? };
+        let trie = Patricia { frame: TrieFrame::open(pool, header, KIND, NAME)? };
         let root = trie.frame.load(trie.frame.root_slot());
         if root != 0 {
             let sound = if is_inner(root) {
@@ -133,7 +133,7 @@ impl Patricia {
                 trie.leaf_key(root, 0).map(drop)
             };
             match sound {
-                Err(Trouble::Damage(error)) => return Err(error),
+                Err(DescentError::Damage(error)) => return Err(error),
                 _ => drop(sound),
             }
         }
@@ -147,41 +147,41 @@ impl Patricia {
 
     /// Returns the number of an inner node's bit.
     #[inline]
-    fn number(&self, inner: u64, since: u64) -> Way<u64> {
+    fn number(&self, inner: u64, since: u64) -> Attempt<u64> {
         self.frame.check_place(inner, INNER_BYTES as u64)?;
         let found = self.frame.load(inner);
         let number = found & NUMBER_MASK;
         if found != inner_meta(number) {
-            return Err(self.frame.is_gone(inner, found, since));
+            return Err(self.frame.removed_or_damaged(inner, found, since));
         }
         Ok(number)
     }
 
     /// Returns the key of a leaf.
-    fn leaf_key(&self, leaf: u64, since: u64) -> Way<KeyBytes> {
+    fn leaf_key(&self, leaf: u64, since: u64) -> Attempt<KeyBytes> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
         let found = self.frame.load(leaf);
         let bytes = (found & NUMBER_MASK) as usize;
         let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, bytes.div_ceil(8));
         let Some(words) = words.filter(|_| bytes <= KEY_BYTES_MAX) else {
-            return Err(self.frame.is_gone(leaf, found, since));
+            return Err(self.frame.removed_or_damaged(leaf, found, since));
         };
         let mut key = KeyBytes::with_capacity(words.len() * 8);
         words.iter().for_each(|word| key.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
         key.truncate(bytes);
         if found != leaf_meta(&key) {
-            return Err(self.frame.is_gone(leaf, found, since));
+            return Err(self.frame.removed_or_damaged(leaf, found, since));
         }
         Ok(key)
     }
 
     /// Returns true if a leaf's key is this one.
     #[inline]
-    fn leaf_is(&self, leaf: u64, key: &[u8], since: u64) -> Way<bool> {
+    fn leaf_is(&self, leaf: u64, key: &[u8], since: u64) -> Attempt<bool> {
         self.frame.check_place(leaf, INNER_BYTES as u64)?;
         let found = self.frame.load(leaf);
         if found & PRESENT == 0 {
-            return Err(self.frame.is_gone(leaf, found, since));
+            return Err(self.frame.removed_or_damaged(leaf, found, since));
         }
         let words = self.frame.pool.try_words(leaf + FRONT_WORDS as u64 * 8, key.len().div_ceil(8));
         let is_equal =
@@ -190,29 +190,29 @@ impl Patricia {
     }
 
     /// Returns the path to the position of a key. The last word is 0 (of an empty trie) or a leaf's.
-    fn way(&self, key: &[u8]) -> Way<Steps> {
+    fn path(&self, key: &[u8]) -> Attempt<Path> {
         let (frame, since) = (&self.frame, self.frame.since());
         let slot = frame.root_slot();
-        let mut steps = Steps::new();
+        let mut steps = Path::new();
         let root = frame.stable(frame.header, || frame.load(slot));
-        steps.push(Step { owner: frame.header, slot, word: root, right: 0 });
+        steps.push(PathStep { owner: frame.header, slot, word: root, right: 0 });
         let (mut word, mut last) = (root, None);
         while is_inner(word) {
             let inner = word & !1;
             let number = self.number(inner, since)?;
             if last.is_some_and(|last| last >= number) {
-                let what = format!("its bit {number} is not after that of its parent");
-                return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+                let message = format!("its bit {number} is not after that of its parent");
+                return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
             }
             last = Some(number);
             let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
             let side = bit(key, number);
             word = children[side];
             let right = if side == 0 { children[1] } else { 0 };
-            steps.push(Step { owner: inner, slot: inner + 8 + side as u64 * 8, word, right });
+            steps.push(PathStep { owner: inner, slot: inner + 8 + side as u64 * 8, word, right });
             if word == 0 {
-                let what = "one of its children is missing".to_string();
-                return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+                let message = "one of its children is missing".to_string();
+                return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
             }
         }
         Ok(steps)
@@ -222,9 +222,9 @@ impl Patricia {
     pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
         check_key(key)?;
         let _pinned = self.frame.pool.pin();
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             let since = self.frame.since();
-            let leaf = self.way(key)?.last().expect("the root's").word;
+            let leaf = self.path(key)?.last().expect("the root's").word;
             if leaf == 0 {
                 return Ok(None);
             }
@@ -233,7 +233,7 @@ impl Patricia {
             }
             let value = self.frame.stable(leaf, || (self.frame.load(leaf), self.frame.load(leaf + VALUE)));
             match value {
-                (0, _) => Err(Trouble::Overtaken),
+                (0, _) => Err(DescentError::Conflict),
                 (_, value) => Ok(Some(value)),
             }
         })
@@ -244,17 +244,17 @@ impl Patricia {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             let since = self.frame.since();
-            let steps = self.way(key)?;
+            let steps = self.path(key)?;
             let leaf = steps.last().expect("the root's").word;
-            let mut held = Held::default();
+            let mut held = LatchSet::default();
             if leaf == 0 {
                 return self.attach(&mut held, steps[0], None, (key, value), &mut with);
             }
             let Some(differs) = first_difference(&self.leaf_key(leaf, since)?, key) else {
                 if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
-                    return Err(Trouble::Overtaken);
+                    return Err(DescentError::Conflict);
                 }
                 return Ok(Inserted::Exists(self.frame.load(leaf + VALUE)));
             };
@@ -264,7 +264,7 @@ impl Patricia {
     }
 
     /// Returns the first step that leads to keys which agree in all bits before this one, and in this one.
-    fn step_before(&self, steps: &Steps, number: u64, since: u64) -> Way<usize> {
+    fn step_before(&self, steps: &Path, number: u64, since: u64) -> Attempt<usize> {
         for (index, step) in steps.iter().enumerate() {
             if !is_inner(step.word) || self.number(step.word & !1, since)? > number {
                 return Ok(index);
@@ -276,18 +276,18 @@ impl Patricia {
     /// Adds a leaf where a step leads: alone, or under a new inner node beside the present child.
     fn attach<'p>(
         &'p self,
-        held: &mut Held<'p>,
-        step: Step,
+        held: &mut LatchSet<'p>,
+        step: PathStep,
         differs: Option<u64>,
         (key, value): (&[u8], u64),
         with: &mut Option<Publication<'p>>,
-    ) -> Way<Inserted> {
+    ) -> Attempt<Inserted> {
         let (frame, pool) = (&self.frame, &self.frame.pool);
         if !held.try_add(frame.latch(step.owner))
             || !frame.is_linked(step.owner)
             || frame.load(step.slot) != step.word
         {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
         let leaf_bytes = (FRONT_WORDS + key.len().div_ceil(8)) * 8;
         let leaf = pool.reserve(leaf_bytes).map_err(Error::from)?;
@@ -336,15 +336,15 @@ impl Patricia {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             let since = self.frame.since();
-            let leaf = self.way(key)?.last().expect("the root's").word;
+            let leaf = self.path(key)?.last().expect("the root's").word;
             if leaf == 0 || !self.leaf_is(leaf, key, since)? {
                 return Ok(None);
             }
-            let mut held = Held::default();
+            let mut held = LatchSet::default();
             if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
-                return Err(Trouble::Overtaken);
+                return Err(DescentError::Conflict);
             }
             let old = self.frame.load(leaf + VALUE);
             let mut with = with.take().expect("it is published once");
@@ -360,9 +360,9 @@ impl Patricia {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             let (frame, since) = (&self.frame, self.frame.since());
-            let steps = self.way(key)?;
+            let steps = self.path(key)?;
             let last = *steps.last().expect("the root's");
             let leaf = last.word;
             if leaf == 0 || !self.leaf_is(leaf, key, since)? {
@@ -371,49 +371,49 @@ impl Patricia {
             // The pointer to the leaf's inner node, which is freed with it; or to the leaf, if it is the only
             // node.
             let above = steps[steps.len().saturating_sub(2)];
-            let mut held = Held::default();
+            let mut held = LatchSet::default();
             let owners = [above.owner, last.owner, leaf];
             let is_as_seen =
                 owners.iter().all(|owner| held.try_add(frame.latch(*owner)) && frame.is_linked(*owner))
                     && frame.load(above.slot) == above.word
                     && frame.load(last.slot) == leaf;
             if !is_as_seen {
-                return Err(Trouble::Overtaken);
+                return Err(DescentError::Conflict);
             }
             let old = frame.load(leaf + VALUE);
             let mut with = with.take().expect("it is published once");
-            let mut gone: SmallVec<[u64; 2]> = SmallVec::from_slice(&[leaf]);
-            let mut stays = 0;
+            let mut removed: SmallVec<[u64; 2]> = SmallVec::from_slice(&[leaf]);
+            let mut sibling = 0;
             if steps.len() > 1 {
-                gone.push(last.owner);
+                removed.push(last.owner);
                 // The other child: the two slots are words 1 and 2.
-                stays = frame.load(2 * last.owner + 24 - last.slot);
+                sibling = frame.load(2 * last.owner + 24 - last.slot);
             }
             if is(Mutant::RemovalNotFlushed) {
-                frame.pool.word(above.slot).store(stays, Release);
+                frame.pool.word(above.slot).store(sibling, Release);
             } else {
-                with.set(above.slot, stays);
-                gone.iter().for_each(|node| with.free(*node));
+                with.set(above.slot, sibling);
+                removed.iter().for_each(|node| with.free(*node));
             }
             with.publish().map_err(Error::from)?;
-            frame.mark_gone(&gone);
+            frame.mark_removed(&removed);
             Ok(Some(old))
         })
     }
 
     /// Iterates over a range in ascending order.
-    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'_, Patricia> {
-        Range::new(self, from, to)
+    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> TrieRange<'_, Patricia> {
+        TrieRange::new(self, from, to)
     }
 
     /// Iterates over the keys that begin with a prefix, in ascending order.
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'_, Patricia> {
-        Range::of_prefix(self, prefix)
+    pub fn prefix(&self, prefix: &[u8]) -> TrieRange<'_, Patricia> {
+        TrieRange::of_prefix(self, prefix)
     }
 
     /// Returns the subtrees from a key on, the first on top.
-    fn subtrees_from(&self, from: &[u8], since: u64) -> Way<Vec<(u64, u64)>> {
-        let steps = self.way(from)?;
+    fn subtrees_from(&self, from: &[u8], since: u64) -> Attempt<Vec<(u64, u64)>> {
+        let steps = self.path(from)?;
         let leaf = steps.last().expect("the root's").word;
         if leaf == 0 {
             return Ok(Vec::new());
@@ -432,7 +432,7 @@ impl Patricia {
         Ok(subtrees)
     }
 
-    fn try_scan(&self, from: &[u8], taken: &mut Taken<'_>) -> Way<Option<KeyBytes>> {
+    fn try_scan(&self, from: &[u8], batch: &mut ScanBatch<'_>) -> Attempt<Option<KeyBytes>> {
         let (frame, since) = (&self.frame, self.frame.since());
         // With the number of the bit above.
         let mut subtrees = self.subtrees_from(from, since)?;
@@ -441,8 +441,8 @@ impl Patricia {
                 let inner = word & !1;
                 let number = self.number(inner, since)?;
                 if number < above {
-                    let what = format!("its bit {number} is not after that of its parent");
-                    return Err(Trouble::Damage(Error::Corrupt { offset: inner, what }));
+                    let message = format!("its bit {number} is not after that of its parent");
+                    return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
                 }
                 let children = frame.stable(inner, || [frame.load(inner + 8), frame.load(inner + 16)]);
                 subtrees.extend([(children[1], number + 1), (children[0], number + 1)]);
@@ -453,10 +453,10 @@ impl Patricia {
             if meta == 0 {
                 continue;
             }
-            match taken.take(word, key, value)? {
-                Next::More => {}
-                Next::Enough => return Ok(taken.resume()),
-                Next::PastTheEnd => return Ok(None),
+            match batch.take(word, key, value)? {
+                ScanStep::More => {}
+                ScanStep::Enough => return Ok(batch.resume()),
+                ScanStep::PastTheEnd => return Ok(None),
             }
         }
         Ok(None)
@@ -481,8 +481,8 @@ impl Patricia {
         let _pinned = self.frame.pool.pin();
         object(self.frame.header);
         let damaged = |trouble| match trouble {
-            Trouble::Damage(error) => error,
-            Trouble::Overtaken => Error::Invalid("a concurrent writer changed the trie".to_string()),
+            DescentError::Damage(error) => error,
+            DescentError::Conflict => Error::Invalid("a concurrent writer changed the trie".to_string()),
         };
         let (mut stats, mut seen) = (PatriciaStats::default(), HashSet::new());
         let (mut last, mut between): (Option<KeyBytes>, Option<u64>) = (None, None);
@@ -497,7 +497,7 @@ impl Patricia {
                 Visit::Node(word, above, depth) => (word, above, depth),
             };
             let node = word & !1;
-            let corrupt = |what: String| Error::Corrupt { offset: node, what };
+            let corrupt = |message: String| Error::Corrupt { offset: node, message };
             if !seen.insert(node) {
                 return Err(corrupt("two references lead to it".to_string()));
             }
@@ -533,7 +533,7 @@ impl Patricia {
     /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a trie that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
-        let frame = Frame::attach(pool, header, KIND, NAME)?;
+        let frame = TrieFrame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
         loop {
             // Down the left side to an inner node over a leaf; both are freed, and the right subtree replaces
@@ -565,7 +565,7 @@ impl Patricia {
     }
 }
 
-impl Scan for Patricia {
+impl TrieScan for Patricia {
     fn scan(
         &self,
         from: &[u8],
@@ -575,9 +575,9 @@ impl Scan for Patricia {
     ) -> Result<Option<KeyBytes>> {
         let _pinned = self.frame.pool.pin();
         let before = entries.len();
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             entries.truncate(before);
-            self.try_scan(from, &mut Taken::new(to, enough, entries))
+            self.try_scan(from, &mut ScanBatch::new(to, enough, entries))
         })
     }
 }

@@ -11,14 +11,14 @@
 //! Letters are half bytes, the upper half first. A key ends at an even depth. A node without a key and
 //! without children is the rest of an interrupted insert of a long key, or the root.
 
-use super::frame::{Frame, Trouble, Way, check_call, check_key};
+use super::frame::{Attempt, TrieFrame, check_call, check_key};
 use super::mutants::{Mutant, is};
-use super::range::{Next, Range, Scan, Taken};
+use super::range::{ScanBatch, ScanStep, TrieRange, TrieScan};
 use super::seal;
 use crate::Inserted;
-use crate::error::{Error, Result};
+use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
-use crate::latch::Held;
+use crate::latch::LatchSet;
 use entresol_memory::{Pool, Publication};
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -39,7 +39,7 @@ const DEPTH_BITS: u32 = 16;
 
 /// A persistent ordered map from byte strings to words; see the [module](super).
 pub struct Trie {
-    frame: Frame,
+    frame: TrieFrame,
     root: u64,
 }
 
@@ -88,15 +88,15 @@ impl Trie {
         fill(pool, root.offset(), 0, None, None);
         pool.flush(root.offset(), NODE_BYTES);
         let root = publication.allocate(root);
-        Frame::create(pool, KIND, root, publication)
+        TrieFrame::create(pool, KIND, root, publication)
     }
 
     /// Opens a trie. Cost: constant. A trie of another kind is an error.
     pub fn open(pool: &Arc<Pool>, header: u64) -> Result<Trie> {
-        let frame = Frame::open(pool, header, KIND, NAME)?;
+        let frame = TrieFrame::open(pool, header, KIND, NAME)?;
         let trie = Trie { root: frame.load(frame.root_slot()), frame };
         match trie.check_node(trie.root, 0, 0) {
-            Err(Trouble::Damage(error)) => Err(error),
+            Err(DescentError::Damage(error)) => Err(error),
             _ => Ok(trie),
         }
     }
@@ -108,17 +108,17 @@ impl Trie {
 
     /// Returns an error unless a node of this depth is there.
     #[inline]
-    fn check_node(&self, node: u64, depth: usize, since: u64) -> Way<()> {
+    fn check_node(&self, node: u64, depth: usize, since: u64) -> Attempt<()> {
         self.frame.check_place(node, NODE_BYTES as u64)?;
         let found = self.frame.load(node);
         if found != meta(depth) {
-            return Err(self.frame.is_gone(node, found, since));
+            return Err(self.frame.removed_or_damaged(node, found, since));
         }
         Ok(())
     }
 
     /// Returns the nodes along a key, as far as there are any, from the root on.
-    fn way(&self, key: &[u8]) -> Way<Vec<u64>> {
+    fn path(&self, key: &[u8]) -> Attempt<Vec<u64>> {
         let (frame, since) = (&self.frame, self.frame.since());
         let mut nodes = vec![self.root];
         let mut node = self.root;
@@ -135,10 +135,10 @@ impl Trie {
     }
 
     /// Returns the value of the key that ends in a node, if one does and the node is linked.
-    fn value(&self, node: u64) -> Way<Option<u64>> {
+    fn value(&self, node: u64) -> Attempt<Option<u64>> {
         let frame = &self.frame;
         match frame.stable(node, || (frame.load(node), frame.load(node + ENDS), frame.load(node + VALUE))) {
-            (0, ..) => Err(Trouble::Overtaken),
+            (0, ..) => Err(DescentError::Conflict),
             (_, ends, value) => Ok((ends == 1).then_some(value)),
         }
     }
@@ -147,7 +147,7 @@ impl Trie {
     pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
         check_key(key)?;
         let _pinned = self.frame.pool.pin();
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             let (frame, since) = (&self.frame, self.frame.since());
             let mut node = self.root;
             for place in 0..letters(key) {
@@ -163,15 +163,15 @@ impl Trie {
     }
 
     /// Latches and returns the node of a key, if the key exists.
-    fn hold(&self, key: &[u8]) -> Way<Option<(Held<'_>, Vec<u64>)>> {
-        let nodes = self.way(key)?;
+    fn latch_key(&self, key: &[u8]) -> Attempt<Option<(LatchSet<'_>, Vec<u64>)>> {
+        let nodes = self.path(key)?;
         if nodes.len() <= letters(key) {
             return Ok(None);
         }
         let node = nodes[letters(key)];
-        let mut held = Held::default();
+        let mut held = LatchSet::default();
         if !held.try_add(self.frame.latch(node)) || !self.frame.is_linked(node) {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
         Ok((self.frame.load(node + ENDS) == 1).then_some((held, nodes)))
     }
@@ -181,7 +181,7 @@ impl Trie {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        let inserted = self.frame.undisturbed(|| {
+        let inserted = self.frame.retry_conflicts(|| {
             loop {
                 if let Some(inserted) = self.try_insert(key, value, &mut with)? {
                     return Ok(inserted);
@@ -200,13 +200,13 @@ impl Trie {
         key: &[u8],
         value: u64,
         with: &mut Option<Publication<'p>>,
-    ) -> Way<Option<Inserted>> {
+    ) -> Attempt<Option<Inserted>> {
         let frame = &self.frame;
-        let nodes = self.way(key)?;
+        let nodes = self.path(key)?;
         let (node, depth) = (nodes[nodes.len() - 1], nodes.len() - 1);
-        let mut held = Held::default();
+        let mut held = LatchSet::default();
         if !held.try_add(frame.latch(node)) || !frame.is_linked(node) {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
         if depth == letters(key) {
             if frame.load(node + ENDS) == 1 {
@@ -228,7 +228,7 @@ impl Trie {
         }
         let slot = child_slot(node, letter(key, depth));
         if frame.load(slot) != 0 {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
         let missing = letters(key) - depth;
         let is_last = missing <= PIECE_NODES;
@@ -275,8 +275,8 @@ impl Trie {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        self.frame.undisturbed(|| {
-            let Some((_held, nodes)) = self.hold(key)? else { return Ok(None) };
+        self.frame.retry_conflicts(|| {
+            let Some((_held, nodes)) = self.latch_key(key)? else { return Ok(None) };
             let node = nodes[letters(key)];
             let old = self.frame.load(node + VALUE);
             let mut with = with.take().expect("it is published once");
@@ -292,8 +292,8 @@ impl Trie {
         check_call(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
-        let removed = self.frame.undisturbed(|| {
-            let Some((mut held, nodes)) = self.hold(key)? else { return Ok(None) };
+        let removed = self.frame.retry_conflicts(|| {
+            let Some((mut held, nodes)) = self.latch_key(key)? else { return Ok(None) };
             let node = nodes[letters(key)];
             let old = self.frame.load(node + VALUE);
             if nodes.len() == 1 || self.children(node) > 0 {
@@ -330,9 +330,9 @@ impl Trie {
         &'p self,
         key: &[u8],
         nodes: &[u64],
-        held: &mut Held<'p>,
+        held: &mut LatchSet<'p>,
         with: &mut Option<Publication<'p>>,
-    ) -> Way<()> {
+    ) -> Attempt<()> {
         let frame = &self.frame;
         let last = nodes.len() - 1;
         let leads_elsewhere = |node: u64| frame.load(node + ENDS) == 1 || self.children(node) != 1;
@@ -344,17 +344,17 @@ impl Trie {
         for depth in (first - 1..=last).rev() {
             let node = nodes[depth];
             if !held.try_add(frame.latch(node)) || !frame.is_linked(node) {
-                return Err(Trouble::Overtaken);
+                return Err(DescentError::Conflict);
             }
             let leads_there =
                 depth == last || frame.load(child_slot(node, letter(key, depth))) == nodes[depth + 1];
             let is_needed = first <= depth && depth < last && leads_elsewhere(node);
             if !leads_there || is_needed {
-                return Err(Trouble::Overtaken);
+                return Err(DescentError::Conflict);
             }
         }
         if self.children(nodes[last]) > 0 {
-            return Err(Trouble::Overtaken);
+            return Err(DescentError::Conflict);
         }
         let slot = child_slot(nodes[first - 1], letter(key, first - 1));
         let mut with = with.take().expect("it is published once");
@@ -365,19 +365,19 @@ impl Trie {
             nodes[first..].iter().for_each(|node| with.free(*node));
         }
         with.publish().map_err(Error::from)?;
-        frame.mark_gone(&nodes[first..]);
+        frame.mark_removed(&nodes[first..]);
         Ok(())
     }
 
     /// Frees the nodes along a key that lead to no key. The trie is sound without.
     fn prune(&self, key: &[u8]) {
-        let pruned = self.frame.undisturbed(|| {
+        let pruned = self.frame.retry_conflicts(|| {
             loop {
-                let nodes = self.way(key)?;
+                let nodes = self.path(key)?;
                 let last = nodes[nodes.len() - 1];
-                let mut held = Held::default();
+                let mut held = LatchSet::default();
                 if !held.try_add(self.frame.latch(last)) || !self.frame.is_linked(last) {
-                    return Err(Trouble::Overtaken);
+                    return Err(DescentError::Conflict);
                 }
                 if nodes.len() == 1 || self.frame.load(last + ENDS) == 1 || self.children(last) > 0 {
                     return Ok(());
@@ -391,16 +391,16 @@ impl Trie {
     }
 
     /// Iterates over a range in ascending order.
-    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'_, Trie> {
-        Range::new(self, from, to)
+    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> TrieRange<'_, Trie> {
+        TrieRange::new(self, from, to)
     }
 
     /// Iterates over the keys that begin with a prefix, in ascending order.
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'_, Trie> {
-        Range::of_prefix(self, prefix)
+    pub fn prefix(&self, prefix: &[u8]) -> TrieRange<'_, Trie> {
+        TrieRange::of_prefix(self, prefix)
     }
 
-    fn try_scan(&self, from: &[u8], taken: &mut Taken<'_>) -> Way<Option<KeyBytes>> {
+    fn try_scan(&self, from: &[u8], batch: &mut ScanBatch<'_>) -> Attempt<Option<KeyBytes>> {
         let since = self.frame.since();
         // The nodes of the path with their children, and the number of visited ones.
         let mut way = vec![(self.root, self.all_children(self.root), 0)];
@@ -423,10 +423,10 @@ impl Trie {
             if std::mem::take(&mut is_new)
                 && let Some(value) = self.value(*node)?
             {
-                match taken.take(*node, bytes_of(&path), value)? {
-                    Next::More => {}
-                    Next::Enough => return Ok(taken.resume()),
-                    Next::PastTheEnd => return Ok(None),
+                match batch.take(*node, bytes_of(&path), value)? {
+                    ScanStep::More => {}
+                    ScanStep::Enough => return Ok(batch.resume()),
+                    ScanStep::PastTheEnd => return Ok(None),
                 }
             }
             match (*visited..LETTERS).find(|letter| children[*letter] != 0) {
@@ -470,13 +470,13 @@ impl Trie {
         let mut left = vec![(self.root, 0)];
         while let Some((node, depth)) = left.pop() {
             match self.check_node(node, depth, 0) {
-                Err(Trouble::Damage(error)) => return Err(error),
-                Err(Trouble::Overtaken) => {
+                Err(DescentError::Damage(error)) => return Err(error),
+                Err(DescentError::Conflict) => {
                     return Err(Error::Invalid("a concurrent writer changed the trie".to_string()));
                 }
                 Ok(()) => {}
             }
-            let corrupt = |what: &str| Error::Corrupt { offset: node, what: what.to_string() };
+            let corrupt = |message: &str| Error::Corrupt { offset: node, message: message.to_string() };
             if !seen.insert(node) {
                 return Err(corrupt("two references lead to it"));
             }
@@ -500,7 +500,7 @@ impl Trie {
     /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
     /// it. A crash in between leaves a trie that cannot be opened; call it again.
     pub fn destroy(pool: &Arc<Pool>, header: u64) -> Result<()> {
-        let frame = Frame::attach(pool, header, KIND, NAME)?;
+        let frame = TrieFrame::attach(pool, header, KIND, NAME)?;
         frame.mark_destroying()?;
         let load = |at: u64| pool.word(at).load(Acquire);
         let mut slots = vec![frame.root_slot()];
@@ -513,8 +513,8 @@ impl Trie {
                 match child {
                     Some(child) if slots.len() <= 2 * KEY_BYTES_MAX + 1 => slots.push(child),
                     Some(_) => {
-                        let what = "it has more levels than a key has letters".to_string();
-                        return Err(Error::Corrupt { offset: header, what });
+                        let message = "it has more levels than a key has letters".to_string();
+                        return Err(Error::Corrupt { offset: header, message });
                     }
                     None => {
                         let mut with = pool.publication();
@@ -532,7 +532,7 @@ impl Trie {
     }
 }
 
-impl Scan for Trie {
+impl TrieScan for Trie {
     fn scan(
         &self,
         from: &[u8],
@@ -542,9 +542,9 @@ impl Scan for Trie {
     ) -> Result<Option<KeyBytes>> {
         let _pinned = self.frame.pool.pin();
         let before = entries.len();
-        self.frame.undisturbed(|| {
+        self.frame.retry_conflicts(|| {
             entries.truncate(before);
-            self.try_scan(from, &mut Taken::new(to, enough, entries))
+            self.try_scan(from, &mut ScanBatch::new(to, enough, entries))
         })
     }
 }

@@ -12,10 +12,10 @@ const BATCH_ENTRIES_MAX: usize = 1024;
 const BATCH_ENTRIES_FIRST: usize = 64;
 
 /// Key and value.
-pub type Entry = (KeyBytes, u64);
+pub type TrieEntry = (KeyBytes, u64);
 
 /// Ordered scans.
-pub trait Scan {
+pub trait TrieScan {
     /// Appends the entries from a key on, up to a bound, in ascending order, until there are `enough` more.
     /// Returns the key to continue with, if any.
     fn scan(
@@ -23,36 +23,36 @@ pub trait Scan {
         from: &[u8],
         to: Bound<&[u8]>,
         enough: usize,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<TrieEntry>,
     ) -> Result<Option<KeyBytes>>;
 }
 
 /// Collects the entries of a scan, in order.
-pub(super) struct Taken<'e> {
+pub(super) struct ScanBatch<'e> {
     to: Bound<&'e [u8]>,
     wanted: usize,
     first: usize,
-    entries: &'e mut Vec<Entry>,
+    entries: &'e mut Vec<TrieEntry>,
 }
 
 /// Decision after an entry.
 #[derive(PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ScanStep {
     More,
     Enough,
     PastTheEnd,
 }
 
-impl<'e> Taken<'e> {
-    pub(super) fn new(to: Bound<&'e [u8]>, enough: usize, entries: &'e mut Vec<Entry>) -> Taken<'e> {
-        Taken { to, wanted: entries.len() + enough.max(1), first: entries.len(), entries }
+impl<'e> ScanBatch<'e> {
+    pub(super) fn new(to: Bound<&'e [u8]>, enough: usize, entries: &'e mut Vec<TrieEntry>) -> ScanBatch<'e> {
+        ScanBatch { to, wanted: entries.len() + enough.max(1), first: entries.len(), entries }
     }
 
     /// Adds the next entry. An entry that does not ascend is damage of its node.
-    pub(super) fn take(&mut self, node: u64, key: KeyBytes, value: u64) -> Result<Next> {
+    pub(super) fn take(&mut self, node: u64, key: KeyBytes, value: u64) -> Result<ScanStep> {
         if self.entries[self.first..].last().is_some_and(|(before, _)| *before >= key) {
-            let what = "its key is not above that of the one before".to_string();
-            return Err(Error::Corrupt { offset: node, what });
+            let message = "its key is not above that of the one before".to_string();
+            return Err(Error::Corrupt { offset: node, message });
         }
         let past = match self.to {
             Bound::Included(to) => *key > *to,
@@ -60,10 +60,10 @@ impl<'e> Taken<'e> {
             Bound::Unbounded => false,
         };
         if past {
-            return Ok(Next::PastTheEnd);
+            return Ok(ScanStep::PastTheEnd);
         }
         self.entries.push((key, value));
-        Ok(if self.entries.len() >= self.wanted { Next::Enough } else { Next::More })
+        Ok(if self.entries.len() >= self.wanted { ScanStep::Enough } else { ScanStep::More })
     }
 
     /// Returns the smallest key after the last one.
@@ -78,43 +78,43 @@ impl<'e> Taken<'e> {
 
 /// Returns the end of the keys that begin with a prefix.
 fn after_prefix(prefix: &[u8]) -> Option<KeyBytes> {
-    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut end = KeyBytes::from_slice(&prefix[..=kept]);
-    end[kept] += 1;
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut end = KeyBytes::from_slice(&prefix[..=last]);
+    end[last] += 1;
     Some(end)
 }
 
 /// An iterator over a range of keys; fetches some at a time, and holds no lock in between.
-pub struct Range<'t, S> {
+pub struct TrieRange<'t, S> {
     trie: &'t S,
     from: Option<KeyBytes>,
     to: Bound<KeyBytes>,
-    entries: std::vec::IntoIter<Entry>,
+    entries: std::vec::IntoIter<TrieEntry>,
     batch: usize,
 }
 
-impl<'t, S: Scan> Range<'t, S> {
-    pub(super) fn new(trie: &'t S, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Range<'t, S> {
+impl<'t, S: TrieScan> TrieRange<'t, S> {
+    pub(super) fn new(trie: &'t S, from: Bound<&[u8]>, to: Bound<&[u8]>) -> TrieRange<'t, S> {
         let from = match from {
             Bound::Unbounded => KeyBytes::new(),
             Bound::Included(from) => KeyBytes::from_slice(from),
             Bound::Excluded(from) => from.iter().copied().chain([0]).collect(),
         };
         let (to, batch) = (to.map(KeyBytes::from_slice), BATCH_ENTRIES_FIRST);
-        Range { trie, from: Some(from), to, entries: Vec::new().into_iter(), batch }
+        TrieRange { trie, from: Some(from), to, entries: Vec::new().into_iter(), batch }
     }
 
-    pub(super) fn of_prefix(trie: &'t S, prefix: &[u8]) -> Range<'t, S> {
+    pub(super) fn of_prefix(trie: &'t S, prefix: &[u8]) -> TrieRange<'t, S> {
         let end = after_prefix(prefix);
         let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        Range::new(trie, Bound::Included(prefix), to)
+        TrieRange::new(trie, Bound::Included(prefix), to)
     }
 }
 
-impl<S: Scan> Iterator for Range<'_, S> {
-    type Item = Result<Entry>;
+impl<S: TrieScan> Iterator for TrieRange<'_, S> {
+    type Item = Result<TrieEntry>;
 
-    fn next(&mut self) -> Option<Result<Entry>> {
+    fn next(&mut self) -> Option<Result<TrieEntry>> {
         loop {
             if let Some(entry) = self.entries.next() {
                 return Some(Ok(entry));

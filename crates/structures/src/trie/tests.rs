@@ -137,10 +137,10 @@ fn damage_is_an_error() {
 }
 
 #[test]
-fn full_pools_journals_and_what_callers_carry() {
+fn full_pools_journals_and_carried_changes() {
     map_tests::a_full_pool_changes_nothing::<Patricia>();
-    map_tests::carries_what_it_is_given::<Patricia>();
-    map_tests::carries_what_it_is_given::<Trie>();
+    map_tests::carries_the_changes_of_the_caller::<Patricia>();
+    map_tests::carries_the_changes_of_the_caller::<Trie>();
     map_tests::the_journal_brings_it_back::<Patricia>();
     map_tests::the_journal_brings_it_back::<Trie>();
 }
@@ -155,7 +155,7 @@ fn a_trie_is_not_opened_as_another_kind() {
 
 /// Keys longer than a publication's worth of nodes.
 #[test]
-fn long_keys_come_and_go_whole() {
+fn long_keys_are_added_and_removed_completely() {
     let pool = map_tests::small_pool();
     let trie: Trie = map_tests::new_map(&pool).unwrap();
     let patricia = {

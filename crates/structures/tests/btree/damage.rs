@@ -32,11 +32,11 @@ fn look(instance: &Instance, pool: &Arc<Pool>, root: u64) -> Result<Box<dyn Tree
     Ok(tree)
 }
 
-fn assert_damaged(instance: &Instance, pool: &Arc<Pool>, root: u64, what: &str) {
+fn assert_damaged(instance: &Instance, pool: &Arc<Pool>, root: u64, message: &str) {
     match look(instance, pool, root) {
         Err(Error::Corrupt { .. } | Error::Invalid(_)) => {}
-        Err(error) => panic!("{}, {what}: {error}", instance.name),
-        Ok(_) => panic!("{}, {what}: nothing was found", instance.name),
+        Err(error) => panic!("{}, {message}: {error}", instance.name),
+        Ok(_) => panic!("{}, {message}: nothing was found", instance.name),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{create, in_caller, owns_all, volatile_pool};
 use entresol_memory::{Env, Pool};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,8 +78,9 @@ fn read_along(tree: &LsmTree<u64>, seed: u64, stop: &AtomicBool) -> u64 {
 
 fn stress(maintenance: Maintenance, disk_levels: u32) {
     let (pool, dir): (Arc<Pool>, _) = (volatile_pool(5), TempDir::new().unwrap());
-    let shape = LsmShape { buffer_entries: 64, buffers: 3, runs_per_level: 3, pool_levels: 2, disk_levels };
-    let root = create::<u64>(&pool, &shape);
+    let parameters =
+        LsmParameters { buffer_entries: 64, buffers: 3, runs_per_level: 3, pool_levels: 2, disk_levels };
+    let root = create::<u64>(&pool, &parameters);
     let options = LsmOptions { maintenance, ..in_caller(Some(dir.path())) };
     let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();
     let mut model: BTreeMap<u64, u64> =
@@ -129,9 +130,9 @@ fn writers_and_readers_over_files() {
 #[test]
 fn writers_of_one_key_agree_with_the_log() {
     let pool = volatile_pool(6);
-    let shape =
-        LsmShape { buffer_entries: 40, buffers: 2, runs_per_level: 2, pool_levels: 2, disk_levels: 0 };
-    let root = create::<u64>(&pool, &shape);
+    let parameters =
+        LsmParameters { buffer_entries: 40, buffers: 2, runs_per_level: 2, pool_levels: 2, disk_levels: 0 };
+    let root = create::<u64>(&pool, &parameters);
     let tree = LsmTree::<u64>::open(&pool, root, &in_caller(None)).unwrap();
     // After a thread has added the key, no other can until it is removed.
     let added = std::sync::atomic::AtomicU64::new(0);

@@ -2,7 +2,7 @@
 
 use super::{create, in_caller, volatile_pool};
 use entresol_memory::Pool;
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree};
 use entresol_structures::{Error, FpTree, WordKey};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 
 const KEYS: u64 = 117;
-const SHAPE: LsmShape =
-    LsmShape { buffer_entries: 16, buffers: 2, runs_per_level: 2, pool_levels: 2, disk_levels: 1 };
+const PARAMETERS: LsmParameters =
+    LsmParameters { buffer_entries: 16, buffers: 2, runs_per_level: 2, pool_levels: 2, disk_levels: 1 };
 
 struct Whole {
     pool: Arc<Pool>,
@@ -29,7 +29,7 @@ fn value(key: u64) -> Option<u64> {
 
 fn whole() -> Whole {
     let (pool, dir) = (volatile_pool(9), TempDir::new().unwrap());
-    let root = create::<u64>(&pool, &SHAPE);
+    let root = create::<u64>(&pool, &PARAMETERS);
     let tree = LsmTree::<u64>::open(&pool, root, &in_caller(Some(dir.path()))).unwrap();
     for key in 0..KEYS {
         match value(key) {
@@ -162,7 +162,7 @@ fn another_tree_and_other_options_are_clear_errors() {
     let other = FpTree::<WordKey>::create(pool, 1, &mut publication).unwrap();
     publication.publish().unwrap();
     assert!(error_of(LsmTree::<u64>::open(pool, other, &options)).contains("its header starts with"));
-    let bad = LsmShape { runs_per_level: 1, ..LsmShape::default() };
+    let bad = LsmParameters { runs_per_level: 1, ..LsmParameters::default() };
     let error = error_of(LsmTree::<u64>::create(pool, &bad, &mut pool.publication()));
     assert_eq!(error, "runs_per_level is 1; it must be from 2 to 16");
     LsmTree::<u64>::open(pool, root, &LsmOptions { filter_bits: 0, ..options }).unwrap();

@@ -5,13 +5,13 @@ use super::{create, in_caller, owns_all};
 use entresol_memory::env::{CallFailure, FailingFiles};
 use entresol_memory::{DomainChoice, Env, Pool, PoolOptions};
 use entresol_structures::Error;
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const SHAPE: LsmShape =
-    LsmShape { buffer_entries: 8, buffers: 2, runs_per_level: 2, pool_levels: 1, disk_levels: 2 };
+const PARAMETERS: LsmParameters =
+    LsmParameters { buffer_entries: 8, buffers: 2, runs_per_level: 2, pool_levels: 1, disk_levels: 2 };
 const KEYS: u64 = 50;
 
 fn key(operation: u64) -> u64 {
@@ -34,7 +34,7 @@ fn fails_at(call: u64, how: CallFailure) -> bool {
     let files = FailingFiles::new();
     let env = Env::simulated(3).with_files(Arc::new(files.clone()));
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, env, ..PoolOptions::default() }).unwrap();
-    let root = create::<u64>(&pool, &SHAPE);
+    let root = create::<u64>(&pool, &PARAMETERS);
     let options = in_caller(Some(dir.path()));
     let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();
     files.fail(files.calls() + call, how);
@@ -88,7 +88,7 @@ fn a_full_disk_reaches_writers_with_a_thread_too() {
     let files = FailingFiles::new();
     let env = Env::simulated(3).with_files(Arc::new(files.clone()));
     let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, env, ..PoolOptions::default() }).unwrap();
-    let root = create::<u64>(&pool, &SHAPE);
+    let root = create::<u64>(&pool, &PARAMETERS);
     let options = LsmOptions { maintenance: Maintenance::Background, ..in_caller(Some(dir.path())) };
     let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();
     files.fail(files.calls() + 1, CallFailure::DiskFull);
@@ -121,9 +121,9 @@ fn a_full_pool_refuses_writes_and_keeps_what_it_has() {
         ..PoolOptions::default()
     };
     let pool = Pool::volatile(&options).unwrap();
-    let shape =
-        LsmShape { buffer_entries: 256, buffers: 2, runs_per_level: 2, pool_levels: 3, disk_levels: 0 };
-    let root = create::<u64>(&pool, &shape);
+    let parameters =
+        LsmParameters { buffer_entries: 256, buffers: 2, runs_per_level: 2, pool_levels: 3, disk_levels: 0 };
+    let root = create::<u64>(&pool, &parameters);
     for maintenance in [Maintenance::InCaller, Maintenance::Background] {
         let options = LsmOptions { maintenance, ..in_caller(None) };
         let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();
@@ -150,7 +150,7 @@ fn writes_survive_without_a_close() {
                 Err(entresol_memory::Error::Unsupported(_)) => continue,
                 Err(error) => panic!("{error}"),
             };
-            let root = create::<u64>(&pool, &SHAPE);
+            let root = create::<u64>(&pool, &PARAMETERS);
             let tree = LsmTree::<u64>::open(&pool, root, &lsm).unwrap();
             (0..500).for_each(|operation| tree.upsert(operation, operation, pool.publication()).unwrap());
             pool.sync().unwrap();

@@ -8,7 +8,7 @@ mod failures;
 mod model;
 
 use entresol_memory::{Env, Pool, PoolOptions};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use entresol_structures::node::FixedKey;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ fn volatile_pool(seed: u64) -> Arc<Pool> {
     Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, env, ..PoolOptions::default() }).unwrap()
 }
 
-fn create<K: FixedKey>(pool: &Arc<Pool>, shape: &LsmShape) -> u64 {
+fn create<K: FixedKey>(pool: &Arc<Pool>, parameters: &LsmParameters) -> u64 {
     let mut publication = pool.publication();
-    let root = LsmTree::<K>::create(pool, shape, &mut publication).unwrap();
+    let root = LsmTree::<K>::create(pool, parameters, &mut publication).unwrap();
     publication.set_root("tree", root).unwrap();
     publication.publish().unwrap();
     root

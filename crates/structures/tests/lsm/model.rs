@@ -2,7 +2,7 @@
 
 use super::{create, in_caller, owns_all, volatile_pool};
 use entresol_structures::Inserted;
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmTree, Maintenance, MergeWay, RunPath};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmTree, Maintenance, MergeAlgorithm, RunWriting};
 use entresol_structures::node::FixedKey;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -36,11 +36,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn shape() -> impl Strategy<Value = LsmShape> {
+fn parameters() -> impl Strategy<Value = LsmParameters> {
     (4u32..20, 2u32..4, 2u32..5, 0u32..4, 0u32..3).prop_map(
         |(buffer_entries, buffers, runs_per_level, pool, disk)| {
             let pool_levels = if pool + disk == 0 { 1 } else { pool };
-            LsmShape { buffer_entries, buffers, runs_per_level, pool_levels, disk_levels: disk }
+            LsmParameters { buffer_entries, buffers, runs_per_level, pool_levels, disk_levels: disk }
         },
     )
 }
@@ -48,8 +48,8 @@ fn shape() -> impl Strategy<Value = LsmShape> {
 fn options() -> impl Strategy<Value = LsmOptions> {
     (any::<bool>(), any::<bool>(), prop_oneof![Just(0u32), Just(3), Just(10)], any::<bool>()).prop_map(
         |(two_way, direct, filter_bits, background)| LsmOptions {
-            merge: if two_way { MergeWay::TwoWay } else { MergeWay::KWay },
-            path: if direct { RunPath::Direct } else { RunPath::ThroughDram },
+            merge: if two_way { MergeAlgorithm::TwoWay } else { MergeAlgorithm::KWay },
+            path: if direct { RunWriting::Direct } else { RunWriting::ThroughDram },
             filter_bits,
             maintenance: if background { Maintenance::Background } else { Maintenance::InCaller },
             ..LsmOptions::default()
@@ -73,10 +73,10 @@ impl Numbered for u128 {
     }
 }
 
-fn follows_the_model<K: Numbered>(shape: LsmShape, options: LsmOptions, steps: Vec<Step>) {
+fn follows_the_model<K: Numbered>(parameters: LsmParameters, options: LsmOptions, steps: Vec<Step>) {
     let (pool, dir) = (volatile_pool(1), TempDir::new().unwrap());
     let options = LsmOptions { directory: Some(dir.path().to_path_buf()), ..options };
-    let root = create::<K>(&pool, &shape);
+    let root = create::<K>(&pool, &parameters);
     let mut tree = LsmTree::<K>::open(&pool, root, &options).unwrap();
     let mut model = BTreeMap::<K, u64>::new();
     for step in steps {
@@ -143,15 +143,15 @@ proptest! {
 
     #[test]
     fn any_history_follows_the_model(
-        shape in shape(),
+        parameters in parameters(),
         options in options(),
         steps in prop::collection::vec(step(), 1..500),
         wide: bool,
     ) {
         if wide {
-            follows_the_model::<u128>(shape, options, steps);
+            follows_the_model::<u128>(parameters, options, steps);
         } else {
-            follows_the_model::<u64>(shape, options, steps);
+            follows_the_model::<u64>(parameters, options, steps);
         }
     }
 }
@@ -159,9 +159,9 @@ proptest! {
 #[test]
 fn a_buffer_of_tombstones_alone_leaves_no_file() {
     for disk_levels in [1, 2] {
-        let shape =
-            LsmShape { buffer_entries: 4, buffers: 2, runs_per_level: 2, pool_levels: 0, disk_levels };
-        follows_the_model::<u64>(shape, in_caller(None), vec![Step::Delete(0), Step::Update(0, 0)]);
+        let parameters =
+            LsmParameters { buffer_entries: 4, buffers: 2, runs_per_level: 2, pool_levels: 0, disk_levels };
+        follows_the_model::<u64>(parameters, in_caller(None), vec![Step::Delete(0), Step::Update(0, 0)]);
     }
 }
 
@@ -169,10 +169,10 @@ fn a_buffer_of_tombstones_alone_leaves_no_file() {
 fn many_keys_go_through_all_levels() {
     for (disk_levels, two_way) in [(0, false), (2, true)] {
         let (pool, dir) = (volatile_pool(2), TempDir::new().unwrap());
-        let shape =
-            LsmShape { buffer_entries: 512, buffers: 2, runs_per_level: 3, pool_levels: 2, disk_levels };
-        let root = create::<u64>(&pool, &shape);
-        let merge = if two_way { MergeWay::TwoWay } else { MergeWay::KWay };
+        let parameters =
+            LsmParameters { buffer_entries: 512, buffers: 2, runs_per_level: 3, pool_levels: 2, disk_levels };
+        let root = create::<u64>(&pool, &parameters);
+        let merge = if two_way { MergeAlgorithm::TwoWay } else { MergeAlgorithm::KWay };
         let options =
             LsmOptions { merge, maintenance: Maintenance::Background, ..in_caller(Some(dir.path())) };
         let tree = LsmTree::<u64>::open(&pool, root, &options).unwrap();

@@ -242,7 +242,7 @@ mod tests {
         let entries: Vec<(u64, u64)> = (0..240).map(|key| (key, key)).collect();
         Sorted::<4096>::fill(words, &entries);
         settle(&pool, offset, 4096);
-        let keys = words.word_offset(Sorted::<4096>::shape::<u64>().keys);
+        let keys = words.word_offset(Sorted::<4096>::geometry::<u64>().keys);
         let lines = |access| {
             let before = so_far(&pool);
             billed(&pool, access, &[], keys, || {

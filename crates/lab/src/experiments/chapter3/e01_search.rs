@@ -35,7 +35,7 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
 
 fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Points) -> Result<(), Error> {
     let modelled = optane()?;
-    let capacity = L::shape::<u64>().capacity;
+    let capacity = L::geometry::<u64>().capacity;
     let entries = even_keys(0..capacity);
     let filled = |pool: &Pool, count: usize| {
         let one = |_| {
@@ -62,7 +62,7 @@ fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Poi
         let start = Instant::now();
         for offset in &on_clock {
             let node = node::<L>(clocked, *offset);
-            let found = L::find(node, key).map(|slot| node.value(L::shape::<u64>(), slot));
+            let found = L::find(node, key).map(|slot| node.value(L::geometry::<u64>(), slot));
             points.right &= found == Some(value);
         }
         points.all.push(Point {
@@ -78,21 +78,21 @@ fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Poi
 
 /// A search with its reads billed as the processor makes them, and the value.
 fn search<L: Layout>(pool: &Arc<Pool>, offset: u64, key: u64) -> Option<u64> {
-    let shape = L::shape::<Billed>();
+    let geometry = L::geometry::<Billed>();
     let node = node::<L>(pool, offset);
-    let array = node.word_offset(shape.bytes);
+    let array = node.word_offset(geometry.bytes);
     let (access, front_words) = match L::NAME {
         "sorted" => (Access::Binary, 1),
         "indirection" => (Access::Indirect(array), 1),
         // Fingerprints say which key to look at: the key waits for them.
-        "hashing" => (Access::Binary, shape.bytes + shape.byte_words),
-        _ => (Access::Linear, shape.state_words),
+        "hashing" => (Access::Binary, geometry.bytes + geometry.byte_words),
+        _ => (Access::Linear, geometry.state_words),
     };
     let front: Vec<u64> =
         (offset / LINE_BYTES..=(offset + front_words as u64 * 8 - 1) / LINE_BYTES).collect();
-    let slot = billed(pool, access, &front, node.word_offset(shape.keys), || L::find(node, Billed(key)))?;
-    pool.touch(node.word_offset(shape.values + slot), 8);
-    Some(node.value(shape, slot))
+    let slot = billed(pool, access, &front, node.word_offset(geometry.keys), || L::find(node, Billed(key)))?;
+    pool.touch(node.word_offset(geometry.values + slot), 8);
+    Some(node.value(geometry, slot))
 }
 
 pub(super) fn claims(points: &Points, report: &mut Report) {
@@ -155,10 +155,10 @@ fn table_3_2(report: &mut Report) {
         ($($bytes:literal)*) => { $(
             report.row(json!({
                 "table_3.2, node_bytes": $bytes,
-                "sorted, unsorted": Sorted::<$bytes>::shape::<u64>().capacity,
-                "bitmap": Bitmap::<$bytes>::shape::<u64>().capacity,
-                "hashing": Hashing::<$bytes>::shape::<u64>().capacity,
-                "indirection": Indirection::<$bytes>::shape::<u64>().capacity,
+                "sorted, unsorted": Sorted::<$bytes>::geometry::<u64>().capacity,
+                "bitmap": Bitmap::<$bytes>::geometry::<u64>().capacity,
+                "hashing": Hashing::<$bytes>::geometry::<u64>().capacity,
+                "indirection": Indirection::<$bytes>::geometry::<u64>().capacity,
             }));
         )* };
     }

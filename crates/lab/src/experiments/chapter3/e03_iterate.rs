@@ -86,9 +86,9 @@ fn chain<L: Layout>(pool: &Arc<Pool>, leaves: usize) -> Result<Vec<u64>, Error> 
 
 /// The lines that an iteration reads: state, slot array, the entries. They do not depend on one another.
 fn lines<L: Layout>(leaf: u64, by_array: bool) -> Vec<u64> {
-    let shape = L::shape::<u64>();
-    let front = if by_array { shape.bytes + shape.byte_words } else { shape.state_words };
-    let parts = [(0, front), (shape.keys, ENTRIES), (shape.values, ENTRIES)];
+    let geometry = L::geometry::<u64>();
+    let front = if by_array { geometry.bytes + geometry.byte_words } else { geometry.state_words };
+    let parts = [(0, front), (geometry.keys, ENTRIES), (geometry.values, ENTRIES)];
     let line_of = |word: usize| (leaf + word as u64 * 8) / LINE_BYTES;
     let mut lines: Vec<u64> =
         parts.into_iter().flat_map(|(word, count)| line_of(word)..=line_of(word + count - 1)).collect();

@@ -32,7 +32,7 @@ impl NodeOperation for Insert {
         _: Option<Node<'_>>,
         medium: &mut Medium<'_, '_>,
     ) -> Result<(), Error> {
-        let capacity = L::shape::<u64>().capacity;
+        let capacity = L::geometry::<u64>().capacity;
         let (key, value) = even_keys(0..capacity)[place(variant, capacity)];
         Ok(L::insert(nodes[0], key, value, medium)?)
     }

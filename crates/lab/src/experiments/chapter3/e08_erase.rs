@@ -32,7 +32,7 @@ impl NodeOperation for Erase {
         _: Option<Node<'_>>,
         medium: &mut Medium<'_, '_>,
     ) -> Result<(), Error> {
-        let capacity = L::shape::<u64>().capacity;
+        let capacity = L::geometry::<u64>().capacity;
         let (key, _) = even_keys(0..capacity)[place(variant, capacity)];
         let slot = L::find(nodes[0], key).expect("the node is full");
         Ok(L::erase::<u64>(nodes[0], slot, medium)?)

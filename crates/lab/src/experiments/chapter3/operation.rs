@@ -113,7 +113,7 @@ fn instance<O: NodeOperation, L: Layout>(
     variant: usize,
     pool: &Pool,
 ) -> Result<Vec<u64>, Error> {
-    let before = operation.before(variant, L::shape::<u64>().capacity);
+    let before = operation.before(variant, L::geometry::<u64>().capacity);
     let fill = |entries: &Entries| {
         let offset = object(pool, L::BYTES)?;
         L::fill(node::<L>(pool, offset), entries);
@@ -162,7 +162,7 @@ fn holds<O: NodeOperation, L: Layout>(
         L::append_sorted(node, &mut entries);
     }
     entries.sort_unstable();
-    entries == operation.after(variant, L::shape::<u64>().capacity)
+    entries == operation.after(variant, L::geometry::<u64>().capacity)
 }
 
 impl<O: NodeOperation> On<'_, O> {

@@ -93,11 +93,11 @@ fn scores(options: &RunOptions, report: &mut Report) -> Result<[Scores; 5], Erro
 
 fn capacity(layout: &str) -> usize {
     match layout {
-        "sorted" => Sorted::<SIZE>::shape::<u64>().capacity,
-        "unsorted" => Unsorted::<SIZE>::shape::<u64>().capacity,
-        "indirection" => Indirection::<SIZE>::shape::<u64>().capacity,
-        "hashing" => Hashing::<SIZE>::shape::<u64>().capacity,
-        _ => Bitmap::<SIZE>::shape::<u64>().capacity,
+        "sorted" => Sorted::<SIZE>::geometry::<u64>().capacity,
+        "unsorted" => Unsorted::<SIZE>::geometry::<u64>().capacity,
+        "indirection" => Indirection::<SIZE>::geometry::<u64>().capacity,
+        "hashing" => Hashing::<SIZE>::geometry::<u64>().capacity,
+        _ => Bitmap::<SIZE>::geometry::<u64>().capacity,
     }
 }
 

@@ -55,7 +55,7 @@ impl Meter {
         match self {
             Meter::Real => HotspotClock::Real,
             Meter::Modelled { pool, dram_ns, .. } => {
-                HotspotClock::Modelled { pool: pool.clone(), look_ns: *dram_ns as u64 }
+                HotspotClock::Modelled { pool: pool.clone(), lookup_ns: *dram_ns as u64 }
             }
         }
     }
@@ -82,10 +82,10 @@ impl Meter {
     }
 
     /// What the model does not bill of a get: a wait for the lines of a look, and work.
-    pub(super) fn own_get_ns(&self, hits: f64, is_aside: bool) -> f64 {
+    pub(super) fn own_get_ns(&self, hits: f64, is_bypassed: bool) -> f64 {
         match self {
             Meter::Real => 0.0,
-            Meter::Modelled { own, .. } if is_aside => own.miss,
+            Meter::Modelled { own, .. } if is_bypassed => own.miss,
             Meter::Modelled { dram_ns, own, .. } => dram_ns + hits * own.hit + (1.0 - hits) * own.miss,
         }
     }
@@ -149,7 +149,7 @@ impl OwnWork {
         const KEYS: u64 = 64;
         let best = |operation: &mut dyn FnMut(u64)| best_ns(KEYS * 100, |step| operation(step % KEYS));
         let pool = Pool::volatile(&entresol_memory::PoolOptions::default()).expect("DRAM for a pool");
-        let clock = || HotspotClock::Known { behind_ns: 1_000_000, look_ns: 1 };
+        let clock = || HotspotClock::Known { behind_ns: 1_000_000, lookup_ns: 1 };
         let index = |behind| {
             let options = HotspotOptions {
                 budget_bytes: 256 << 10,

@@ -5,7 +5,7 @@ use super::{Bench, Medium, key};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_structures::lsm::{LsmOptions, LsmShape, LsmStats};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, LsmStats};
 use entresol_structures::{FpTree, WordKey};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ struct Measured {
 /// Every key is written twice, so that merges have something to drop; that fills some 236 buffers, so that several
 /// levels have runs.
 fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measured, Error> {
-    let shape = LsmShape {
+    let shape = LsmParameters {
         buffer_entries: (keys / 118).clamp(256, 1 << 15) as u32,
         buffers: 2,
         runs_per_level: setting.runs_per_level,
@@ -188,7 +188,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 
 /// The FPTree with the same keys: what a tree made for lookups costs.
 fn beside_fptree(options: &RunOptions, report: &mut Report, keys: u64, lsm: &Measured) -> Result<(), Error> {
-    let shape = LsmShape { buffer_entries: 64, ..LsmShape::default() };
+    let shape = LsmParameters { buffer_entries: 64, ..LsmParameters::default() };
     // For its pool only.
     let bench = Bench::new(options, Medium::Journal, &shape, LsmOptions::default())?;
     let mut publication = bench.pool.publication();

@@ -6,15 +6,15 @@ use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::ModelledCost;
-use entresol_structures::lsm::{LsmOptions, LsmShape, MergeWay, RunPath};
+use entresol_structures::lsm::{LsmOptions, LsmParameters, MergeAlgorithm, RunWriting};
 use serde_json::json;
 
 const SOURCES: u64 = 4;
-const WAYS: [(MergeWay, RunPath, &str); 4] = [
-    (MergeWay::TwoWay, RunPath::Direct, "2-way, direct"),
-    (MergeWay::TwoWay, RunPath::ThroughDram, "2-way, through DRAM"),
-    (MergeWay::KWay, RunPath::Direct, "K-way, direct"),
-    (MergeWay::KWay, RunPath::ThroughDram, "K-way, through DRAM"),
+const WAYS: [(MergeAlgorithm, RunWriting, &str); 4] = [
+    (MergeAlgorithm::TwoWay, RunWriting::Direct, "2-way, direct"),
+    (MergeAlgorithm::TwoWay, RunWriting::ThroughDram, "2-way, through DRAM"),
+    (MergeAlgorithm::KWay, RunWriting::Direct, "K-way, direct"),
+    (MergeAlgorithm::KWay, RunWriting::ThroughDram, "K-way, through DRAM"),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +61,12 @@ struct Merged {
 fn merge(
     options: &RunOptions,
     medium: Medium,
-    (merge, path): (MergeWay, RunPath),
+    (merge, path): (MergeAlgorithm, RunWriting),
     keys: Keys,
     entries: u64,
     sorted: bool,
 ) -> Result<Merged, Error> {
-    let shape = LsmShape {
+    let shape = LsmParameters {
         buffer_entries: entries as u32 + 1,
         buffers: 2,
         runs_per_level: SOURCES as u32,
@@ -188,7 +188,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 
 /// E6: the buffer's entries in random order, sorted when they are moved, beside entries that came sorted.
 fn moves(options: &RunOptions, report: &mut Report, sizes: &[u64], rounds: usize) -> Result<(), Error> {
-    let way = (MergeWay::KWay, RunPath::ThroughDram);
+    let way = (MergeAlgorithm::KWay, RunWriting::ThroughDram);
     let mut series = [false, true].map(|sorted| Series {
         name: if sorted { "came sorted" } else { "sorted when moved" }.to_string(),
         points: Vec::new(),

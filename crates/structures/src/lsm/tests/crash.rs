@@ -2,8 +2,8 @@
 //! recovery, and destruction.
 
 use super::super::mutants::{self, Mutant};
-use super::super::{LsmOptions, LsmShape, LsmTree, MergeWay, RunPath};
-use super::{Content, Numbered, Operation, ROOT, apply, content, create, goes_on, in_caller, open};
+use super::super::{LsmOptions, LsmParameters, LsmTree, MergeAlgorithm, RunWriting};
+use super::{Content, Numbered, Operation, ROOT, apply, content, create, in_caller, open, probe_recovered};
 use entresol_memory::crash::{
     Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at, seeds,
     take_turns,
@@ -12,8 +12,8 @@ use entresol_memory::{Env, Error, Pool};
 use std::sync::Arc;
 
 /// Four levels that a hundred operations fill.
-const SMALL: LsmShape =
-    LsmShape { buffer_entries: 5, buffers: 2, runs_per_level: 2, pool_levels: 4, disk_levels: 0 };
+const SMALL: LsmParameters =
+    LsmParameters { buffer_entries: 5, buffers: 2, runs_per_level: 2, pool_levels: 4, disk_levels: 0 };
 
 /// Generates a seeded operation history: keys are added, changed and removed; in its last third more are
 /// removed than added.
@@ -51,7 +51,7 @@ fn run<K: Numbered>(
     check_at(options, history, recorder.moment(), move |pool, legal| {
         let Some(tree) = open::<K>(pool, &for_states)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&tree)?)?;
-        goes_on(pool, &tree)
+        probe_recovered(pool, &tree)
     })
 }
 
@@ -69,9 +69,9 @@ fn survives<K: Numbered>(states_min: u64) {
     let mut total = CrashReport::default();
     for seed in seeds(3) {
         let lsm = match seed % 3 {
-            0 => LsmOptions { merge: MergeWay::TwoWay, path: RunPath::Direct, ..in_caller() },
+            0 => LsmOptions { merge: MergeAlgorithm::TwoWay, path: RunWriting::Direct, ..in_caller() },
             1 => in_caller(),
-            _ => LsmOptions { path: RunPath::Direct, filter_bits: 0, ..in_caller() },
+            _ => LsmOptions { path: RunWriting::Direct, filter_bits: 0, ..in_caller() },
         };
         total.add(&run::<K>(150, &lsm, &options(seed)).unwrap());
     }
@@ -91,7 +91,7 @@ fn keys_of_16_bytes_survive_every_fence_of_moves_and_merges() {
 }
 
 #[test]
-fn two_writers_in_turns_leave_what_some_order_of_their_operations_leaves() {
+fn two_writers_in_turns_leave_the_result_of_some_order() {
     let mut total = CrashReport::default();
     for seed in seeds(3) {
         let recorder: Arc<Concurrent<u64, u64, Operation, Option<u64>>> = Concurrent::new(2, apply_to_key);
@@ -123,7 +123,7 @@ fn two_writers_in_turns_leave_what_some_order_of_their_operations_leaves() {
         let report = check_at(&options(seed), history, recorder.moment(), move |pool, legal| {
             let Some(tree) = open::<u64>(pool, &in_caller())? else { return legal.judge(&Content::new()) };
             legal.judge(&content(&tree)?)?;
-            goes_on(pool, &tree)
+            probe_recovered(pool, &tree)
         });
         total.add(&report.unwrap());
     }
@@ -178,7 +178,7 @@ fn is_found(mutant: Mutant) {
     let short = || {
         let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
         // Block by block: so the checker sees each of them alone.
-        run::<u64>(45, &LsmOptions { path: RunPath::Direct, ..in_caller() }, &options)
+        run::<u64>(45, &LsmOptions { path: RunWriting::Direct, ..in_caller() }, &options)
     };
     mutants::with(None, short).unwrap();
     let outcome = mutants::with(Some(mutant), short);
@@ -212,11 +212,11 @@ fn runs_freed_ahead_of_the_manifest_are_found() {
 }
 
 #[test]
-fn segments_that_nobody_notes_are_found() {
+fn unrecorded_segments_are_found() {
     is_found(Mutant::BuildingNotNoted);
 }
 
 #[test]
-fn merged_runs_that_nobody_lists_are_found() {
+fn unlisted_merged_runs_are_found() {
     is_found(Mutant::ObsoleteNotListed);
 }

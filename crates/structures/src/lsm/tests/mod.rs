@@ -6,7 +6,7 @@
 mod crash;
 mod power_failure;
 
-use super::{LsmOptions, LsmShape, LsmTree, Maintenance};
+use super::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use crate::node::FixedKey;
 use crate::range::Scan;
 use entresol_memory::Pool;
@@ -54,11 +54,11 @@ fn in_caller() -> LsmOptions {
 
 fn create<K: FixedKey>(
     pool: &Arc<Pool>,
-    shape: &LsmShape,
+    parameters: &LsmParameters,
     options: &LsmOptions,
 ) -> entresol_memory::Result<LsmTree<K>> {
     let mut publication = pool.publication();
-    let root = LsmTree::<K>::create(pool, shape, &mut publication).unwrap();
+    let root = LsmTree::<K>::create(pool, parameters, &mut publication).unwrap();
     publication.set_root(ROOT, root)?;
     publication.publish()?;
     Ok(LsmTree::open(pool, root, options).unwrap())
@@ -125,7 +125,7 @@ fn open<K: Numbered>(pool: &Arc<Pool>, options: &LsmOptions) -> Result<Option<Ls
 }
 
 /// Probes a recovered tree: adds a key, removes it, moves and merges. The power can fail again meanwhile.
-fn goes_on<K: Numbered>(pool: &Pool, tree: &LsmTree<K>) -> Result<(), String> {
+fn probe_recovered<K: Numbered>(pool: &Pool, tree: &LsmTree<K>) -> Result<(), String> {
     let text = |error: crate::Error| error.to_string();
     let key = K::of(LATER);
     tree.upsert(key, 5, pool.publication()).map_err(text)?;

@@ -4,7 +4,7 @@
 use super::super::file::path_of;
 use super::super::manifest::IDENTITY;
 use super::super::mutants::{self, Mutant};
-use super::super::{LsmOptions, LsmShape, LsmTree};
+use super::super::{LsmOptions, LsmParameters, LsmTree};
 use super::{ROOT, in_caller};
 use entresol_memory::power_failure::{PowerFailureOptions, PowerFailureReport, Run, Scenario, check};
 use entresol_memory::{DomainChoice, JournalOptions, Pool, PoolOptions, Result};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One level in the pool, two in files.
-const SHAPE: LsmShape =
-    LsmShape { buffer_entries: 4, buffers: 2, runs_per_level: 2, pool_levels: 1, disk_levels: 2 };
+const PARAMETERS: LsmParameters =
+    LsmParameters { buffer_entries: 4, buffers: 2, runs_per_level: 2, pool_levels: 1, disk_levels: 2 };
 
 /// Operation `n` sets key `n % KEYS` to `n`, or deletes it.
 const KEYS: u64 = 11;
@@ -49,7 +49,7 @@ fn write(tree: &LsmTree<u64>, pool: &Pool, run: &Run, operation: u64) -> Result<
 impl Scenario for Merging {
     fn history(&self, run: &Run) -> Result<()> {
         let pool = Pool::create(run.directory(), run.options())?;
-        let tree = super::create::<u64>(&pool, &SHAPE, &options(run.directory()))?;
+        let tree = super::create::<u64>(&pool, &PARAMETERS, &options(run.directory()))?;
         (1..=self.operations).try_for_each(|operation| write(&tree, &pool, run, operation))?;
         pool.sync()?;
         run.acknowledge(self.operations);
@@ -134,7 +134,7 @@ fn a_name_that_is_not_synced_is_found() {
 }
 
 #[test]
-fn a_file_that_nobody_noted_is_found() {
+fn an_unrecorded_file_is_found() {
     is_found(Mutant::FileBeforeNote);
 }
 

@@ -9,7 +9,7 @@ const LINE_WORDS: usize = 8;
 
 /// Word indexes of a node's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct Geometry {
     /// Words of the node.
     pub words: usize,
     /// Entries that fit.
@@ -45,9 +45,9 @@ pub(super) struct Front {
 pub(super) const WORD_OF_STATE: Front =
     Front { bit_per_entry: false, further_bits: 0, byte_per_entry: false, further_bytes: 0 };
 
-impl Shape {
+impl Geometry {
     /// Returns the positions with the most entries.
-    pub(super) const fn new(node_bytes: usize, key_words: usize, front: Front) -> Shape {
+    pub(super) const fn new(node_bytes: usize, key_words: usize, front: Front) -> Geometry {
         assert!(
             node_bytes.is_multiple_of(NODE_BYTES_MIN)
                 && node_bytes >= NODE_BYTES_MIN
@@ -65,7 +65,7 @@ impl Shape {
             let next = state_words + byte_words;
             let keys = (next + 3).next_multiple_of(LINE_WORDS);
             if keys + capacity * (key_words + 1) <= words {
-                return Shape {
+                return Geometry {
                     words,
                     capacity,
                     state_words,
@@ -91,15 +91,18 @@ mod tests {
         let hashing = Front { bit_per_entry: true, byte_per_entry: true, ..WORD_OF_STATE };
         for bytes in (256..=4096).step_by(256) {
             for key_words in [1, 2] {
-                let sorted = Shape::new(bytes, key_words, WORD_OF_STATE);
+                let sorted = Geometry::new(bytes, key_words, WORD_OF_STATE);
                 assert_eq!(sorted.keys, 8, "one line");
-                let shape = Shape::new(bytes, key_words, hashing);
-                assert!(shape.state_words * 64 >= shape.capacity && shape.byte_words * 8 >= shape.capacity);
-                assert!(shape.spare + 2 <= shape.keys && shape.keys.is_multiple_of(8));
-                assert!(shape.values + shape.capacity <= shape.words);
+                let geometry = Geometry::new(bytes, key_words, hashing);
+                assert!(
+                    geometry.state_words * 64 >= geometry.capacity
+                        && geometry.byte_words * 8 >= geometry.capacity
+                );
+                assert!(geometry.spare + 2 <= geometry.keys && geometry.keys.is_multiple_of(8));
+                assert!(geometry.values + geometry.capacity <= geometry.words);
             }
         }
-        assert_eq!(Shape::new(1024, 1, WORD_OF_STATE).capacity, 60);
-        assert_eq!(Shape::new(1024, 1, hashing).capacity, 56);
+        assert_eq!(Geometry::new(1024, 1, WORD_OF_STATE).capacity, 60);
+        assert_eq!(Geometry::new(1024, 1, hashing).capacity, 56);
     }
 }
